@@ -94,8 +94,10 @@ def _run(number: int, file: Path) -> float:
 
 def spent(command: list[str]) -> tuple[float, float, float]:
     """Run a command; return its seconds, processor seconds and largest memory in MiB."""
+    # an installation has its bytecode
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     began = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     wall = time.monotonic() - began

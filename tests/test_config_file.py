@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from webhook.config import Configuration, ConfigurationError, ConfigurationFile, MustSpecify, Reload
-from webhook.runtime import check_configuration
+from webhook.policy import check_configuration
 
 HEAD = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
 BIND = HEAD + "mustSpecify: bind\n"

@@ -7,10 +7,9 @@ import pytest
 from webhook.config import Configuration, JobFeatureGates, MirrorPods, MustSpecify, TerminatingPods
 from webhook.config.settings import Timeouts
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.policy import Policy, compile_policy
+from webhook.policy import Policy, check_configuration, compile_policy
 from webhook.quota.objects.model import ScopeExpression
 from webhook.quota.objects.names import DEFERRED_KEYS
-from webhook.runtime import check_configuration
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 GOLD = {"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}

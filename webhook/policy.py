@@ -82,6 +82,15 @@ class Policy:
         return tuple(found)
 
 
+def check_configuration(configuration: Configuration) -> None:
+    """Judge with the core what the configuration package cannot.
+
+    Raises:
+        InvalidFieldError: A rule cannot be evaluated; the error has its path.
+    """
+    compile_policy(configuration)
+
+
 def compile_policy(
     configuration: Configuration,
     *,

@@ -17,14 +17,16 @@ from tests.cli.clusters import kubeconfig_of, write_kubeconfig
 from tests.operations.healthy import NOW, Guard, Pulse, guarded, healthy, renewing
 from tests.operations.scenes import Crowd, a_namespace, load
 from webhook.cli import ExitCode, cli
-from webhook.cli.cluster_context import configuration_of, read_bundle
+from webhook.cli.cluster_context import read_bundle
 from webhook.cli.doctor import examine_and_print
 from webhook.cli.exit_codes import InputError
+from webhook.cli.files.configuration import configuration_of
 from webhook.fakecluster.admission.chain import AdmissionChain
 from webhook.fakecluster.rest.apiserver import ApiServer
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CONFIG_MAPS
-from webhook.operations.doctor import CHECKS, Settings
+from webhook.operations.doctor.check_context import Settings
+from webhook.operations.doctor.runner import CHECKS
 from webhook.state.well_known import CONFIG_MAP, DEFAULT_NAMESPACE
 
 

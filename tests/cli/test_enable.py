@@ -39,7 +39,7 @@ from webhook.kube.api import (
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.operations.doctor import Settings
+from webhook.operations.doctor.check_context import Settings
 from webhook.operations.retry import RetryPolicy
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL
 

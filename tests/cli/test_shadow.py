@@ -19,7 +19,7 @@ from webhook.cli.cluster_context import read_bundle
 from webhook.cli.enable import Opting
 from webhook.config import Configuration
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.operations.doctor import Settings
+from webhook.operations.doctor.check_context import Settings
 from webhook.operations.retry import RetryPolicy
 from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
 

@@ -38,8 +38,9 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import NAMESPACES, Object
 from webhook.kube.files.documents import SnapshotError, flatten_lists, read_documents
 from webhook.kube.files.snapshot_format import unpacked
+from webhook.policy import check_configuration
 from webhook.quota.ledger.ledger_codec import ledger_from_status, ledger_status
-from webhook.runtime import Engine, check_configuration
+from webhook.runtime import Engine
 from webhook.telemetry.metrics import Metrics
 from webhook.tls.bundles import certificate_set, certificates_only, joined, trusted
 from webhook.tls.issue import Issued, IssueError, issue_serving

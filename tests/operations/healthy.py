@@ -30,7 +30,8 @@ from webhook.kube.files.documents import read_documents
 from webhook.kube.informer import InformerTimings
 from webhook.kube.kinds import Kind
 from webhook.operations.counting import taken_at_bind
-from webhook.operations.doctor import CheckContext, Examination, Settings, examine
+from webhook.operations.doctor.check_context import CheckContext, Settings
+from webhook.operations.doctor.runner import Examination, examine
 from webhook.operations.findings import Finding
 from webhook.operations.names import NETWORK_POLICIES, policy_kinds
 from webhook.quota.charging.deferral import deferred_quotas

@@ -16,7 +16,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NotFoundError
 from webhook.operations.cluster_quotas import company_of
 from webhook.operations.disable import opt_out, preview
-from webhook.operations.doctor import Settings
+from webhook.operations.doctor.check_context import Settings
 from webhook.operations.enable import plan_for, still_missing
 from webhook.operations.findings import Finding
 from webhook.operations.shadow_mode import watching_plan

@@ -22,7 +22,7 @@ from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.fakecluster.storage import FakeClient
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.disable import opt_out, preview
-from webhook.operations.doctor import Settings
+from webhook.operations.doctor.check_context import Settings
 from webhook.operations.enable import plan_for
 from webhook.operations.server_time import server_time
 from webhook.quota.amounts.resources import to_text

@@ -34,7 +34,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import LEASES, NAMESPACES, QUOTA_LEDGERS, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
 from webhook.operations.deployments import DEPLOYMENTS
 from webhook.operations.disable import opt_out
-from webhook.operations.doctor import Settings
+from webhook.operations.doctor.check_context import Settings
 from webhook.operations.enable import (
     installation_findings,
     obstacles,

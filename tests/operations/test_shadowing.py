@@ -11,7 +11,7 @@ from tests.operations.healthy import a_controller, healthy, serious
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of, record
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS
-from webhook.operations.doctor import Settings
+from webhook.operations.doctor.check_context import Settings
 from webhook.operations.enable import installation_findings, set_label, wait_until_complete
 from webhook.operations.findings import Severity
 from webhook.operations.shadow_mode import (

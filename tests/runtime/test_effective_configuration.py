@@ -23,7 +23,8 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
 )
-from webhook.runtime import ControllerOptions, Engine, EngineOptions, check_configuration
+from webhook.policy import check_configuration
+from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.state.well_known import DEFAULT_NAMESPACE
 from webhook.telemetry.metrics import Metrics
 

@@ -1,4 +1,4 @@
-"""How `enable` and `doctor` judge a cluster: its configuration, and its certificates."""
+"""How `enable` and `doctor` judge a cluster: its certificates, and findings in words."""
 
 from __future__ import annotations
 
@@ -6,52 +6,18 @@ import contextlib
 import http.client
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
-from webhook.cli.exit_codes import InputError, printable
-from webhook.config import Configuration, ConfigurationError, load_configuration
-from webhook.kube.api import CONFIG_MAPS, ClusterApi, ForbiddenError, NotFoundError
+from webhook.cli.exit_codes import printable
 from webhook.operations.doctor.check_context import Validity
 from webhook.operations.findings import Finding, Severity
-from webhook.operations.names import CONFIG_KEY
-from webhook.state.well_known import CONFIG_MAP
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _SECONDS: Final = 3.0
 _COLORS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARN: "yellow"}
-
-
-def configuration_of(api: ClusterApi, path: Path | None, namespace: str) -> Configuration:
-    """Return the configuration of a file, or of the cluster as installed in `namespace`.
-
-    Raises:
-        InputError: It cannot be used; the text has the field.
-        ApiError: The cluster does not answer.
-    """
-    # imported late: the engine is slow to import, and help must not wait for it
-    from webhook.cli.files.snapshots import read_configuration  # noqa: PLC0415
-    from webhook.runtime import check_configuration  # noqa: PLC0415
-
-    if path is not None:
-        given = read_configuration(path)
-        return Configuration() if given is None else given.current
-    try:
-        raw = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
-    except (NotFoundError, ForbiddenError):
-        return Configuration()
-    data = raw.get("data")
-    text = data.get(CONFIG_KEY) if isinstance(data, Mapping) else None
-    if not isinstance(text, str):
-        return Configuration()
-    source = f"ConfigMap {namespace}/{CONFIG_MAP}, {CONFIG_KEY}"
-    try:
-        return load_configuration(text, source, check=check_configuration)
-    except ConfigurationError as err:
-        raise InputError(f"{err} (--config reads another one)") from err
 
 
 def read_bundle(pem: bytes) -> Sequence[Validity]:

@@ -112,21 +112,18 @@ def snapshot_reader(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     Raises:
         InputError: A file cannot be read; the text has file, document and field.
     """
-    from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
-        SnapshotError,
-        parse_snapshot,
+    from webhook.fakecluster.manifests.large_snapshot import (  # noqa: PLC0415 - only where it is asked for
+        read_for_looking,
     )
+    from webhook.fakecluster.manifests.snapshot import SnapshotError, read_files  # noqa: PLC0415
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient  # noqa: PLC0415
-    from webhook.kube.files.snapshot_format import extent_of  # noqa: PLC0415
 
     try:
-        documents = _documents_of(paths)
-        extent = extent_of(documents)
-        found = parse_snapshot(documents)
+        read = read_for_looking(read_files(paths))
     except SnapshotError as err:
         raise InputError(str(err)) from err
-    client = SnapshotClient(found, extent)
-    keep(documents, found, client)
+    client = SnapshotClient(read.objects, read.extent, read.pods)
+    keep(read, client)
     with cluster_errors():
         yield client
 

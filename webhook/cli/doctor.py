@@ -10,7 +10,6 @@ import click
 
 from webhook.cli.cluster_context import (
     answers_anybody,
-    configuration_of,
     finding_entry,
     finding_lines,
     read_bundle,
@@ -22,12 +21,14 @@ from webhook.cli.cluster_options import (
     snapshot_cluster,
 )
 from webhook.cli.exit_codes import ExitCode, InputError
+from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.output import print_structured
 from webhook.config import Configuration, TerminatingPods
 from webhook.kube.api import ClusterApi, Object
 from webhook.operations.creation import CreationRules
 from webhook.operations.deployments import system_namespace_of
-from webhook.operations.doctor import CHECKS, CheckContext, Examination, Settings, examine
+from webhook.operations.doctor.check_context import CheckContext, Settings
+from webhook.operations.doctor.runner import CHECKS, Examination, examine
 from webhook.operations.findings import Severity
 from webhook.quota.objects.names import DEFERRED_KEYS
 

@@ -9,7 +9,6 @@ from typing import Final
 import click
 
 from webhook.cli.cluster_context import (
-    configuration_of,
     read_bundle,
 )
 from webhook.cli.cluster_options import (
@@ -19,13 +18,14 @@ from webhook.cli.cluster_options import (
     snapshot_cluster,
 )
 from webhook.cli.exit_codes import ExitCode
+from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.enable_report import Outcome, print_text, report_of
 from webhook.cli.printing.output import print_structured
 from webhook.config import Configuration, MustSpecify, TerminatingPods
 from webhook.kube.api import ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.operations.cluster_quotas import Company, company_of
 from webhook.operations.deployments import system_namespace_of
-from webhook.operations.doctor import Settings
+from webhook.operations.doctor.check_context import Settings
 from webhook.operations.enable import (
     installation_findings,
     obstacles,

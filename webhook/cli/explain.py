@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.cluster_context import configuration_of
 from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader
 from webhook.cli.exit_codes import ExitCode, InputError
+from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.explanation_report import print_explanation
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ClusterApi

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.cluster_context import configuration_of
 from webhook.cli.cluster_options import RefusedError, live_cluster, progress
 from webhook.cli.exit_codes import ExitCode, InputError, printable
+from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.job_report import (
     Warnings,
     ending_of,

@@ -18,7 +18,8 @@ from webhook.admission.serving.server_settings import (
 )
 from webhook.cli.cluster_options import read_access
 from webhook.cli.exit_codes import ExitCode, InputError
-from webhook.cli.files.snapshots import read_cluster, read_configuration
+from webhook.cli.files.configuration import read_configuration
+from webhook.cli.files.snapshots import read_cluster
 from webhook.cli.server_options import (
     unique_identity,
 )

@@ -28,7 +28,8 @@ from webhook.operations.cluster_quotas import (
     quotas_of,
     shared_quotas,
 )
-from webhook.operations.doctor import CHECKS, CheckContext, Settings, examine
+from webhook.operations.doctor.check_context import CheckContext, Settings
+from webhook.operations.doctor.runner import CHECKS, examine
 from webhook.operations.elastic.joining import elastic_findings
 from webhook.operations.enable_plan import NOTHING, Plan, objections, quota_plans
 from webhook.operations.findings import Finding, Severity, Subject, error

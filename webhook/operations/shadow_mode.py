@@ -20,7 +20,7 @@ from webhook.kube.api import (
     Object,
 )
 from webhook.operations.cluster_quotas import Company, company_of
-from webhook.operations.doctor import Settings
+from webhook.operations.doctor.check_context import Settings
 from webhook.operations.enable import plan_for
 from webhook.operations.enable_plan import Plan
 from webhook.operations.findings import Finding, Severity, Subject, error

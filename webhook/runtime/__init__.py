@@ -6,6 +6,6 @@
 """
 
 from webhook.runtime.controller_manager import ControllerOptions
-from webhook.runtime.engine import Engine, EngineOptions, check_configuration
+from webhook.runtime.engine import Engine, EngineOptions
 
-__all__ = ["ControllerOptions", "Engine", "EngineOptions", "check_configuration"]
+__all__ = ["ControllerOptions", "Engine", "EngineOptions"]

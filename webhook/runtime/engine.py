@@ -62,15 +62,6 @@ _WARNING_SECONDS: Final = 300.0
 """Between two events about a configuration that is not in force."""
 
 
-def check_configuration(configuration: Configuration) -> None:
-    """Judge with the core what the configuration package cannot.
-
-    Raises:
-        InvalidFieldError: A rule cannot be evaluated; the error has its path.
-    """
-    compile_policy(configuration)
-
-
 class CacheStatus(Protocol):
     """What an informer shows of itself, whatever it holds."""
 

@@ -37,6 +37,7 @@ from webhook.kube.api import (
 from webhook.kube.api import Object as ApiObject
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.kinds import Kind
+from webhook.policy import check_configuration
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, parse_resource_list
 from webhook.quota.charging.deferral import deferred_part, deferred_quotas
@@ -45,7 +46,7 @@ from webhook.quota.charging.scopes import matches
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.objects.qos import qos_class
-from webhook.runtime import ControllerOptions, Engine, EngineOptions, check_configuration
+from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
 
 Object = dict[str, object]

@@ -25,7 +25,8 @@ from tests.reactions import ReactiveClient, unreachable
 from webhook.config import ConfigurationFile
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
-from webhook.runtime import ControllerOptions, Engine, EngineOptions, check_configuration
+from webhook.policy import check_configuration
+from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
 
 Object = dict[str, object]

@@ -25,7 +25,8 @@ from webhook.kube.api import (
     TooManyRequestsError,
     UnreachableError,
 )
-from webhook.operations.doctor import Examination, Settings
+from webhook.operations.doctor.check_context import Settings
+from webhook.operations.doctor.runner import Examination
 from webhook.operations.enable import installation_findings
 from webhook.state.well_known import BIND_ENTRY, REGISTRATION, SHADOW_MODE
 

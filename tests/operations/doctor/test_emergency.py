@@ -18,7 +18,7 @@ from webhook.config import Configuration
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install.emergency.opening import open_emergency, plan_opening
 from webhook.kube.api import RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
-from webhook.operations.doctor import CheckContext
+from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.enable import installation_findings, obstacles
 from webhook.operations.retry import silent
 from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION

@@ -17,7 +17,8 @@ from webhook.kube.api import (
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.operations.doctor import CHECKS, Check, CheckContext, Examination, Settings, examine
+from webhook.operations.doctor.check_context import CheckContext, Settings
+from webhook.operations.doctor.runner import CHECKS, Check, Examination, examine
 from webhook.operations.findings import Finding
 from webhook.operations.names import CLUSTER_ROLES, POLICY_VERSIONS, policy_kinds
 

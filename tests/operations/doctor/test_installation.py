@@ -29,8 +29,8 @@ from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import LEASES, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from webhook.kube.files.documents import read_documents
 from webhook.kube.kinds import Kind
-from webhook.operations.doctor import CHECKS
 from webhook.operations.doctor.installation import WRITTEN_FIELDS
+from webhook.operations.doctor.runner import CHECKS
 from webhook.operations.names import (
     CLUSTER_QUOTA_CRD,
     CUSTOM_RESOURCE_DEFINITIONS,

@@ -11,7 +11,7 @@ from tests.operations.clocks import telling_time
 from tests.operations.healthy import NOW, examined, healthy, ids, the
 from tests.operations.scenes import NAMESPACE, a_gated_pod, a_namespace, load
 from webhook.fakecluster.storage import FakeCluster
-from webhook.operations.doctor import Examination
+from webhook.operations.doctor.runner import Examination
 from webhook.operations.findings import Finding
 
 GATE = "example.com/wait"

@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from webhook.cli.cluster_context import configuration_of, finding_lines, read_bundle
+from webhook.cli.cluster_context import finding_lines, read_bundle
 from webhook.cli.cluster_options import RefusedError, live_cluster
 from webhook.cli.emergency.printing import (
     announce_closing,
@@ -17,6 +17,7 @@ from webhook.cli.emergency.printing import (
     print_opened,
 )
 from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
+from webhook.cli.files.configuration import configuration_of
 from webhook.config import Configuration, TerminatingPods
 from webhook.install.apply import ApplyApi
 from webhook.install.emergency.closing import (
@@ -35,7 +36,8 @@ from webhook.install.emergency.opening import (
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ClusterApi
 from webhook.operations.deployments import system_namespace_of
-from webhook.operations.doctor import CHECKS, CheckContext, Settings, examine
+from webhook.operations.doctor.check_context import CheckContext, Settings
+from webhook.operations.doctor.runner import CHECKS, examine
 from webhook.operations.enable import still_missing
 from webhook.operations.findings import Finding, Severity
 from webhook.operations.retry import RetryPolicy, silent

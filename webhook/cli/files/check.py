@@ -218,7 +218,7 @@ def _read_options(
     configuration = Configuration()
     if is_known or config is not None:
         # imported late: the engine is slow to import, and manifests alone need none of it
-        from webhook.cli.cluster_context import configuration_of  # noqa: PLC0415
+        from webhook.cli.files.configuration import configuration_of  # noqa: PLC0415
 
         configuration = configuration_of(api, config, place)
     return ExplainOptions(configuration, place, is_offline=not is_live, probes=False)

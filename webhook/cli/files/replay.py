@@ -12,9 +12,9 @@ from typing import IO, Final
 
 import click
 
-from webhook.cli.cluster_context import configuration_of
 from webhook.cli.cluster_options import snapshot_reader
 from webhook.cli.exit_codes import InputError, printable
+from webhook.cli.files.configuration import configuration_of
 from webhook.cli.files.replayed_reviews import is_review, replay_reviews
 from webhook.cli.printing.output import print_json, print_table
 from webhook.jsonfields.fields import InvalidFieldError

@@ -23,7 +23,8 @@ from webhook.admission.review import (
     Phase,
     decode_review,
 )
-from webhook.cli.files.snapshots import read_cluster, read_configuration, running_engine
+from webhook.cli.files.configuration import read_configuration
+from webhook.cli.files.snapshots import read_cluster, running_engine
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.jsonfields.encoding import InvalidJsonError, decode_json
 from webhook.jsonfields.fields import InvalidFieldError

@@ -27,8 +27,9 @@ from webhook.admission.review import (
     encode_review,
 )
 from webhook.cli.exit_codes import ExitCode, InputError
+from webhook.cli.files.configuration import read_configuration
 from webhook.cli.files.inputs import STDIN, read_input, stdin
-from webhook.cli.files.snapshots import read_cluster, read_configuration, running_engine
+from webhook.cli.files.snapshots import read_cluster, running_engine
 from webhook.jsonfields.encoding import encode_json
 
 Decide: TypeAlias = Callable[[AdmissionRequest, Deadline], AdmissionResponse]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from webhook.cli.exit_codes import InputError
-from webhook.config import ConfigurationError, ConfigurationFile
+from webhook.config import ConfigurationFile
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.manifests.loading import load_cluster
 from webhook.fakecluster.manifests.snapshot import SnapshotError
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.runtime import ControllerOptions, Engine, EngineOptions, check_configuration
+from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -30,20 +30,6 @@ def read_cluster(paths: Sequence[Path]) -> FakeCluster:
     try:
         return load_cluster(paths)
     except SnapshotError as err:
-        raise InputError(str(err)) from err
-
-
-def read_configuration(path: Path | None) -> ConfigurationFile | None:
-    """Read the configuration file; None without one.
-
-    Raises:
-        InputError: It cannot be used; the text has the field.
-    """
-    if path is None:
-        return None
-    try:
-        return ConfigurationFile(path, check=check_configuration)
-    except ConfigurationError as err:
         raise InputError(str(err)) from err
 
 

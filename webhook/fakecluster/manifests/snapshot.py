@@ -37,6 +37,14 @@ class SnapshotObject:
     """The number of the document in the file, from 1."""
     field: str
     """YAML path inside the document; empty if the object is all of it."""
+    namespace: str
+    """Empty for what has none."""
+    name: str
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """What no other object of a cluster has: group, kind, namespace and name."""
+        return self.kind.group, self.kind.kind, self.namespace, self.name
 
 
 def read_files(paths: Iterable[Path]) -> tuple[tuple[str, bytes], ...]:
@@ -90,8 +98,7 @@ def parse_snapshot(
     for document in documents:
         extent_of([document])  # a newer format is refused
         for item in _objects_in(document, default_namespace):
-            place = _place(item)
-            first = objects.setdefault(place, item)
+            first = objects.setdefault(item.place, item)
             if first is not item:
                 raise document.error(
                     f"{item.kind.kind} {_key_of(item)} is already in {first.file}, document "
@@ -102,30 +109,18 @@ def parse_snapshot(
     return (*made, *objects.values())
 
 
-def _place(item: SnapshotObject) -> tuple[str, str, str, str]:
-    namespace, name = _namespace_and_name(item)
-    return item.kind.group, item.kind.kind, namespace, name
-
-
-def _namespace_and_name(item: SnapshotObject) -> tuple[str, str]:
-    meta = item.object["metadata"]
-    if not isinstance(meta, Mapping):
-        return "", ""
-    return str(meta.get("namespace") or ""), str(meta["name"])
-
-
 def _key_of(item: SnapshotObject) -> str:
-    return "/".join(part for part in _namespace_and_name(item) if part)
+    return "/".join(part for part in (item.namespace, item.name) if part)
 
 
 def _namespaces_for(
     objects: Iterable[SnapshotObject], labels: Mapping[str, str]
 ) -> tuple[SnapshotObject, ...]:
     all_objects = tuple(objects)
-    there = {_namespace_and_name(one)[1] for one in all_objects if one.kind == NAMESPACES}
-    mentioned = {_namespace_and_name(one)[0]: None for one in all_objects}
+    there = {one.name for one in all_objects if one.kind == NAMESPACES}
+    mentioned = {one.namespace: None for one in all_objects}
     return tuple(
-        SnapshotObject(NAMESPACES, _namespace(name, labels), "", 0, "")
+        SnapshotObject(NAMESPACES, _namespace(name, labels), "", 0, "", "", name)
         for name in mentioned
         if name and name not in there
     )
@@ -142,12 +137,23 @@ def _namespace(name: str, labels: Mapping[str, str]) -> Object:
 
 def _objects_in(document: Document, default_namespace: str) -> Iterator[SnapshotObject]:
     for field, value in flatten_lists(document):
-        yield _one_object(document, value, field, default_namespace)
+        yield one_object(document, value, field, default_namespace)
 
 
-def _one_object(
-    document: Document, value: Mapping[str, object], field: str, default_namespace: str
+def one_object(
+    document: Document, value: Mapping[str, object], field: str, default_namespace: str = "default"
 ) -> SnapshotObject:
+    """Take one object, that is no list, out of a document.
+
+    Args:
+        document: The document.
+        value: The object; it says what it is.
+        field: YAML path of it.
+        default_namespace: For an object of a namespaced kind that names none.
+
+    Raises:
+        SnapshotError: It cannot be read.
+    """
     namespaced = _has_namespace(value)
     kind = kind_of(str(value["apiVersion"]), str(value["kind"]), namespaced=namespaced)
     placed = _placed(value, default_namespace) if kind.namespaced and not namespaced else value
@@ -163,7 +169,9 @@ def _one_object(
         meta = stored.meta
     for cause in _metadata_causes(kind, meta):
         raise document.error(cause.message, field=f"{prefix}{cause.field}")
-    return SnapshotObject(kind, placed, document.file, document.number, field)
+    return SnapshotObject(
+        kind, placed, document.file, document.number, field, meta.namespace, meta.name
+    )
 
 
 class _Shape(msgspec.Struct):

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from webhook.fakecluster.manifests.large_snapshot import PodText
 from webhook.fakecluster.manifests.snapshot import SnapshotObject
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     LEASES,
+    PODS,
     ForbiddenError,
     Kind,
     NotFoundError,
@@ -26,22 +28,29 @@ from webhook.kube.codec import encode
 from webhook.kube.files.snapshot_format import SnapshotExtent
 from webhook.kube.selectors import Selector, parse_selector
 
+_NODE_NAME: Final = "spec.nodeName"
 _WHOLE: Final = SnapshotExtent()
 
 
 class SnapshotClient(FakeClient):
     """The objects of a snapshot. What it returns is shared: it must not be changed."""
 
-    def __init__(self, objects: Iterable[SnapshotObject], extent: SnapshotExtent = _WHOLE) -> None:
-        """Take the objects, and what the snapshot does not hold."""
+    def __init__(
+        self,
+        objects: Iterable[SnapshotObject],
+        extent: SnapshotExtent = _WHOLE,
+        pods: Iterable[PodText] = (),
+    ) -> None:
+        """Take the objects, what the snapshot does not hold, and pods as their text."""
         super().__init__(FakeCluster())
         self._extent = extent
         self._objects: dict[Kind, dict[tuple[str, str], Object]] = {}
         self._sorted: dict[Kind, Mapping[str, Sequence[Object]]] = {}
+        texts = {(one.namespace, one.name): one for one in pods}
+        if texts:
+            self._objects[PODS] = dict(texts)
         for one in objects:
-            metadata = _part(one.object, "metadata")
-            place = _text(metadata, "namespace"), _text(metadata, "name")
-            self._objects.setdefault(one.kind, {})[place] = one.object
+            self._objects.setdefault(one.kind, {})[one.namespace, one.name] = one.object
 
     def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
         """Read one object; see `ClusterApi.get`."""
@@ -70,8 +79,11 @@ class SnapshotClient(FakeClient):
         self._check_read(kind, namespace)
         selector = parse_selector(kind, label_selector, field_selector)
         items = self._in_order(kind, namespace or "")
-        if not selector.is_empty:
-            items = tuple([raw for raw in items if _is_selected(selector, raw)])
+        if selector.labels:
+            items = [raw for raw in items if _is_selected(selector, raw)]
+        else:
+            for term in selector.fields:
+                items = [raw for raw in items if term.accepts(_field(raw, term.key))]
         return ObjectList(tuple(items), 0)
 
     def _in_order(self, kind: Kind, namespace: str) -> Sequence[Object]:
@@ -104,15 +116,11 @@ def _by_namespace(
     objects: Mapping[tuple[str, str], Object],
 ) -> Mapping[str, Sequence[Object]]:
     found: dict[str, list[Object]] = {"": []}
-    for (namespace, _), raw in sorted(objects.items(), key=_place):
-        found[""].append(raw)
-        if namespace:
-            found.setdefault(namespace, []).append(raw)
+    for place in sorted(objects):
+        found[""].append(objects[place])
+        if place[0]:
+            found.setdefault(place[0], []).append(objects[place])
     return found
-
-
-def _place(item: tuple[tuple[str, str], Object]) -> tuple[str, str]:
-    return item[0]
 
 
 def _is_selected(selector: Selector, raw: Object) -> bool:
@@ -124,6 +132,8 @@ def _is_selected(selector: Selector, raw: Object) -> bool:
 
 
 def _field(raw: Object, field: str) -> str:
+    if field == _NODE_NAME and isinstance(raw, PodText):
+        return raw.node_name
     part, _, name = field.partition(".")
     return _text(_part(raw, part), name)
 
@@ -131,7 +141,11 @@ def _field(raw: Object, field: str) -> str:
 def _revision(raw: Object) -> Revision:
     metadata = _part(raw, "metadata")
     key = object_key(_text(metadata, "namespace"), _text(metadata, "name"))
-    return Revision(key=key, uid=_text(metadata, "uid"), resource_version=0, data=encode(raw))
+    return Revision(key=key, uid=_text(metadata, "uid"), resource_version=0, data=_encoded(raw))
+
+
+def _encoded(raw: Object) -> bytes:
+    return bytes(raw.text) if isinstance(raw, PodText) else encode(raw)
 
 
 def _part(raw: Mapping[str, object], name: str) -> Mapping[str, object]:

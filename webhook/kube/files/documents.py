@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeGuard
 
+import msgspec
 import yaml
 
 from webhook.jsonfields.encoding import (
     InvalidJsonError,
     NumberText,
-    decode_json,
     encode_json,
 )
 from webhook.kube.files.yaml_reader import YamlReader, YamlValueError
@@ -27,8 +27,6 @@ MAX_DEPTH: Final = 128
 """How deep a document may nest."""
 
 _DEEPEST_LIST: Final = 8
-_OWN: Final = b'{"apiVersion":"deferredquota.io/v1alpha1","kind":"SnapshotList",'
-"""How a file of `deferred-quota snapshot` begins (`snapshot_format`)."""
 _CUT_OFF: Final = "; the text ends in the middle of a value"
 
 
@@ -102,9 +100,9 @@ def read_documents(file: str, data: bytes) -> tuple[Document, ...]:
         raise SnapshotError(file, "not UTF-8 text", line=line) from err
     if not text.lstrip().startswith(("{", "[")):
         return tuple(_yaml_documents(file, text))
-    written = _as_we_write(data)
-    if written is not None:
-        return (Document(file, 1, written, {"": 1}),)
+    value = _read_at_once(data)
+    if value is not None:
+        return (Document(file, 1, value, {"": 1 + text.count("\n", 0, _skip_space(text, 0))}),)
     try:
         return tuple(_json_documents(file, text))
     except SnapshotError as json_error:
@@ -117,20 +115,47 @@ def read_documents(file: str, data: bytes) -> tuple[Document, ...]:
             raise json_error from None
 
 
-def _as_we_write(data: bytes) -> object:
-    """Return the value of a snapshot that stands as `deferred-quota snapshot` writes it, else None.
+def _read_at_once(data: bytes) -> object:
+    """Return the value of a file that is one JSON text, else None.
 
-    A decoder that does not see repeated keys is several times as fast. What it reads is written
-    again: only the very bytes of the file have no key twice.
+    A decoder that does not see repeated keys is several times as fast: what it has read has one
+    key less then than the text.
     """
-    if not data.startswith(_OWN):
-        return None
     try:
-        value = decode_json(data)
-        is_same = encode_json(value) == data.replace(b"\n", b"")
+        value = decode_plain(data)
+        is_whole = has_plain_keys(data) and count_keys(value) == data.count(b":")
     except InvalidJsonError:
         return None  # the other decoder says where
-    return value if is_same else None
+    return value if is_whole else None
+
+
+def decode_plain(data: bytes) -> object:
+    """Decode one JSON text; of repeated keys the last one stands.
+
+    Raises:
+        InvalidJsonError: It is none, nests too deep, or has a number that is too long.
+    """
+    try:
+        value: object = _PLAIN.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as err:
+        raise InvalidJsonError(str(err)) from err
+    return value
+
+
+def has_plain_keys(data: bytes) -> bool:
+    """Return whether every colon of a JSON text stands as itself, so that keys can be counted."""
+    return b"\\u003a" not in data and b"\\u003A" not in data
+
+
+def count_keys(value: object) -> int:
+    """Return how many colons a value has as JSON: its keys, and what strings have of them.
+
+    A JSON text of the value has as many, unless a key is repeated in it, or a colon is escaped.
+
+    Raises:
+        InvalidJsonError: It has no JSON form.
+    """
+    return encode_json(value).count(b":")
 
 
 def flatten_lists(document: Document) -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -275,6 +300,9 @@ def _integer(digits: str) -> int:
 def _number(text: str) -> NumberText:
     check_length(text)
     return NumberText(text)
+
+
+_PLAIN: Final = msgspec.json.Decoder(float_hook=_number)
 
 
 def _refuse_constant(text: str) -> NoReturn:

@@ -4,8 +4,3 @@
 yields findings. It only reads, and tries a bind and asks for the time by dry runs. What it may not
 do, or cannot, is a finding too, and the other checks go on.
 """
-
-from webhook.operations.doctor.check_context import CheckContext, Settings
-from webhook.operations.doctor.runner import CHECKS, Check, Examination, examine
-
-__all__ = ["CHECKS", "Check", "CheckContext", "Examination", "Settings", "examine"]

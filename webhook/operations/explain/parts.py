@@ -10,7 +10,7 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError, timestamp
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import LEASES, ApiError, ForbiddenError, NotFoundError, UnavailableError
-from webhook.operations.doctor import CheckContext, Settings
+from webhook.operations.doctor.check_context import CheckContext, Settings
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.doctor.webhook_probe import answers
 from webhook.operations.doctor.workloads import workloads

@@ -294,6 +294,8 @@ def _conflict(named: Sequence[tuple[str, NodeCheck]]) -> tuple[str, str] | None:
 
 def _scored(pod: PendingPod, view: NodeView, nodes: Sequence[NodeInfo]) -> tuple[NodeScore, ...]:
     """Return the nodes with their scores, best first."""
+    if not nodes:
+        return ()
     columns = dict(_columns(pod, view, nodes))
     scores = []
     for index, node in enumerate(nodes):

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 from webhook.jsonfields.encoding import encode_json
 from webhook.quota.amounts.resource_reader import ResourceReader, StoredResourceReader
 from webhook.quota.nodes.affinity_terms import AffinityTerms, Identity, read_affinity_terms
+from webhook.quota.nodes.brief_pods import BriefPod
 from webhook.quota.nodes.requested import (
     Amounts,
     Requested,
@@ -238,6 +239,8 @@ def _key(metadata: ResourceReader) -> str:
 
 def _pod_affinity(pod: PlainObject) -> Mapping[str, object] | None:
     """Return the affinity of a pod that has some to pods, for or against."""
+    if isinstance(pod, BriefPod) and not pod.has_pod_affinity:
+        return None
     spec = pod.get("spec")
     affinity = spec.get("affinity") if isinstance(spec, Mapping) else None
     if not isinstance(affinity, Mapping):
@@ -286,6 +289,8 @@ def _running_on(pod: PlainObject) -> str:
     Source: kubernetes v1.36, pkg/scheduler/scheduler.go NewInformerFactory, whose pods exclude
     those that have ended.
     """
+    if isinstance(pod, BriefPod):
+        return pod.running_on
     spec, status = pod.get("spec"), pod.get("status")
     # a dict is known at once: to ask for a Mapping is slow, and this is asked of every pod
     if type(spec) is not dict and not isinstance(spec, Mapping):

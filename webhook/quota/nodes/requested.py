@@ -18,6 +18,7 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.quantity import ZERO, Format, Quantity
 from webhook.quota.amounts.resources import ResourceList, max_of
 from webhook.quota.charging.pod_requests import is_pod_level_resource, pod_requests
+from webhook.quota.nodes.brief_pods import BriefPod
 from webhook.quota.objects.model import Container, ContainerStatus, Pod, PodResources
 from webhook.quota.objects.names import cached_by_name, is_extended_resource, is_hugepages
 
@@ -62,7 +63,7 @@ def requested_of(raw: Mapping[str, object], *, field: str = "") -> Requested:
         InvalidFieldError: A field that is read has the wrong type.
         InvalidQuantityError: An amount is not a quantity.
     """
-    key = _template_key(raw)
+    key = _if_short(raw.template) if isinstance(raw, BriefPod) else _template_key(raw)
     try:
         if key is not None:
             return _requested_by_template(key)
@@ -265,8 +266,8 @@ def _template_key(raw: Mapping[str, object]) -> bytes | None:
         return None
 
 
-def _if_short(key: bytes) -> bytes | None:
-    return key if len(key) <= _TEMPLATE_BYTES else None
+def _if_short(key: bytes | None) -> bytes | None:
+    return key if key is not None and len(key) <= _TEMPLATE_BYTES else None
 
 
 def _members(items: object, fields: tuple[str, ...]) -> object:
