@@ -127,6 +127,22 @@ def test_a_secret_of_somebody_else_is_refused(made: Certificates, which: str) ->
         certificates(found["ca"], found["tls"], namespace=DEFAULT_NAMESPACE, now=NOW)
 
 
+@pytest.mark.parametrize("which", ["ca", "tls"])
+def test_a_secret_of_a_newer_release_is_refused(made: Certificates, which: str) -> None:
+    found = {"ca": made.ca, "tls": made.tls}
+    newer = {**cast("Any", found[which])}
+    notes = {**newer["metadata"]["annotations"]}
+    assert notes["deferredquota.io/format"] == "1"
+    newer["metadata"] = {
+        **newer["metadata"],
+        "annotations": {**notes, "deferredquota.io/format": "2"},
+    }
+    found[which] = newer
+    expected = rf"deferred-quota-{which} has the annotation deferredquota.io/format: 2, of a newer"
+    with pytest.raises(InstallError, match=expected):
+        certificates(found["ca"], found["tls"], namespace=DEFAULT_NAMESPACE, now=NOW)
+
+
 def test_of_a_file_with_a_key_only_the_certificates_are_taken(made: Certificates) -> None:
     data = cast("Mapping[str, str]", made.tls["data"])
     served, key = (base64.b64decode(data[name]) for name in ("tls.crt", "tls.key"))

@@ -69,6 +69,13 @@ class InvalidFieldError(ValueError):
         return f"{self.field}: {self.detail}" if self.field else self.detail
 
 
+class NewerFormatError(InvalidFieldError):
+    """What is stored has a format that a newer release has made.
+
+    This one would misunderstand it: nothing may be decided by it, nor be written over it.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One fault found by validation, as the API server lists it under `details.causes`."""
@@ -160,6 +167,27 @@ def integer(value: object, field: str) -> int | None:
     if value not in _INT64:
         raise InvalidFieldError(field, "must be an integer of 64 bits")
     return value
+
+
+def check_format(raw: Mapping[str, object], field: str, newest: int) -> None:
+    """Check that `format` is one that this release knows; absent is the first.
+
+    Args:
+        raw: The object that carries it.
+        field: The object's path.
+        newest: The newest format that this release reads.
+
+    Raises:
+        NewerFormatError: It is a newer one.
+        InvalidFieldError: It is no whole number, or negative.
+    """
+    path = child(field, "format")
+    version = integer(raw.get("format"), path) or 0
+    if version < 0:
+        raise InvalidFieldError(path, "must not be negative")
+    if version > newest:
+        detail = f"is {version}, of a newer release: this one reads up to {newest}"
+        raise NewerFormatError(path, detail)
 
 
 def boolean(value: object, field: str) -> bool:

@@ -158,6 +158,7 @@ class Engine:
             ledger_informer=followed,
         )
         self._shared = shared
+        self._stores = ledgers, store
         caches.namespaces.informer.add_handler(partial(_forget_deleted_namespace, caches.ledgers))
         caches.namespaces.informer.add_handler(self._note_own_namespace)
         self._is_namespace_gone = False
@@ -238,6 +239,7 @@ class Engine:
             conditions.append(
                 f"the namespace {self._options.system_namespace} of the installation is gone"
             )
+        conditions += [error for store in self._stores for error in store.newer_formats()]
         if self.controller is not None:
             conditions += self.controller.readiness_problems()
         return conditions

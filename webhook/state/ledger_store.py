@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.jsonfields.encoding import encoded_part
+from webhook.jsonfields.fields import NewerFormatError
 from webhook.kube.api import (
     QUOTA_LEDGERS,
     AlreadyExistsError,
@@ -86,6 +87,8 @@ class LedgerStore:
         self._lock = threading.Lock()
         self._places: dict[str, _CacheEntry] = {}
         self._deleted_at: dict[str, int] = {}
+        self._newer: dict[str, str] = {}
+        """Namespace → why its ledger is left to a newer release."""
 
     def follow(self, timing: InformerTimings | None = None) -> Informer[LazyLedger]:
         """Return an informer that, once started, keeps aside what others write."""
@@ -99,6 +102,13 @@ class LedgerStore:
         )
         informer.add_handler(self.observe)
         return informer
+
+    def newer_formats(self) -> list[str]:
+        """Return which ledgers of a newer release were met, and are still there."""
+        return [
+            f"the ledger of namespace {namespace} cannot be read: {error}"
+            for namespace, error in sorted(self._newer.copy().items())
+        ]
 
     def __len__(self) -> int:
         """Return of how many namespaces a ledger is known here."""
@@ -117,6 +127,7 @@ class LedgerStore:
 
         Raises:
             ApiError: The API server does not answer.
+            NewerFormatError: A newer release wrote it: it may not be replaced.
             InvalidFieldError: The object cannot be read.
         """
         before = self._known(namespace)
@@ -125,7 +136,11 @@ class LedgerStore:
         except NotFoundError:
             self._drop(namespace, before)
             return None
-        return self._keep(namespace, self._same(namespace, obj) or read_ledger(obj))
+        try:
+            return self._keep(namespace, self._same(namespace, obj) or read_ledger(obj))
+        except NewerFormatError as err:
+            self._newer[namespace] = str(err)
+            raise
 
     def fetch_blank(self, namespace: str) -> LedgerVersion | None:
         """Read only which object there is, to replace what it says; None when there is none.
@@ -143,6 +158,7 @@ class LedgerStore:
         """Forget a namespace that is gone."""
         with self._lock:
             self._places.pop(namespace, None)
+            self._newer.pop(namespace, None)
 
     def write(
         self,
@@ -198,6 +214,7 @@ class LedgerStore:
 
     def _keep(self, namespace: str, version: LedgerVersion) -> LedgerVersion:
         self._put(namespace, _Latest(version.resource_version, version.uid, version))
+        self._newer.pop(namespace, None)
         return version
 
     def _put(self, namespace: str, new: _Latest) -> None:
@@ -217,6 +234,7 @@ class LedgerStore:
             place = self._places.get(namespace)
             if place is not None and place.known is gone:
                 place.known = None
+            self._newer.pop(namespace, None)
 
     def observe(self, change: Change[LazyLedger]) -> None:
         """Take in what the watch shows of a ledger; the handler of `follow`'s informer."""
@@ -225,9 +243,12 @@ class LedgerStore:
             self._note_deletion(namespace, change.uid, change.resource_version)
         elif change.new is not None:
             self._put(namespace, _Latest(change.resource_version, change.uid, change.new))
+            if namespace in self._newer and self.known(namespace) is not None:
+                self._newer.pop(namespace, None)
 
     def _note_deletion(self, namespace: str, uid: str, version: int) -> None:
         with self._lock:
+            self._newer.pop(namespace, None)
             self._deleted_at.pop(namespace, None)
             self._deleted_at[namespace] = version
             if len(self._deleted_at) > _MAX_DELETIONS:

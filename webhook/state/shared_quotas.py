@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     ClusterApi,
@@ -42,7 +42,9 @@ _CONTENDED_SECONDS: Final = 1.0
 class SharedQuotaVersion:
     """One version of a shared quota; its status is read when it is asked for."""
 
-    __slots__ = ("_shared", "_status", "error", "quota", "resource_version", "uid")
+    __slots__ = (
+        "_shared", "_status", "error", "is_newer", "quota", "resource_version", "uid",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -56,6 +58,8 @@ class SharedQuotaVersion:
         self.resource_version = resource_version
         self.error = quota.fault if isinstance(quota, UnreadableClusterQuota) else ""
         """Why it cannot be read; known once `shared` was asked for."""
+        self.is_newer = False
+        """Whether a newer release wrote it; known at the same time."""
         is_read = isinstance(content, Shared)
         self._shared = content if isinstance(content, Shared) else None
         self._status = None if is_read else content
@@ -72,14 +76,14 @@ class SharedQuotaVersion:
             try:
                 grants = grants_from_status(self._status, self.quota.name)
             except InvalidFieldError as err:
-                self.error = str(err)
+                self.error, self.is_newer = str(err), isinstance(err, NewerFormatError)
             else:
                 self._shared = Shared(self.quota, grants)
         return self._shared
 
     @property
     def grants(self) -> Grants:
-        """What the namespaces hold; a status that cannot be read is begun anew."""
+        """What the namespaces hold; a status that cannot be read is begun anew by a write."""
         return NO_GRANTS if self.shared is None else self.shared.grants
 
 
@@ -120,6 +124,16 @@ class SharedQuotaStore:
         """Return the newest version known here, without asking; None when none is."""
         return self._known.get(name)
 
+    def newer_formats(self) -> list[str]:
+        """Return which quotas of a newer release were met, and are still there."""
+        with self._lock:
+            known = list(self._known.values())
+        return [
+            f"{CLUSTER_DEFERRED_QUOTAS.kind} {one.quota.name} cannot be read: {one.error}"
+            for one in known
+            if one.is_newer
+        ]
+
     def is_contended(self, name: str) -> bool:
         """Return whether others write it all the time: what is known is then rarely the newest."""
         return self._contended.get(name, 0.0) > time.monotonic()
@@ -146,9 +160,12 @@ class SharedQuotaStore:
             ConflictError: The object is at another version; nothing was written.
             NotFoundError: It is gone.
             ApiError: Unavailable and the like leave open whether it was written.
+            NewerFormatError: A newer release wrote what stands there.
             TypeError: The spec cannot be read.
         """
         quota = version.quota
+        if version.shared is None and version.is_newer:
+            raise NewerFormatError("", f"{version.name}: {version.error}")
         if not isinstance(quota, ClusterQuota):
             raise TypeError(f"{version.name} cannot be read: {version.error}")
         obj = {

@@ -46,6 +46,9 @@ _OWNER: Final = {
 _PUBLISHED: Final = "deferredquota.io/published"
 _FORMER_UNTIL: Final = "deferredquota.io/former-until"
 _GENERATION: Final = "deferredquota.io/generation"
+_FORMAT: Final = "deferredquota.io/format"
+FORMAT: Final = 1
+"""Version of what stands in both Secrets; without one it is the first."""
 _GENERATIONS: Final = re.compile("[0-9]{1,9}")
 _FORMER: Final = "former.crt"
 _OTHER_OWNERS: Final = (
@@ -344,7 +347,7 @@ def _secret(
 ) -> Object:
     there = {} if before is None else mapping(before.get("metadata"), "metadata")
     kept = {field: there[field] for field in ("resourceVersion", "uid") if there.get(field)}
-    annotations = {**_annotations(before), **notes}
+    annotations = {**_annotations(before), _FORMAT: str(FORMAT), **notes}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -371,6 +374,12 @@ def _data_of(secret: Object | None, name: str) -> Mapping[str, bytes]:
             f"Secret {metadata.get('namespace')}/{name} was not made by deferred-quota (it lacks"
             f" the label app.kubernetes.io/component=certificates): it is not touched. Delete it,"
             " and run this again"
+        )
+    written = _annotations(secret).get(_FORMAT, "")
+    if _GENERATIONS.fullmatch(written) and int(written) > FORMAT:
+        raise ForeignCertificatesError(
+            f"Secret {metadata.get('namespace')}/{name} has the annotation {_FORMAT}: {written}, of"
+            f" a newer release: this one reads up to {FORMAT}, and leaves it as it is"
         )
     data = string_map(secret.get("data"), "data")
     return {key: _decoded(value) for key, value in data.items()}

@@ -16,6 +16,7 @@ from tests.controllers.controller_harness import (
 )
 from tests.reactions import unreachable
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.quota.ledger.ledger import Undecided
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.reserver import Reserved
 
@@ -111,6 +112,27 @@ def test_a_deletion_is_noticed_at_once_and_told_and_so_is_the_new_ledger(
 
 def test_the_first_ledger_of_a_namespace_is_not_called_rebuilt(harness: ControllerHarness) -> None:
     assert set(harness.conditions()) == {"Counted", "QuotasReadable"}
+
+
+def test_a_ledger_of_a_newer_release_is_left_alone(harness: ControllerHarness) -> None:
+    harness.pod("web")
+    hand_edit(harness, "format", 2)
+    stored = harness.api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    for _ in range(3):  # past the time after which one that is lost is made anew
+        look(harness)
+        assert isinstance(harness.reserve("web"), Undecided)
+        harness.pass_time(EXPIRE_SECONDS)
+    assert harness.api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE) == stored
+    assert harness.events_recorded() == ["LedgerOfNewerRelease"]
+    (said,) = harness.ledgers.newer_formats()
+    assert said == (
+        "the ledger of namespace team-a cannot be read: status.format: is 2, of a newer release: "
+        "this one reads up to 1"
+    )
+    hand_edit(harness, "format", 1)
+    look(harness)
+    assert harness.ledgers.newer_formats() == []
+    assert isinstance(harness.reserve("web"), Reserved)
 
 
 # -- conditions ----------------------------------------------------------------------------

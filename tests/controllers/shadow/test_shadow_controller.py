@@ -335,14 +335,22 @@ def test_a_namespace_that_is_left_is_left_alone(watching: ShadowHarness, how: st
     assert ledger["summary"] == "shadow: ended"
 
 
-def test_a_ledger_that_guards_is_never_touched(watching: ShadowHarness) -> None:
+@pytest.mark.parametrize(
+    "guarding",
+    [
+        {
+            "podsResourceVersion": "7",
+            "reservations": "",
+            "quotas": [{"name": "q", "hard": {}, "used": {}}],
+            "summary": "q requests.cpu 1/4",
+        },
+        {"format": 2, "summary": "of a newer release"},
+    ],
+)
+def test_a_ledger_that_guards_is_never_touched(
+    watching: ShadowHarness, guarding: dict[str, object]
+) -> None:
     """The label says shadow here while the controller still counts, or counts again."""
-    guarding = {
-        "podsResourceVersion": "7",
-        "reservations": "",
-        "quotas": [{"name": "q", "hard": {}, "used": {}}],
-        "summary": "q requests.cpu 1/4",
-    }
     metadata = {"name": "ledger", "namespace": NAMESPACE}
     watching.api.create(QUOTA_LEDGERS, {"metadata": metadata})
     watching.api.patch(

@@ -259,6 +259,27 @@ def test_a_quota_that_cannot_be_read_is_told_and_nothing_is_decided_by_it(
     assert said.startswith("ClusterDeferredQuota both cannot be read: spec.hard[requests.cpu]: ")
 
 
+def test_a_quota_of_a_newer_release_is_left_alone(harness: ControllerHarness) -> None:
+    harness.pod("one", "3")
+    store = harness.store
+    for number, named in ((2, True), (1, False)):
+        patch: list[dict[str, object]] = [
+            {"op": "replace", "path": "/status/format", "value": number}
+        ]
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", patch, subresource="status")
+        before = status_of(harness)
+        harness.catch_up()
+        assert isinstance(harness.reserve("one"), Undecided if named else Reserved)
+        steps(harness)
+        expected = (
+            "ClusterDeferredQuota both cannot be read: status.format: is 2, of a newer release: "
+            "this one reads up to 1"
+        )
+        assert store.newer_formats() == ([expected] if named else [])
+        if named:
+            assert status_of(harness) == before
+
+
 def test_a_standby_writes_nothing(harness: ControllerHarness) -> None:
     harness.epoch[0] = 0
     harness.reconcile_once()

@@ -77,6 +77,12 @@ def test_nothing_is_granted_by_an_absent_status() -> None:
             "status.promises[0].amounts[requests.cpu]: must not be negative",
         ),
         ({"serial": -1}, "status.serial: must not be negative"),
+        (
+            {"format": 2},
+            "status.format: is 2, of a newer release: this one reads up to 1",
+        ),
+        ({"format": -1}, "status.format: must not be negative"),
+        ({"format": "1"}, "status.format: must be an integer, not a string"),
         ({"observed": 5}, "status.observed: must be an object, not a number"),
     ],
 )

@@ -2,7 +2,7 @@
 
 A ledger that is gone took its reservations with it. Until no request that was admitted by it can
 be on its way any more, none is made, so that nothing is admitted either. One that was made
-unreadable is lost too, and replaced in the same way.
+unreadable is lost too, and replaced in the same way; one that a newer release wrote is not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.namespace_state import NamespaceState
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
 from webhook.quota.ledger.apply_usage import seconds_until_new
 from webhook.state.ledger_store import LedgerVersion
 
@@ -27,6 +27,7 @@ class LedgerReader:
         self._timings = context.timings
         self._feed = context.feed
         self._recorder = context.recorder
+        self._newer: set[str] = set()
 
     def cached(
         self, namespace: str, state: NamespaceState, newer_than: int
@@ -46,9 +47,18 @@ class LedgerReader:
 
         Raises:
             ApiError: The API server does not answer.
+            NewerFormatError: A newer release wrote it: it is left alone.
         """
         try:
-            return self._ledgers.fetch(namespace)
+            version = self._ledgers.fetch(namespace)
+            self._newer.discard(namespace)
+        except NewerFormatError as err:
+            if namespace not in self._newer:
+                self._newer.add(namespace)
+                self._recorder.warn(
+                    namespace, "", "LedgerOfNewerRelease", f"the ledger is left as it is: {err}"
+                )
+            raise
         except InvalidFieldError as err:
             _log.error(
                 "the ledger cannot be read", extra={"namespace": namespace, "error": str(err)}
@@ -62,6 +72,8 @@ class LedgerReader:
                 self._usage_cache.had_ledger.add(namespace)
             state.has_reconciled = True  # the handlers say that they cannot decide
             return self._ledgers.fetch_blank(namespace)
+        else:
+            return version
 
     def has_no_ledger(self, namespace: str) -> bool:
         """Return whether no ledger counts anything in a namespace, as the API server says now.

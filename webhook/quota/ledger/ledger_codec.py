@@ -40,6 +40,7 @@ from typing import Final, TypeAlias
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import (
     InvalidFieldError,
+    check_format,
     integer,
     mapping,
     sequence,
@@ -123,14 +124,13 @@ def ledger_from_status(
         reader: Reads one reservation at a path; by default `reservation_of`.
 
     Raises:
+        NewerFormatError: A newer release wrote it.
         InvalidFieldError: Something in it cannot be read; the error has the path.
     """
     status = mapping(raw, field)
     if "podsResourceVersion" not in status:
         return None
-    if (version := counter(status, "format", field)) > FORMAT:
-        detail = f"is {version}, of a newer release: this one reads up to {FORMAT}"
-        raise InvalidFieldError(f"{field}.format", detail)
+    check_format(status, field, FORMAT)
     read = reader or reservation_of
     reservations: dict[str, Reservation] = {}
     for index, line in enumerate(_lines(status, f"{field}.reservations")):

@@ -2,6 +2,7 @@
 
 ```yaml
 status:
+  format: 1
   observed: {uid: ..., specHash: ...}   # the spec that `namespaces` is complete for
   namespaces:
   - name: team-a
@@ -25,7 +26,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from webhook.jsonfields.fields import InvalidFieldError, mapping, sequence, text
+from webhook.jsonfields.fields import (
+    InvalidFieldError,
+    check_format,
+    mapping,
+    sequence,
+    text,
+)
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, max_of
 from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out, counter
@@ -35,10 +42,12 @@ from webhook.quota.shared.cluster_quotas import ledger_name
 
 _FIELDS: Final = frozenset(
     {
-        "observed", "namespaces", "promises", "serial", "hard", "used", "members", "summary",
-        "conditions",
+        "format", "observed", "namespaces", "promises", "serial", "hard", "used", "members",
+        "summary", "conditions",
     }
 )  # fmt: skip
+FORMAT: Final = 1
+"""Version of the format, as that of a ledger: without one it is of the first."""
 MAX_PROMISES: Final = 256
 """Of one quota, so that its status has a bound."""
 
@@ -160,6 +169,7 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
     used = {name: grants.total.get(name, ZERO) for name in hard}
     return {
         **grants.unknown_fields,
+        "format": FORMAT,
         **named,
         "namespaces": [
             {"name": name, "granted": amounts_out(held)}
@@ -179,9 +189,11 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
     """Read the status of the ClusterDeferredQuota `name`; an absent one grants nothing.
 
     Raises:
+        NewerFormatError: A newer release wrote it.
         InvalidFieldError: Something in it cannot be read; the error has the path.
     """
     status = mapping(raw, field)
+    check_format(status, field, FORMAT)
     namespaces: dict[str, ResourceList] = {}
     for index, item in enumerate(sequence(status.get("namespaces"), f"{field}.namespaces")):
         path = f"{field}.namespaces[{index}]"
