@@ -1,6 +1,7 @@
 """Pods that wait behind our scheduling gate, and the reasons why.
 
-A pod is judged here by everything but the usage of others; `cycle` decides which pods are released.
+A pod is judged here by everything but the usage of others; its place in the order is made here
+(`to_queued_pod`), and `release_order` decides which pods are released.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a ClusterDeferredQuota object may say.
 
-Amounts and scopes are judged as those of a ResourceQuota (`quota_rules`). Besides:
+Amounts and scopes are judged as those of a ResourceQuota (`quota_validation`). Besides:
 
 1. It limits deferred resources only, every extended resource and GPU memory among them: all else
    is charged by the API server, in one namespace.
