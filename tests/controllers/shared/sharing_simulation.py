@@ -46,7 +46,6 @@ from webhook.kube.api import (
 from webhook.kube.kinds import Kind
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
-from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.apply_usage import (
     CountedQuota,
     Expiry,
@@ -66,8 +65,7 @@ from webhook.state.quota_cache import QuotaCache
 from webhook.state.reserver import Reserved, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
 
-CPU: Final = "requests.example.com/cpu"
-"""Headroom of it is a whole number, as all numbers here."""
+CPU: Final = "requests.cpu"
 KEYS: Final = frozenset({CPU})
 NAMESPACES: Final = ("a", "b", "c")
 QUOTA: Final = "both"
@@ -215,31 +213,10 @@ class StoredState:
     """Uid → what is promised to a pod for which nothing is reserved."""
     kept: int = 0
     """What is kept for the namespace `a`."""
-    all_promised: int = 0
-    """With what is promised to pods for which other namespaces have reserved."""
-    headroom: Mapping[str, int] = field(default_factory=dict)
-    """What is said to be unused of what is granted, at most."""
 
     @property
     def total(self) -> int:
         return sum(self.granted.values())
-
-    def need(self, namespace: str) -> int:
-        """What the ledger of a namespace counts and has reserved."""
-        ledger = self.ledgers[namespace]
-        account = None if ledger is None else ledger.accounts.get(NAME)
-        if account is None:
-            return 0
-        return number(account.used.get(CPU, ZERO)) + number(account.reserved.get(CPU, ZERO))
-
-    def in_use_elsewhere(self, namespace: str) -> int:
-        """What other namespaces hold and may use, and what is promised and kept."""
-        held = sum(
-            amount - self.headroom.get(name, 0)
-            for name, amount in self.granted.items()
-            if name != namespace
-        )
-        return held + self.all_promised + self.kept
 
     def held_for_others(self, but: str, namespace: str) -> int:
         """What is granted, promised to other pods than one, and kept for other namespaces.
@@ -288,11 +265,6 @@ class SharingSimulation:
         """Whether something is promised to pods, and kept for a namespace."""
         return self.seed % 5 == 4
 
-    @property
-    def has_headroom(self) -> bool:
-        """Whether namespaces may hold more than they need."""
-        return self.seed % 2 == 0
-
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
         self.cluster = FakeCluster()
@@ -304,8 +276,6 @@ class SharingSimulation:
         self.views: list[UserState] = [UserState(None, frozenset(), frozenset(NAMESPACES[:3]))]
         self.number = 0
         self.admitted = 0
-        self.states: list[StoredState] = []
-        """What was stored after each write."""
         self._read: tuple[int, StoredState] | None = None
         self.epoch = 1
         for namespace in NAMESPACES:
@@ -322,11 +292,6 @@ class SharingSimulation:
         part = {"namespaces": ["a"], "amounts": {CPU: str(kept)}}
         spec: dict[str, object] = {"namespaceSelector": selector, "hard": {CPU: str(hard)}}
         spec["kept"] = [part] if kept else []
-        if self.has_headroom:
-            spec["headroom"] = [
-                {"namespaces": ["a"], "amounts": {CPU: "3"}},
-                {"namespaces": ["b", "c"], "amounts": {CPU: "4"}},
-            ]
         self.write_quota(spec)
 
     def write_quota(self, spec: Mapping[str, object]) -> None:
@@ -391,16 +356,12 @@ class SharingSimulation:
 
         def ask() -> None:
             is_admitted = False
-            first = len(self.states)
-            before = self.read_stored()
             try:
                 until = time.monotonic() + 1000
                 outcome = door.reserver.reserve(
                     pod.namespace, claim, quotas.observed, deadline=until
                 )
                 is_admitted = isinstance(outcome, Reserved)
-                if isinstance(outcome, QuotaExceeded) and outcome.quota == NAME:
-                    self.check_denied(pod, [before, *self.states[first:]])
             finally:
                 if is_admitted:
                     self.admitted += 1
@@ -445,14 +406,6 @@ class SharingSimulation:
         if actor.task is None:
             actor.task = Task(
                 lambda: cast("None", actor.promises.withdraw([uid], self.epoch)), is_webhook=False
-            )
-            self.step(actor)
-
-    def end_recall(self, actor: ControllerActor) -> None:
-        """Let a controller give headroom again."""
-        if actor.task is None and self.views[-1].quota is not None:
-            actor.task = Task(
-                lambda: actor.shared_controller.end_recall(NAME, self.epoch), is_webhook=False
             )
             self.step(actor)
 
@@ -522,11 +475,6 @@ class SharingSimulation:
             one["name"]: number(Quantity.parse(one["granted"].get(CPU, "0")))
             for one in status.get("namespaces", ())
         }
-        headroom = {
-            one["name"]: number(Quantity.parse(one["headroom"].get(CPU, "0")))
-            for one in status.get("namespaces", ())
-            if "headroom" in one
-        }
         hard = int(raw["spec"]["hard"][CPU])
         wanted = deferred_quotas([cluster_quota(raw).quota], KEYS).quotas[0].observed
         observed = status.get("observed") or {}
@@ -544,18 +492,7 @@ class SharingSimulation:
         parts = raw["spec"].get("kept", ())
         kept = sum(number(Quantity.parse(one["amounts"][CPU])) for one in parts)
         return StoredState(
-            ledgers,
-            uid,
-            hard,
-            granted,
-            is_complete=is_complete,
-            promised=promised,
-            kept=kept,
-            all_promised=sum(
-                number(Quantity.parse(one["amounts"].get(CPU, "0")))
-                for one in status.get("promises", ())
-            ),
-            headroom=headroom,
+            ledgers, uid, hard, granted, is_complete=is_complete, promised=promised, kept=kept
         )
 
     def _is_running(self, uid: str) -> bool:
@@ -564,7 +501,6 @@ class SharingSimulation:
     def check_write(self, kind: Kind, before: StoredState) -> None:
         """Check what a write has changed, and all that has to be true at every moment."""
         now = self.read_stored()
-        self.states.append(now)
         task = threading.current_thread()
         is_door = isinstance(task, Task) and task.is_webhook
         if kind == CLUSTER_DEFERRED_QUOTAS and is_door:
@@ -582,29 +518,10 @@ class SharingSimulation:
             assert not is_broken, "E, F: what is promised or kept is given to others"
         if kind == CLUSTER_DEFERRED_QUOTAS and not is_door:
             self._check_joined(before, now)
-            self._check_given(before, now)
         elif kind == QUOTA_LEDGERS and isinstance(task, Task):
             for pod in task.counts:
                 pod.is_asked = True
         self.check(now)
-
-    def _check_given(self, before: StoredState, now: StoredState) -> None:
-        """Headroom is at most what is kept, or half of what is free."""
-        for namespace, given in now.headroom.items():
-            if given > before.headroom.get(namespace, 0) and now.total > before.total:
-                spare = sum(now.headroom.values())
-                free = now.hard - now.total + spare
-                assert now.total <= now.hard, f"G: {now.total} are held of {now.hard}"
-                assert spare <= now.kept + free - free // 2, f"G: {spare} of {free} free"
-
-    def check_denied(self, pod: PodState, states: list[StoredState]) -> None:
-        """Headroom of others is not why a pod is denied: by what there was meanwhile."""
-        others = max(one.in_use_elsewhere(pod.namespace) for one in states)
-        own = max(one.need(pod.namespace) for one in states)
-        hard = min(one.hard for one in states)
-        assert others + own + pod.cpu > hard, (
-            f"G: {pod.cpu} are denied beside {others} + {own} of {hard}"
-        )
 
     def _check_joined(self, before: StoredState, now: StoredState) -> None:
         """Who takes part is counted by its ledger, and all take part before it is complete."""
@@ -629,10 +546,6 @@ class SharingSimulation:
             own = number(account.granted.get(CPU, ZERO))
             named = now.granted.get(namespace, 0)
             assert own <= named, f"B: {namespace} holds {own}, the quota says {named}"
-            unused, said = own - now.need(namespace), now.headroom.get(namespace, 0)
-            # more in the quota than in the ledger: a request is on its way that needs all of it
-            if now.is_complete and own == named:
-                assert unused <= said, f"G: {namespace} has {unused} unused, the quota says {said}"
             is_unasked = any(
                 not pod.is_asked for pod in self.pods.values() if pod.namespace == namespace
             )
@@ -659,15 +572,7 @@ class SharingSimulation:
         sharing = {one for one in NAMESPACES if view.shares(one)}
         assert now.is_complete or not sharing, "the quota is never complete"
         expected = {one: self.taken(one) for one in sharing}
-        for namespace, given in now.headroom.items():
-            own = self._granted(now, namespace)
-            assert own - now.need(namespace) <= given
-            expected[namespace] += own - now.need(namespace)
         assert now.granted == expected, f"{now.granted} is granted, {expected} taken"
-
-    def _granted(self, now: StoredState, namespace: str) -> int:
-        ledger = now.ledgers[namespace]
-        return 0 if ledger is None else number(ledger.accounts[NAME].granted.get(CPU, ZERO))
 
     def taken(self, namespace: str) -> int:
         """What assigned pods really take."""
@@ -944,8 +849,7 @@ def _happen(world: SharingSimulation) -> None:
         order = rng.choices(("go", "lose", "end"), (30, 1, 1))[0]
         world.step(rng.choice(busy), order)
         return
-    left_out = {"promise": world.holds_back, "end recall": world.has_headroom}
-    names = [name for name in _ACTS if left_out.get(name, True)]
+    names = [name for name in _ACTS if name != "promise" or world.holds_back]
     act = rng.choices(names, [_ACTS[name][0] for name in names])[0]
     _ACTS[act][1](world, rng.choice(NAMESPACES))
 
@@ -1038,5 +942,4 @@ _ACTS: Final[Mapping[str, tuple[float, Callable[[SharingSimulation, str], None]]
     "disturb": (4, _disturb),
     "drop": (2, _drop),
     "promise": (6, _promise),
-    "end recall": (1, lambda world, _name: world.end_recall(world.rng.choice(world.controllers))),
 }

@@ -14,12 +14,11 @@ from webhook.controllers.shared import grant_transaction
 from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.controller import SharedQuotaController
 from webhook.controllers.shared.grant_transaction import GrantTransaction
-from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger import apply_usage as settlement
 from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.shared import escrow
 from webhook.quota.shared.escrow import Shared
-from webhook.quota.shared.grants import Grants, with_headroom, with_raised, without
+from webhook.quota.shared.grants import Grants, with_raised, without
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
@@ -27,7 +26,6 @@ Patch = pytest.MonkeyPatch
 _GENUINE_WRITE = SharedQuotaStore.write
 _GENUINE_LEDGER_WRITE = LedgerStore.write
 _GENUINE_LOWER = GrantTransaction.lower_grants
-_GENUINE_RAISED = with_raised
 _GENUINE_GRANTED = GrantTransaction.raise_grants
 
 
@@ -149,32 +147,6 @@ def _give_what_is_kept_to_others(patch: Patch) -> None:
     patch.setattr("webhook.state.grant_raising.beside", beside)
 
 
-def _admit_more_than_is_held(patch: Patch) -> None:
-    patch.setattr("webhook.state.reserver.within_granted", lambda ledger, _names: ledger)
-
-
-def _give_headroom_without_saying_so(patch: Patch) -> None:
-    patch.setattr(grant_transaction, "with_headroom", lambda grants, _namespace, _headroom: grants)
-
-
-def _give_headroom_that_others_hold(patch: Patch) -> None:
-    def most(shared: Shared, namespace: str, wanted: ResourceList, **_rest: bool) -> ResourceList:
-        return escrow.headroom_limit(shared, namespace, wanted, is_needed_elsewhere=False)
-
-    patch.setattr(grant_transaction, "most_headroom", most)
-
-
-def _deny_because_of_headroom(patch: Patch) -> None:
-    patch.setattr("webhook.state.batch_decision.without_headroom", lambda *_: None)
-
-
-def _take_headroom_for_used_up_by_an_old_ledger(patch: Patch) -> None:
-    def raised(grants: Grants, namespace: str, need: ResourceList) -> Grants:
-        return with_headroom(_GENUINE_RAISED(grants, namespace, need), namespace, {})
-
-    patch.setattr("webhook.state.grant_raising.with_raised", raised)
-
-
 def _take_part_before_the_ledger_counts(patch: Patch) -> None:
     patch.setattr(GrantTransaction, "_had_joined", lambda *_: True)
 
@@ -228,11 +200,6 @@ BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "promised: to a pod, and given to others": _give_what_is_promised_to_others,
     "promised: to a pod, and given to its namespace": _take_what_is_promised_for_ones_own,
     "kept: for a namespace, and given to others": _give_what_is_kept_to_others,
-    "headroom: more is admitted than is held": _admit_more_than_is_held,
-    "headroom: given and not said": _give_headroom_without_saying_so,
-    "headroom: out of what others hold": _give_headroom_that_others_hold,
-    "headroom: others are denied because of it": _deny_because_of_headroom,
-    "headroom: said to be gone by an old ledger": _take_headroom_for_used_up_by_an_old_ledger,
     "join: before the ledger counts": _take_part_before_the_ledger_counts,
     "join: complete with some missing": _complete_with_some_missing,
     "leave: before the ledger is written": _leave_before_the_ledger_is_written,

@@ -7,7 +7,6 @@ The order of reads and writes, and why nothing can be given twice, is in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from webhook.controllers.ledger.usage_cache import UsageCache
@@ -48,33 +47,6 @@ class SharedQuotaContext:
         self.clock: Final = timings.clock
         self.completeness: Final = Completeness(usage_cache, self.write, timings.now)
         self._leadership = leadership
-        self._waiting: dict[str, set[str]] = {}
-        """Quota → the namespaces in which a gated pod waits for it."""
-
-    def reset(self) -> None:
-        """Forget what an earlier leadership has seen."""
-        self.completeness.reset()
-        self._waiting.clear()
-
-    def note_waiting(
-        self, name: str, namespace: str, holders: Iterable[str], *, is_waiting: bool
-    ) -> None:
-        """Note whether a pod waits for a quota; if so, namespaces with headroom are looked at.
-
-        The caller holds the quota's lock.
-        """
-        waiting = self._waiting.setdefault(name, set())
-        if not is_waiting:
-            waiting.discard(namespace)
-            return
-        waiting.add(namespace)
-        for holder in holders:
-            if holder != namespace:
-                self.usage_cache.requeue_after(holder, 0.0)
-
-    def has_waiting(self, name: str) -> bool:
-        """Return whether gated pods wait for a quota."""
-        return bool(self._waiting.get(name))
 
     def quotas_naming(self, namespace: str) -> list[str]:
         """Return the quotas that name a namespace, as far as is known."""

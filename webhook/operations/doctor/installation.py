@@ -69,8 +69,6 @@ CLUSTER_QUOTA_FIELDS: Final[Mapping[str, str]] = {
     "status.used": "object",
     "status.namespaces.name": "string",
     "status.namespaces.granted": "object",
-    "status.namespaces.headroom": "object",
-    "status.isRecalled": "boolean",
     "status.members": "integer",
     "status.serial": "integer",
     "status.summary": "string",

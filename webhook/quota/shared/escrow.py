@@ -20,10 +20,6 @@ E. Promised. What the status holds for one pod (`Promise`) is elsewhere for ever
 F. Kept. What the spec keeps for some namespaces, and they do not hold, is elsewhere for the
    decisions of all others.
 
-G. Headroom. Only the leader lets a namespace hold more than it needs, and writes first into the
-   quota's status how much. What fits into that is admitted by the ledger alone (A), and nothing is
-   denied because of it.
-
 Together: what all of them use and have reserved stays within the sum of what is granted.
 
 Raising, for handlers, lines and the controller: (1) have the ledger at a version; (2) decide on it
@@ -48,20 +44,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
-from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, max_of
 from webhook.quota.charging.deferral import deferred_part, observed_as
 from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Ledger, excess
 from webhook.quota.objects.names import SHARED_PREFIX
-from webhook.quota.shared.cluster_quotas import ClusterQuota, KeptPart
+from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.grants import Grants, Promise
-
-_ONE: Final = Quantity.of_units(1)
-_MILLI: Final = Quantity.of_nano(10**6)
-_IN_MILLI: Final = frozenset({"requests.cpu", "limits.cpu"})
-"""Keys whose amounts are divided into thousandths; of others into whole bytes and counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,110 +134,6 @@ def _kept_for_others(shared: Shared, namespace: str) -> ResourceList:
                 held = add(held, one.amounts)
         total = add(total, excess(part.amounts, held))
     return total
-
-
-def within_granted(ledger: Ledger, names: Iterable[str]) -> Ledger:
-    """Return the ledger with all elsewhere that it does not hold, to be decided by it alone."""
-    accounts = dict(ledger.accounts)
-    for name in names:
-        account = accounts[name]
-        rest = {
-            resource: amount - account.granted.get(resource, ZERO)
-            for resource, amount in account.hard.items()
-        }
-        accounts[name] = replace(account, used_elsewhere=rest, promised=NO_PROMISES)
-    return replace(ledger, accounts=accounts)
-
-
-def without_headroom(
-    ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]
-) -> Ledger | None:
-    """Return a ledger from `beside` as if others had no headroom; None where none has any.
-
-    What the spec keeps for them they have nevertheless.
-    """
-    unused = {
-        name: replace(
-            found, grants=replace(found.grants, namespaces=found.grants.in_use, headroom={})
-        )
-        for name, found in shared.items()
-        if found is not None and found.grants.headroom_elsewhere(namespace)
-    }
-    return beside(ledger, namespace, unused) if unused else None
-
-
-def most_headroom(
-    shared: Shared, namespace: str, wanted: ResourceList, *, is_needed_elsewhere: bool
-) -> ResourceList:
-    """Return how much more than `wanted` the leader may let a namespace hold.
-
-    Half of what the spec allows its namespaces, so that those who come later get some too, out of
-    at most half of what is free: all headroom together is no more than that. What is kept for them
-    is free for nobody else, and given whole.
-
-    Args:
-        shared: The quota at the version that is to be written over.
-        namespace: A namespace that takes part.
-        wanted: What it needs.
-        is_needed_elsewhere: Pods of others wait for the quota: only what is kept is given.
-    """
-    grants, hard = shared.grants, shared.quota.quota.hard
-    elsewhere = add(grants.held_elsewhere(namespace), _kept_for_others(shared, namespace))
-    for one in grants.promises.values():
-        elsewhere = add(elsewhere, one.amounts)
-    spare = grants.headroom_elsewhere(namespace)
-    found: dict[str, Quantity] = {}
-    kept_parts = _allowed(shared.quota.kept, shared, namespace, wanted)
-    for name, room in _allowed(shared.quota.headroom, shared, namespace, wanted).items():
-        taken = elsewhere.get(name, ZERO) + wanted.get(name, ZERO)
-        free = hard.get(name, ZERO) - taken
-        given = spare.get(name, ZERO)
-        half = _whole(name, (free + given).nano // 2) - given
-        kept = kept_parts.get(name, ZERO)
-        fair = _whole(name, (room + _base_unit(name)).nano // 2)
-        most = kept if is_needed_elsewhere else max(kept, min(fair, half))
-        amount = min(room, most, free)
-        if amount > ZERO:
-            found[name] = amount
-    return found
-
-
-def headroom_limit(
-    shared: Shared, namespace: str, wanted: ResourceList, *, is_needed_elsewhere: bool
-) -> ResourceList:
-    """Return up to what headroom a namespace may go on to have, however little is free by now."""
-    allowed = _allowed(shared.quota.headroom, shared, namespace, wanted)
-    if not is_needed_elsewhere:
-        return allowed
-    kept = _allowed(shared.quota.kept, shared, namespace, wanted)
-    return {name: min(amount, kept.get(name, ZERO)) for name, amount in allowed.items()}
-
-
-def _allowed(
-    parts: Iterable[KeptPart], shared: Shared, namespace: str, wanted: ResourceList
-) -> dict[str, Quantity]:
-    """Return what parts of the spec allow a namespace beyond what its part's namespaces hold."""
-    found: dict[str, Quantity] = {}
-    for part in parts:
-        if namespace not in part.namespaces:
-            continue
-        others = [name for name in part.namespaces if name in shared.grants.namespaces]
-        for name, amount in part.amounts.items():
-            held = wanted.get(name, ZERO)
-            for other in others:
-                if other != namespace:
-                    held = held + shared.grants.namespaces[other].get(name, ZERO)
-            found[name] = _whole(name, (amount - held).nano // max(1, len(others)))
-    return found
-
-
-def _whole(name: str, nano: int) -> Quantity:
-    unit = _base_unit(name).nano
-    return Quantity.of_nano(max(0, nano) // unit * unit)
-
-
-def _base_unit(name: str) -> Quantity:
-    return _MILLI if name in _IN_MILLI else _ONE
 
 
 def has_room(shared: Shared, promise: Promise) -> bool:
