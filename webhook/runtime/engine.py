@@ -239,8 +239,8 @@ class Engine:
             conditions.append(
                 f"the namespace {self._options.system_namespace} of the installation is gone"
             )
-        conditions += [error for store in self._stores for error in store.newer_formats()]
         if self.controller is not None:
+            conditions += self._newer_formats()
             conditions += self.controller.readiness_problems()
         return conditions
 
@@ -253,7 +253,13 @@ class Engine:
             messages += [
                 f"held back, run scripts/install: {one}" for one in self._effective.pending_fields
             ]
+        if self.controller is None:
+            # a webhook goes on deciding about all other namespaces
+            messages += self._newer_formats()
         return [*messages, *self._node_fit.problems]
+
+    def _newer_formats(self) -> list[str]:
+        return [error for store in self._stores for error in store.newer_formats()]
 
     def wait_until_ready(self, seconds: float) -> list[str]:
         """Wait until requests can be decided; return what is still missing when time is up."""

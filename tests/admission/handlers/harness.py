@@ -315,7 +315,16 @@ class AdmissionHarness:
         status = cast("Object", pod["status"])
         if "qosClass" not in status:
             status["qosClass"] = qos_of(pod)
-        return self.validate(a_review("CREATE", "pods", pod, dry_run=dry_run, user=user))
+        metadata = cast("Object", pod["metadata"])
+        review = a_review(
+            "CREATE",
+            "pods",
+            pod,
+            dry_run=dry_run,
+            user=user,
+            namespace=str(metadata.get("namespace") or NAMESPACE),
+        )
+        return self.validate(review)
 
     def change_pod(
         self,

@@ -270,7 +270,10 @@ def test_a_quota_of_a_newer_release_is_left_alone(harness: ControllerHarness) ->
         before = status_of(harness)
         harness.catch_up()
         assert isinstance(harness.reserve("one"), Undecided if named else Reserved)
+        harness.pod(f"bound-{number}", "500m", node="node-1")
         steps(harness)
+        used = "500m" if named else "1"  # the ledger goes on
+        assert harness.used(NAME) == {"requests.cpu": used}
         expected = (
             "ClusterDeferredQuota both cannot be read: status.format: is 2, of a newer release: "
             "this one reads up to 1"

@@ -7,7 +7,7 @@ import pytest
 from tests.quota.ledger_world.driver import STEPS, random_steps
 from tests.quota.ledger_world.world import World
 from webhook.jsonfields.encoding import decode_json, encode_json
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.ledger.ledger import (
     Account,
@@ -89,6 +89,11 @@ def test_every_ledger_that_comes_about_survives_writing(seed: int) -> None:
 @pytest.mark.parametrize("status", [None, {}, {"quotas": []}], ids=["none", "empty", "uncounted"])
 def test_a_ledger_that_was_never_counted_is_none(status: object) -> None:
     assert ledger_from_status(status) is None
+
+
+def test_one_of_a_newer_release_is_not_taken_for_an_empty_one() -> None:
+    with pytest.raises(NewerFormatError):
+        ledger_from_status({"format": 2})
 
 
 def test_what_is_reserved_is_summed_from_the_reservations_not_believed() -> None:

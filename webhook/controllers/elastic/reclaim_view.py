@@ -66,11 +66,18 @@ class ReclaimView:
     def without(self, quota: ElasticQuota, uid: str) -> dict[str, list[ElasticPod]]:
         """Return the pods of a quota's pool, but for what is promised to one pod."""
         members = self.pools[quota.pool].quotas
-        return {key: [one for one in self.pods[key] if one.uid != uid] for key in members}
+        found = {key: [one for one in self.pods[key] if one.uid != uid] for key in members}
+        # what its own namespaces create may be stored yet: nobody else has to make room for that
+        found[quota.key] += [one for one in self.leaving[quota.key] if one.uid in self.unstored]
+        return found
 
     def with_leaving(self, quota: ElasticQuota, uid: str) -> dict[str, list[ElasticPod]]:
         """Return the same with what leaves."""
-        return {key: pods + self.leaving[key] for key, pods in self.without(quota, uid).items()}
+        found = self.without(quota, uid)
+        for key, pods in found.items():
+            counted = self.unstored if key == quota.key else frozenset[str]()
+            pods += [one for one in self.leaving[key] if one.uid not in counted]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

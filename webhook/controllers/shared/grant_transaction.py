@@ -138,7 +138,7 @@ class GrantTransaction:
             return None
         for name in shared_names(ledger):
             version = self.versions[name]
-            if version is None or not isinstance(version.quota, ClusterQuota):
+            if version is None or not _may_be_written(version):
                 self._requeue_after(EXCESS_SECONDS)
             elif not self._had_joined(ledger, name):
                 self._requeue_after(0.0)  # this write only counts; what is counted is granted next
@@ -341,6 +341,16 @@ class GrantTransaction:
 
     def _requeue_after(self, seconds: float) -> None:
         self.shared.usage_cache.requeue_after(self.namespace, seconds)
+
+
+def _may_be_written(version: SharedQuotaVersion) -> bool:
+    """Return whether a quota can be read, and its status is of a format that is known here.
+
+    A status that is damaged is begun anew.
+    """
+    return isinstance(version.quota, ClusterQuota) and (
+        version.shared is not None or not version.is_newer
+    )
 
 
 def _block(queued: QueuedPod, blocked: Mapping[str, str]) -> QueuedPod:

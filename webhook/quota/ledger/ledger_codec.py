@@ -128,9 +128,9 @@ def ledger_from_status(
         InvalidFieldError: Something in it cannot be read; the error has the path.
     """
     status = mapping(raw, field)
+    check_format(status, field, FORMAT)
     if "podsResourceVersion" not in status:
         return None
-    check_format(status, field, FORMAT)
     read = reader or reservation_of
     reservations: dict[str, Reservation] = {}
     for index, line in enumerate(_lines(status, f"{field}.reservations")):
