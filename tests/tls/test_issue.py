@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -67,6 +67,32 @@ def test_the_chain_is_linked_by_key_identifiers() -> None:
     own = leaf.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     assert authority.key_identifier == subject.digest
     assert own.digest != subject.digest
+
+
+def test_a_ca_without_key_identifier_signs_all_the_same() -> None:
+    ca, key = loaded(CA), serialization.load_pem_private_key(CA.key, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    builder = x509.CertificateBuilder(
+        ca.subject,
+        ca.subject,
+        ca.public_key(),
+        ca.serial_number,
+        ca.not_valid_before_utc,
+        ca.not_valid_after_utc,
+    )
+    for extension in ca.extensions:
+        if not isinstance(extension.value, x509.SubjectKeyIdentifier):
+            builder = builder.add_extension(extension.value, critical=extension.critical)
+    bare = builder.sign(key, hashes.SHA256())
+    pem = bare.public_bytes(serialization.Encoding.PEM)
+    served = issue_serving(
+        Issued(pem, CA.key), dns_names=["localhost"], now=NOW, lifetime=timedelta(days=1)
+    )
+    leaf = loaded(served)
+    leaf.verify_directly_issued_by(bare)
+    authority = leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    expected = x509.SubjectKeyIdentifier.from_public_key(ca.public_key())
+    assert authority.key_identifier == expected.digest
 
 
 def test_names_and_addresses_are_alternative_names() -> None:

@@ -17,7 +17,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -205,8 +205,10 @@ def _ip_address(text: str) -> IpAddress:
 def _authority(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     try:
         subject = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound as err:
-        raise IssueError("the CA has no subject key identifier") from err
+    except x509.ExtensionNotFound:
+        # one that another program made, or a damaged one; it signs all the same
+        key = cast("ec.EllipticCurvePublicKey", ca.public_key())
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(subject)
 
 
