@@ -396,13 +396,21 @@ def test_pods_with_two_budgets_stop_no_other_eviction(
         listed = editor.api.get(path).body["items"]
         return [one.get("status", {}).get("disruptionsAllowed") for one in listed]
 
+    def ready() -> int:
+        listed = editor.api.get(objects.pods(editor.namespace)).body["items"]
+        kept = [one for one in listed if one["metadata"].get("labels", {}).get("app") == "kept"]
+        conditions = [each for one in kept for each in one["status"].get("conditions", ())]
+        return sum((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
     with Kubelets(own_plane.rest, teams.namespaces):
         teams.run("b", 6)
         run(teams, editor, ["kept0", "kept1"], {"labels": {"app": "kept"}})
+        # of a pod with two budgets the disruption controller tells one only what becomes of it
+        becomes(ready, 2, "both are ready")
         for name in ("one", "two"):
             spec = {"minAvailable": 0, "selector": {"matchLabels": {"app": "kept"}}}
             assert editor.api.create(path, {"metadata": {"name": name}, "spec": spec}).ok
-        becomes(allow, [2, 2], "the budgets are no obstacle")
+        becomes(lambda: all(one and one >= 1 for one in allow()), True, "no budget is an obstacle")
         teams.create("a", 4)
         teams.become(a=4, b=4, c=0)
         assert all(teams["b"].node_of(name) for name in ("kept0", "kept1"))
