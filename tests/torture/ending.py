@@ -115,7 +115,9 @@ def _look(plane: ControlPlane, spaces: Sequence[Space], *, holds: bool) -> Endin
         ending.differences += left_behind(
             each.space, each.waiting, each.quotas, each.pods, each.ledger, shared, at=each.at
         )
-        ending.charged[name] = {pod.uid for pod in each.pods if _is_charged(pod, each.at)}
+        ending.charged[name] = {
+            pod.uid for pod in each.pods if pod.is_assigned and pod.remains(each.at)
+        }
     ending.differences += idle_promises(
         cluster, [pod for pod in pods if pod.is_live and not pod.is_assigned]
     )
@@ -157,8 +159,3 @@ def _items(plane: ControlPlane, path: str) -> list[dict[str, Any]]:
 
 def _waits(pod: PodFact) -> bool:
     return pod.is_gated and pod.is_live and pod.released_at is None
-
-
-def _is_charged(pod: PodFact, at: float) -> bool:
-    is_released = pod.released_at is not None and pod.released_at <= at
-    return pod.is_assigned and pod.is_live and not is_released

@@ -53,6 +53,10 @@ class PodFact:
     is_gated: bool = False
     is_let_through: bool = False
 
+    def remains(self, at: float) -> bool:
+        """Return whether it goes on being charged at a moment, if it has a node."""
+        return self.is_live and not (self.released_at is not None and self.released_at <= at)
+
     def says_the_same_as(self, other: PodFact | None) -> bool:
         """Say whether nothing that matters differs."""
         if other is None or not _same_moment(self.released_at, other.released_at):

@@ -182,9 +182,8 @@ class Shared:
             for pod in pods
             if pod.namespace in limit.members
             and limit.selects(pod.traits)
-            and pod.is_live
             and (pod.is_assigned or pod.uid in promised)
-            and not (pod.released_at is not None and pod.released_at <= at)
+            and pod.remains(at)
         ]
         behind = tuple(one for one in waiting if one.pod.namespace in limit.members)
         return cls(limit, total(pod.usage for pod in taking), behind)

@@ -26,8 +26,7 @@ def recount(quota: QuotaFact, pods: Iterable[PodFact], *, at: float) -> dict[str
     """Add up what the pods of a namespace take of a quota at a moment."""
     taken = dict.fromkeys(quota.hard, 0)
     for pod in pods:
-        is_released = pod.released_at is not None and pod.released_at <= at
-        if pod.is_assigned and pod.is_live and not is_released and quota.selects(pod.traits):
+        if pod.is_assigned and pod.remains(at) and quota.selects(pod.traits):
             for key in taken:
                 taken[key] += pod.usage.get(key, 0)
     return taken

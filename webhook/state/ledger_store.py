@@ -17,12 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.jsonfields.encoding import encoded_part
-from webhook.jsonfields.fields import (
-    InvalidFieldError,
-    NewerFormatError,
-    check_format,
-    mapping,
-)
+from webhook.jsonfields.fields import NewerFormatError
 from webhook.kube.api import (
     QUOTA_LEDGERS,
     AlreadyExistsError,
@@ -36,7 +31,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Change, Informer, InformerTimings, ListOptions
 from webhook.quota.ledger.ledger import Ledger, Reservation
-from webhook.quota.ledger.ledger_codec import FORMAT, EncodedStatus, encode_status
+from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, is_of_newer_release
 from webhook.state.lazy_ledger import LazyLedger, LedgerVersion, identity_of, read_ledger
 
 __all__ = ["LEDGER_NAME", "LedgerStore", "LedgerVersion", "empty_ledger", "read_ledger"]
@@ -158,12 +153,8 @@ class LedgerStore:
             obj = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
         except NotFoundError:
             return None
-        try:
-            check_format(mapping(obj.get("status"), "status"), "status", FORMAT)
-        except NewerFormatError:
-            raise
-        except InvalidFieldError:
-            pass  # that is what is replaced
+        if is_of_newer_release(obj.get("status")):
+            raise NewerFormatError("status.format", "is of a newer release by now")
         return read_ledger({**obj, "status": None})
 
     def forget(self, namespace: str) -> None:

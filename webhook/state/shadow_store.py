@@ -15,12 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.jsonfields.fields import (
-    InvalidFieldError,
-    NewerFormatError,
-    check_format,
-    mapping,
-)
+from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.kube.api import (
     QUOTA_LEDGERS,
     AlreadyExistsError,
@@ -31,7 +26,7 @@ from webhook.kube.api import (
     Object,
 )
 from webhook.kube.metadata import utc_now
-from webhook.quota.ledger.ledger_codec import FORMAT
+from webhook.quota.ledger.ledger_codec import is_of_newer_release
 from webhook.quota.shadow.record import Findings, QuotaUse, ShadowRecord
 from webhook.quota.shadow.record_codec import (
     SHADOW_FIELD,
@@ -93,7 +88,7 @@ class ShadowRecordStore:
             if stored is None:
                 return False
             status = _status_of(stored)
-            if _is_guarding(status) or _is_of_newer_release(status):
+            if _is_guarding(status) or is_of_newer_release(status):
                 return False  # none of our business
             record = _record_of(status)
             if record is None and not begins:
@@ -113,7 +108,7 @@ class ShadowRecordStore:
         if stored is None:
             return
         status = _status_of(stored)
-        if _is_of_newer_release(status):
+        if is_of_newer_release(status):
             return
         if status.get("summary", "") not in {"", _ENDED} and not _is_guarding(status):
             self._put(stored, {**status, "summary": _ENDED})
@@ -243,16 +238,6 @@ def _status_of(stored: Object) -> Mapping[str, object]:
 def _is_guarding(status: Mapping[str, object]) -> bool:
     """Return whether some quota is counted, so that requests are admitted and refused by it."""
     return bool(status.get("quotas"))
-
-
-def _is_of_newer_release(status: Mapping[str, object]) -> bool:
-    try:
-        check_format(status, "status", FORMAT)
-    except NewerFormatError:
-        return True
-    except InvalidFieldError:
-        pass  # it is replaced
-    return False
 
 
 def _record_of(status: Mapping[str, object]) -> ShadowRecord | None:

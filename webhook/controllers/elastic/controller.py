@@ -358,7 +358,7 @@ class ElasticQuotaController:
         _log.info("elastic quota charged by its new amounts", extra={"quota": quota.name})
 
     def _note_written(self, quota: DerivedQuota, stored: Object, done: str) -> None:
-        """Remember what was written; tell of it where another client had undone it."""
+        """Remember what was written; an event says so where another client had undone it."""
         former, self._specs[quota.name] = self._specs.get(quota.name), quota.spec
         if former == quota.spec:
             uid = FieldReader(stored).child("metadata").text("uid")

@@ -67,17 +67,16 @@ class ReclaimView:
         """Return the pods of a quota's pool, but for what is promised to one pod."""
         members = self.pools[quota.pool].quotas
         found = {key: [one for one in self.pods[key] if one.uid != uid] for key in members}
-        # what its own namespaces create may be stored yet: nobody else has to make room for that
+        # what its own namespaces create may be stored yet: no other quota makes room for that
         found[quota.key] += [one for one in self.leaving[quota.key] if one.uid in self.unstored]
         return found
 
     def with_leaving(self, quota: ElasticQuota, uid: str) -> dict[str, list[ElasticPod]]:
         """Return the same with what leaves."""
-        found = self.without(quota, uid)
-        for key, pods in found.items():
-            counted = self.unstored if key == quota.key else frozenset[str]()
-            pods += [one for one in self.leaving[key] if one.uid not in counted]
-        return found
+        return {
+            key: [one for one in self.pods[key] if one.uid != uid] + self.leaving[key]
+            for key in self.pools[quota.pool].quotas
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from typing import Final, TypeAlias
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import (
     InvalidFieldError,
+    NewerFormatError,
     check_format,
     integer,
     mapping,
@@ -152,6 +153,17 @@ def ledger_from_status(
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={name: value for name, value in status.items() if name not in _FIELDS},
     )
+
+
+def is_of_newer_release(raw: object) -> bool:
+    """Return whether a newer release wrote the status of a QuotaLedger, damaged or not."""
+    try:
+        check_format(mapping(raw, "status"), "status", FORMAT)
+    except NewerFormatError:
+        return True
+    except InvalidFieldError:
+        pass
+    return False
 
 
 def _lines(status: Mapping[str, object], field: str) -> list[str]:
