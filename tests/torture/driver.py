@@ -66,6 +66,11 @@ class FaultDriver:
         return len(self._running)
 
     @property
+    def is_enough(self) -> bool:
+        """Whether as many have begun as were wanted."""
+        return self.begun >= self.count
+
+    @property
     def is_over(self) -> bool:
         """Whether no more will begin."""
         return self._main is not None and not self._main.is_alive()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 from tests.controlplane.pki import write_private
 from tests.controlplane.plane import ControlPlane
@@ -38,7 +38,8 @@ from tests.torture.setting import lay_out, wait_until_counted, wait_until_enforc
 from tests.torture.shapes import PREFIX, churned_space, spaces
 from tests.torture.stack import WEBHOOKS, Stack
 from tests.torture.strict import StrictJudge, held
-from tests.torture.world import World
+from tests.torture.version import Version
+from tests.torture.world import Incident, World
 
 _JSON_IN_ETCD: Final = "--storage-media-type=application/json"
 _SAY_SECONDS: Final = 15.0
@@ -60,6 +61,8 @@ class Options:
     terminating_pods: str = "Release"
     seed: int = 0
     is_guarded: bool = True
+    most_minutes: float = 0.0
+    """How long the load may last at most; 0 for twice the minutes."""
 
     @property
     def holds(self) -> bool:
@@ -67,8 +70,53 @@ class Options:
         return self.terminating_pods == "Hold"
 
 
-def torture(options: Options, directory: Path, say: Callable[[str], None]) -> Report:
-    """Do it all, and report."""
+class Driver(Protocol):
+    """What is done to the product while it is loaded."""
+
+    @property
+    def incidents(self) -> Sequence[Incident]:
+        """What was done."""
+
+    @property
+    def done(self) -> int:
+        """How much of it is over."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the load may end."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """Begin nothing more, and wait until all is mended."""
+
+
+DriverMaker: TypeAlias = Callable[[World, Options], Driver]
+
+
+def faults(world: World, options: Options) -> Driver:
+    """Return what breaks things."""
+    return FaultDriver(world, options.seed, options.faults, options.minutes * 60)
+
+
+def torture(
+    options: Options,
+    directory: Path,
+    say: Callable[[str], None],
+    *,
+    driver: DriverMaker = faults,
+    version: Version | None = None,
+) -> Report:
+    """Do it all, and report.
+
+    Args:
+        options: How much, for how long.
+        directory: For everything that is written; the history is left in `history.jsonl`.
+        say: Called with what is done.
+        driver: Makes what is done to the product.
+        version: What is installed first; by default this checkout.
+    """
     report = Report(options=asdict(options))
     with (
         ControlPlane.start(
@@ -77,15 +125,17 @@ def torture(options: Options, directory: Path, say: Callable[[str], None]) -> Re
         Links() as links,
     ):
         say("the control plane runs")
-        world = _build(options, plane, links, directory)
+        world = _build(options, plane, links, directory, version)
         try:
-            _run(options, world, directory, report, say)
+            _run(options, world, driver(world, options), directory, report, say)
         finally:
             world.stack.stop()
     return report
 
 
-def _build(options: Options, plane: ControlPlane, links: Links, directory: Path) -> World:
+def _build(
+    options: Options, plane: ControlPlane, links: Links, directory: Path, version: Version | None
+) -> World:
     nodes = plane.add_nodes(4, cpu="4000", memory="16Ti", pods=20000)
     places = [*spaces(options.namespaces), churned_space()]
     stack = Stack.start(
@@ -98,13 +148,19 @@ def _build(options: Options, plane: ControlPlane, links: Links, directory: Path)
         seed=options.seed,
         terminating_pods=options.terminating_pods,
         is_guarded=options.is_guarded,
+        version=version,
     )
     plane.start_scheduler(stack.scheduler_configuration(directory / "product"))
     return World(plane, stack, links, places, nodes)
 
 
 def _run(
-    options: Options, world: World, directory: Path, report: Report, say: Callable[[str], None]
+    options: Options,
+    world: World,
+    driver: Driver,
+    directory: Path,
+    report: Report,
+    say: Callable[[str], None],
 ) -> None:
     plane = world.plane
     recording = Recording.start(
@@ -135,7 +191,6 @@ def _run(
             threads=options.churners,
             seed=options.seed,
         )
-        driver = FaultDriver(world, options.seed, options.faults, options.minutes * 60)
         began = time.monotonic()
         for each in (load, churn, driver):
             each.start()
@@ -173,11 +228,12 @@ def _come_to_rest(plane: ControlPlane, world: World, *, holds: bool) -> Ending:
 def _wait(
     options: Options,
     load: Load,
-    driver: FaultDriver,
+    driver: Driver,
     check: Callable[[], None],
     say: Callable[[str], None],
 ) -> None:
-    """Wait for the time and the binds, at most twice the time."""
+    """Wait for the time and the binds, at most twice the time or what the options say."""
+    most = options.most_minutes or 2 * options.minutes
     began = time.monotonic()
     said = began
     while True:
@@ -188,8 +244,8 @@ def _wait(
         if now - said >= _SAY_SECONDS:
             said = now
             say(f"{passed:5.1f} min: binds {load.tally.outcomes()}, faults {driver.done}")
-        enough = load.tally.tried >= options.binds and driver.begun >= options.faults
-        if (passed >= options.minutes and enough) or passed >= 2 * options.minutes:
+        enough = load.tally.tried >= options.binds and driver.is_enough
+        if (passed >= options.minutes and enough) or passed >= most:
             return
 
 
@@ -237,7 +293,7 @@ def _conclude(
     recording: Recording,
     load: Load,
     churn: Churn,
-    driver: FaultDriver,
+    driver: Driver,
     ending: Ending,
     began: float,
 ) -> None:

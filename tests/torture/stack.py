@@ -10,8 +10,6 @@ round them.
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -21,7 +19,6 @@ from typing import Final
 
 import yaml
 
-import webhook
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.ports import free_ports
 from tests.controlplane.process import Process
@@ -29,9 +26,8 @@ from tests.e2e.harness import make_certificates
 from tests.torture.bystander import Bystander, registration
 from tests.torture.links import Links
 from tests.torture.shapes import Space
-from webhook.config import ReclaimMode
+from tests.torture.version import Version, this_version
 from webhook.install import MANIFESTS
-from webhook.install.rendering import Rendered, render
 from webhook.kube.api import Object
 
 WEBHOOKS: Final = "webhooks"
@@ -59,6 +55,11 @@ class Member:
         """Whether it keeps ledgers, if it leads."""
         return self.name.startswith("controller")
 
+    def become(self, version: Version) -> None:
+        """Run a version from the next start on."""
+        self.process.command = [version.python, *self.process.command[1:]]
+        self.process.environment = version.environment
+
 
 @dataclass(slots=True)
 class Stack:
@@ -66,6 +67,7 @@ class Stack:
 
     members: list[Member]
     bystander: Bystander
+    plane: ControlPlane
     url: str = ""
     authority: Path = Path()
 
@@ -92,6 +94,7 @@ class Stack:
         seed: int,
         terminating_pods: str = "Release",
         is_guarded: bool = True,
+        version: Version | None = None,
     ) -> Stack:
         """Install everything and wait until it is ready.
 
@@ -106,12 +109,13 @@ class Stack:
             terminating_pods: What the configuration says of them.
             is_guarded: False leaves out the entry that guards binds: nothing is enforced then, and
                 the observer has to notice.
+            version: What is installed and runs; by default a copy of this checkout.
         """
         directory.mkdir(parents=True, exist_ok=True)
+        version = version or this_version(directory)
         certificates = make_certificates(directory / "certs")
         authority = (certificates / "ca.crt").read_bytes()
-        prepared = render(url="https://127.0.0.1:1", ca_pem=authority, reclaim=ReclaimMode.ACT)
-        _apply(plane, (*prepared.cluster, *prepared.reclaim))
+        _apply(plane, version.objects("https://127.0.0.1:1", authority).cluster)
         plane.kubectl(
             *("wait", "--for=condition=Established", "--timeout=60s"),
             "crd/quotaledgers.deferredquota.io",
@@ -120,12 +124,11 @@ class Stack:
         configuration.write_text(
             json.dumps({**_CONFIGURATION, "terminatingPods": terminating_pods})
         )
-        source = _copy_of_the_product(directory)
-        maker = _Maker(plane, links, directory, certificates, source, configuration)
+        maker = _Maker(plane, links, directory, certificates, version, configuration)
         ports = [free_ports(1)[0] for _ in range(webhooks)]
         members = [maker.webhook(number, port) for number, port in enumerate(ports)]
         members += [maker.controller(number) for number in range(controllers)]
-        stack = cls(members, Bystander.start(certificates, seed))
+        stack = cls(members, Bystander.start(certificates, seed), plane)
         try:
             for member in members:
                 member.process.start(waits=False)
@@ -133,8 +136,8 @@ class Stack:
                 member.process.wait_until_ready()
             front = links.open(WEBHOOKS, [("127.0.0.1", port) for port in ports])
             stack.url, stack.authority = f"https://127.0.0.1:{front}", certificates / "ca.crt"
-            installation = render(url=stack.url, ca_pem=authority)
-            _apply(plane, _registrations(installation, is_guarded=is_guarded))
+            installation = version.objects(stack.url, authority)
+            _apply(plane, _registrations(installation.registrations, is_guarded=is_guarded))
             _apply(plane, installation.masks)
             _apply(plane, [registration(stack.bystander.port, authority, list(spaces))])
         except BaseException:
@@ -148,6 +151,15 @@ class Stack:
         for member in self.members:
             member.process.resume()
             member.process.kill()
+
+    def apply_cluster(self, version: Version) -> None:
+        """Apply the definitions and rights of a version."""
+        _apply(self.plane, version.objects(self.url, self.authority.read_bytes()).cluster)
+
+    def apply_registrations(self, version: Version) -> None:
+        """Apply the registrations and the mask of a version."""
+        installation = version.objects(self.url, self.authority.read_bytes())
+        _apply(self.plane, [*installation.registrations, *installation.masks])
 
     def scheduler_configuration(self, directory: Path) -> Path:
         """Write what a scheduler needs so that it asks before it looks for nodes."""
@@ -177,7 +189,7 @@ class _Maker:
     links: Links
     directory: Path
     certificates: Path
-    source: Path
+    version: Version
     configuration: Path
 
     def webhook(self, number: int, port: int) -> Member:
@@ -194,7 +206,7 @@ class _Maker:
     def _member(self, name: str, command: str, account: str, more: Sequence[str]) -> Member:
         (ops,) = free_ports(1)
         arguments: list[str | Path] = [
-            *(sys.executable, "-m", "webhook", command),
+            *(self.version.python, "-m", "webhook", command),
             *("--kubeconfig", self._kubeconfig(name, account)),
             *("--ops", f"127.0.0.1:{ops}"),
             *("--config", self.configuration),
@@ -203,8 +215,7 @@ class _Maker:
         ]
         ready = _answers(f"http://127.0.0.1:{ops}/readyz")
         log = self.directory / f"{name}.log"
-        environment = {"PYTHONPATH": str(self.source), "PYTHONSAFEPATH": "1"}
-        return Member(name, Process(name, arguments, log, ready, environment))
+        return Member(name, Process(name, arguments, log, ready, self.version.environment))
 
     def _kubeconfig(self, name: str, account: str) -> Path:
         """Write a kubeconfig that goes through a link."""
@@ -218,28 +229,16 @@ class _Maker:
         return path
 
 
-def _copy_of_the_product(directory: Path) -> Path:
-    """Copy the package, so that processes that start anew are what they were.
-
-    A run lasts long; the checkout may be worked in meanwhile.
-    """
-    source = directory / "source"
-    package = Path(webhook.__file__).parent
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(package, source / package.name, ignore=ignored, dirs_exist_ok=True)
-    return source
-
-
-def _registrations(installation: Rendered, *, is_guarded: bool) -> list[Object]:
+def _registrations(registrations: Sequence[Object], *, is_guarded: bool) -> list[Object]:
     if is_guarded:
-        return list(installation.registrations)
+        return list(registrations)
     kept: list[Object] = []
-    for configuration in installation.registrations:
+    for configuration in registrations:
         entries = configuration["webhooks"]
         assert isinstance(entries, list)
         others = [entry for entry in entries if entry["name"] != _GUARD]
         kept.append({**configuration, "webhooks": others})
-    assert kept != list(installation.registrations), f"there is no entry {_GUARD}"
+    assert kept != list(registrations), f"there is no entry {_GUARD}"
     return kept
 
 
