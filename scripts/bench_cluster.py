@@ -100,8 +100,8 @@ def _pod(name: str, node: str = "") -> bytes:
     ).encode()
 
 
-def _binding(name: str, uid: str) -> bytes:
-    target = {"apiVersion": "v1", "kind": "Node", "name": "node-0"}
+def _binding(name: str, uid: str, node: str = "node-0") -> bytes:
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
     metadata = {"name": name, "uid": uid}
     return json.dumps(
         {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}

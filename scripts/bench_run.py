@@ -307,6 +307,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=10_000, help="of --check")
     parser.add_argument("--explain", action="store_true", help="a pod of a large snapshot")
     parser.add_argument("--elastic", action="store_true", help="elastic quotas, on a control plane")
+    parser.add_argument("--node-fit", action="store_true", help="binds in each mode of nodeFit")
     parser.add_argument("--line", action="store_true", help="pods that wait, with a scheduler")
     parser.add_argument("--rounds", type=int, default=3, help="of --line, --check and --explain")
     parser.add_argument("--crowd", type=int, default=1000, help="pods of each part, --line")
@@ -322,6 +323,11 @@ def main() -> None:
         import bench_elastic  # noqa: PLC0415 - needs a control plane too
 
         bench_elastic.bench_elastic(options.requests, options.pods)
+        return
+    if options.node_fit:
+        import bench_node_fit  # noqa: PLC0415 - needs a control plane too
+
+        bench_node_fit.bench_node_fit(min(100, options.requests), options.rounds)
         return
     if options.line:
         import bench_line  # noqa: PLC0415 - needs a control plane too

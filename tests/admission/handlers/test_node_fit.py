@@ -91,6 +91,16 @@ def test_a_warning_goes_with_a_bind_that_is_charged(judging: Open) -> None:
     assert (reply.allowed, reply.warnings, reply.decision) == (True, [FULL], "reserved")
 
 
+def test_a_warning_needs_no_call_of_the_api_server(judging: Open) -> None:
+    harness = judging("Warn")
+    running(harness, "runs", "3")
+    uid = waiting(harness, "web-1", "2")
+    for verb in ("get", "list"):
+        for kind in (NODES, PODS):
+            harness.client.on(verb, kind, unreachable)
+    assert harness.bind("web-1", uid=uid).warnings == [FULL]
+
+
 def test_without_the_setting_nodes_are_neither_followed_nor_read(judging: Open) -> None:
     harness = judging("Off")
     running(harness, "runs", "3")

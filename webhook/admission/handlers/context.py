@@ -78,8 +78,11 @@ class Ledgers(Protocol):
 class NodeFitJudge(Protocol):
     """What is known of nodes and of the pods on them."""
 
-    def judge(self, bind: PendingBind) -> BindObjection | None:
-        """Return why a kubelet would not admit a pod; None if it would, or it is not known."""
+    def judge(self, bind: PendingBind, *, is_confirmed: bool) -> BindObjection | None:
+        """Return why a kubelet would not admit a pod; None if it would, or it is not known.
+
+        With `is_confirmed`, as the API server has nodes and pods now, not only the caches.
+        """
 
     def forget(self, uid: str) -> None:
         """Count a pod no more whose bind was refused after it was judged."""

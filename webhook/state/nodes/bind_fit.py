@@ -2,9 +2,11 @@
 
 Judged is by caches of all nodes and pods. What they have against a bind may be old: a node that was
 relabelled or a pod that ended a moment ago. So the API server is asked for the node, its pods and
-the pod before anything is said against a bind. What is not known is never against one: where a
-cache is not filled or not kept up, a node is not there, or the API server does not answer, there is
-no objection. Neither does one replica know what others are letting through at this moment.
+the pod before a bind is refused. A warning is given by the caches alone: it stops nothing, and a
+list of the pods of a node can take many times what the bind takes. What is not known is never
+against a bind: where a cache is not filled or not kept up, a node is not there, or the API server
+does not answer, there is no objection. Neither does one replica know what others are letting
+through at this moment.
 
 The caches are there only between `start` and `stop`.
 """
@@ -151,10 +153,14 @@ class BindFit:
             caches.nodes.stop()
             caches.pods.stop()
 
-    def judge(self, bind: PendingBind) -> BindObjection | None:
+    def judge(self, bind: PendingBind, *, is_confirmed: bool) -> BindObjection | None:
         """Return why a kubelet would not admit a pod; None if it would, or it is not known.
 
         A pod without objection counts for its node from now on, see `NodeUsage`.
+
+        Args:
+            bind: The pod and its node.
+            is_confirmed: Whether an objection by the caches is judged again by the API server.
         """
         caches = self._caches
         if caches is None or not caches.are_known:
@@ -166,9 +172,11 @@ class BindFit:
             pod = caches.pods.get(object_key(bind.namespace, bind.name))
             if pod is None or pod.uid != bind.uid or pod.constraints is None:
                 pod = self._read_pod(bind)
-            if not caches.usage.admit(bind.node, pod, _Judge(pod, node), is_dry_run=bind.dry_run):
-                return None
-            return self._judge_live(caches.usage, bind)
+            judge = _Judge(pod, node)
+            rejections = caches.usage.admit(bind.node, pod, judge, is_dry_run=bind.dry_run)
+            if rejections and is_confirmed:
+                return self._judge_live(caches.usage, bind)
+            return BindObjection(bind.node, rejections, judge.in_flight) if rejections else None
         except (ApiError, InvalidFieldError):
             return None  # not known
 
