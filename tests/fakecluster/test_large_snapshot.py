@@ -12,6 +12,7 @@ from webhook.fakecluster.manifests.large_snapshot import PodText, ReadSnapshot, 
 from webhook.fakecluster.manifests.snapshot import SnapshotError, read_snapshot
 from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
 from webhook.kube.api import PODS
+from webhook.kube.files import aside
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView
 from webhook.quota.nodes.requested import requested_of
@@ -131,8 +132,12 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("large", [1 << 20, 0], ids=["in one process", "in two"])
 @pytest.mark.parametrize("data", WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_is_said_as_always(data: bytes) -> None:
+def test_what_is_wrong_is_said_as_always(
+    monkeypatch: pytest.MonkeyPatch, data: bytes, large: int
+) -> None:
+    monkeypatch.setattr(aside, "LARGE_BYTES", large)
     with pytest.raises(SnapshotError) as expected:
         read_snapshot([("cluster.json", data)])
     with pytest.raises(SnapshotError) as found:

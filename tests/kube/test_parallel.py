@@ -26,7 +26,7 @@ FILES = {
 @pytest.fixture(autouse=True)
 def _large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count every input as large."""
-    monkeypatch.setattr(parallel, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(parallel, "LARGE_BYTES", 0)
 
 
 @pytest.mark.parametrize("name", FILES)

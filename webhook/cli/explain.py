@@ -60,6 +60,7 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            gc.freeze()  # else the next allocation would walk over them after all
             gc.enable()
 
 

@@ -1,22 +1,25 @@
 """A file with a list of objects, read without making values of most of its pods.
 
 What is read is what `parse_snapshot` makes of the same file. Whatever is not quite ordinary, a
-repeated key or a name that is none, is left to it: it says what is wrong, and where.
+repeated key or a name that is none, is left to it: it says what is wrong, and where. Repeated keys
+are looked for by a second process where there is one: every value has to be made for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from webhook.fakecluster.manifests.snapshot import SnapshotObject, one_object, parse_snapshot
 from webhook.fakecluster.storage.pod_strategy import Gate, PodCondition
-from webhook.jsonfields.encoding import encode_json
+from webhook.jsonfields.encoding import InvalidJsonError, encode_json
 from webhook.kube.api import PODS
 from webhook.kube.codec import decode_object
+from webhook.kube.files.aside import answered_aside
 from webhook.kube.files.documents import (
     Document,
     count_keys,
@@ -128,27 +131,53 @@ class PodText(BriefPod):
         return decode_object(bytes(self.text))
 
 
-def _template_of(head: _PodHead) -> bytes | None:
-    """Return what decides the requests of a pod, as JSON of a pod; None if it is not so simple."""
-    spec, status = head.spec, head.status
-    for condition in status.conditions or ():
-        if condition.type == _RESIZING:
-            return None
-    decisive = {
-        "spec": {
-            "containers": spec.containers,
-            "initContainers": spec.init_containers,
-            "overhead": spec.overhead,
-            "resources": spec.resources,
-        },
-        "status": {
-            "containerStatuses": status.container_statuses,
-            "initContainerStatuses": status.init_container_statuses,
-            "resources": status.resources,
-            "allocatedResources": status.allocated_resources,
-        },
-    }
-    return encode_json(decisive)
+class _Templates:
+    """What decides the requests of pods, made once for pods that agree in it."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, bytes] = {}
+
+    def of(self, head: _PodHead) -> bytes | None:
+        """Return what decides the requests of a pod, as JSON of a pod; None if not so simple."""
+        spec, status = head.spec, head.status
+        for condition in status.conditions or ():
+            if condition.type == _RESIZING:
+                return None
+        key = encode_json(
+            (
+                spec.containers,
+                spec.init_containers,
+                spec.overhead,
+                spec.resources,
+                status.container_statuses,
+                status.init_container_statuses,
+                status.resources,
+                status.allocated_resources,
+            )
+        )
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _template_of(spec, status)
+        return known
+
+
+def _template_of(spec: _Spec, status: _Status) -> bytes:
+    return encode_json(
+        {
+            "spec": {
+                "containers": spec.containers,
+                "initContainers": spec.init_containers,
+                "overhead": spec.overhead,
+                "resources": spec.resources,
+            },
+            "status": {
+                "containerStatuses": status.container_statuses,
+                "initContainerStatuses": status.init_container_statuses,
+                "resources": status.resources,
+                "allocatedResources": status.allocated_resources,
+            },
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +221,32 @@ def _read_list(file: str, data: bytes) -> ReadSnapshot | None:
         head, texts = _parts_of(data)
         document = Document(file, 1, head, {"": 1})
         extent = extent_of([document])
-        reader = _ItemReader(document)
-        for index, text in enumerate(texts):
-            reader.read(index, text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None  # no list, or something is wrong: the other reader says where
-    if reader.is_ambiguous or not has_plain_keys(data):
-        return None
-    if reader.keys + count_keys(head) != data.count(b":"):
-        return None  # a key appears twice
+    once = partial(_has_each_key_once, data, head, texts)
+    with answered_aside(once, size=len(data)) as has_each_key_once:
+        reader = _ItemReader(document)
+        try:
+            for index, text in enumerate(texts):
+                reader.read(index, text)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        if reader.is_ambiguous or not has_each_key_once():
+            return None
     return ReadSnapshot(reader.objects, extent, reader.pods)
+
+
+def _has_each_key_once(
+    data: bytes, head: Mapping[str, object], texts: Sequence[msgspec.Raw]
+) -> bool:
+    """Return whether everything in a list can be read, and no key appears twice in an object."""
+    if not has_plain_keys(data):
+        return False
+    try:
+        keys = sum(count_keys(decode_plain(text)) for text in texts)
+        return keys + count_keys(head) == data.count(b":")
+    except InvalidJsonError:
+        return False
 
 
 def _parts_of(data: bytes) -> tuple[dict[str, object], list[msgspec.Raw]]:
@@ -220,9 +265,8 @@ class _ItemReader:
     def __init__(self, document: Document) -> None:
         self.objects: list[SnapshotObject] = []
         self.pods: list[PodText] = []
-        self.keys = 0
         self._document = document
-        self._templates: dict[bytes, bytes] = {}
+        self._templates = _Templates()
 
     def read(self, index: int, text: msgspec.Raw) -> None:
         """Read one item.
@@ -231,18 +275,13 @@ class _ItemReader:
             MsgspecError: It is not JSON.
             ValueError: It is not ordinary.
         """
-        value = decode_plain(text)
-        self.keys += count_keys(value)
         head = _pod_head(text)
         if head is None:
-            self.objects.append(_other_of(self._document, value, index))
+            self.objects.append(_other_of(self._document, decode_plain(text), index))
             return
         if name_causes(PODS, head.metadata):
             raise _NotOrdinaryError
-        template = _template_of(head)
-        if template is not None:
-            template = self._templates.setdefault(template, template)
-        self.pods.append(PodText(text, head, template))
+        self.pods.append(PodText(text, head, self._templates.of(head)))
 
     @property
     def is_ambiguous(self) -> bool:

@@ -115,12 +115,14 @@ class SnapshotClient(FakeClient):
 def _by_namespace(
     objects: Mapping[tuple[str, str], Object],
 ) -> Mapping[str, Sequence[Object]]:
-    found: dict[str, list[Object]] = {"": []}
-    for place in sorted(objects):
-        found[""].append(objects[place])
-        if place[0]:
-            found.setdefault(place[0], []).append(objects[place])
-    return found
+    names: dict[str, list[str]] = {}
+    for namespace, name in objects:
+        names.setdefault(namespace, []).append(name)
+    found = {
+        namespace: [objects[namespace, name] for name in sorted(names[namespace])]
+        for namespace in sorted(names)
+    }
+    return {**found, "": [one for items in found.values() for one in items]}
 
 
 def _is_selected(selector: Selector, raw: Object) -> bool:
@@ -132,7 +134,7 @@ def _is_selected(selector: Selector, raw: Object) -> bool:
 
 
 def _field(raw: Object, field: str) -> str:
-    if field == _NODE_NAME and isinstance(raw, PodText):
+    if field == _NODE_NAME and type(raw) is PodText:
         return raw.node_name
     part, _, name = field.partition(".")
     return _text(_part(raw, part), name)

@@ -7,19 +7,17 @@ cut in front of a line that begins with `---`, which begins a document wherever 
 from __future__ import annotations
 
 import multiprocessing
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from webhook.kube.files.aside import LARGE_BYTES, can_fork
 from webhook.kube.files.documents import Document, SnapshotError, read_documents
 
 Read: TypeAlias = tuple[Document, ...] | SnapshotError
 """The documents of a file, or why it cannot be read."""
 
-_LARGE_BYTES: Final = 1 << 20
 _OWN_SHARE: Final = 0.55
 """Part of the bytes that this process reads itself: what the other one reads has to be copied."""
 _BORDER: Final = b"\n---"
@@ -45,7 +43,7 @@ def read_files(files: Sequence[tuple[str, bytes]]) -> Iterator[Read]:
         files: Name and content.
     """
     size = sum(len(data) for _, data in files)
-    if size < _LARGE_BYTES or not _can_fork():
+    if size < LARGE_BYTES or not can_fork():
         yield from (_read_file(name, data) for name, data in files)
         return
     own, other = _shared_out(files, int(size * _OWN_SHARE))
@@ -56,10 +54,6 @@ def read_files(files: Sequence[tuple[str, bytes]]) -> Iterator[Read]:
     for index, (name, data) in enumerate(files):
         parts = [documents for at, documents in read if at == index]
         yield _read_file(name, data) if None in parts else tuple(_joined(parts))
-
-
-def _can_fork() -> bool:
-    return sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1
 
 
 def _read_file(name: str, data: bytes) -> Read:

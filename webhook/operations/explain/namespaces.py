@@ -282,11 +282,11 @@ def _newest(session: Session, raws: Iterable[Object]) -> datetime | None:
     Leases of nodes and of the control plane are renewed every few seconds.
     """
     leases = session.objects(LEASES)
-    times = [moment for raw in (*leases, *raws) for moment in _times(raw)]
-    return max(times, default=None)
+    texts = {text for raw in (*leases, *raws) for text in _times(raw)}
+    return max(_moments(texts), default=None)
 
 
-def _times(raw: Object) -> Iterator[datetime]:
+def _times(raw: Object) -> Iterator[str]:
     metadata, spec, status = (_mapping(raw.get(part)) for part in ("metadata", "spec", "status"))
     texts = [metadata.get("creationTimestamp"), spec.get("renewTime")]
     for holder, part, name in (
@@ -296,6 +296,10 @@ def _times(raw: Object) -> Iterator[datetime]:
         items = holder.get(part)
         listed = items if isinstance(items, list) else ()
         texts += [_mapping(item).get(name) for item in listed]
+    return (text for text in texts if isinstance(text, str))
+
+
+def _moments(texts: Iterable[str]) -> Iterator[datetime]:
     for text in texts:
         try:
             moment = timestamp(text, "")
