@@ -120,6 +120,62 @@ def test_what_a_container_wrote_and_annotations_of_its_claims_are_left_out() -> 
     assert "ephemeral" in kept["spec"]["volumes"][0]
 
 
+def test_what_a_kubelet_quotes_is_left_out_and_what_is_said_of_images_stays() -> None:
+    failed = {"waiting": {"reason": "RunContainerError", "message": f'exec: "--key={SECRET}"'}}
+    pulled = {"waiting": {"reason": "ErrImagePull", "message": "example.com/i: not found"}}
+    mounted = {"volumeMounts": [{"name": "v", "mountPath": SECRET}], "user": {"linux": SECRET}}
+    kept: Any = redacted(
+        {
+            "kind": "Pod",
+            "metadata": {},
+            "spec": {},
+            "status": {
+                "containerStatuses": [
+                    {"name": "c", "state": failed, "lastState": failed, **mounted},
+                    {"name": "d", "state": pulled, "resources": {"requests": {"cpu": "1"}}},
+                ],
+                "ephemeralContainerStatuses": [{"name": "e", "state": failed}],
+            },
+        }
+    )
+    assert SECRET not in json.dumps(kept)
+    first, second = kept["status"]["containerStatuses"]
+    assert first == {
+        "name": "c",
+        "state": {"waiting": {"reason": "RunContainerError"}},
+        "lastState": {"waiting": {"reason": "RunContainerError"}},
+    }
+    assert second == {"name": "d", "state": pulled, "resources": {"requests": {"cpu": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "component", "is_kept"),
+    [
+        ("Pod", "kubelet", False),
+        ("Pod", "default-scheduler", True),
+        ("ReplicaSet", "replicaset-controller", True),
+        ("Certificate", "cert-manager", False),
+        ("ResourceQuota", "deferred-quota-controller", True),
+    ],
+)
+@pytest.mark.parametrize("is_new", [False, True])
+def test_messages_stay_of_events_that_are_read(
+    kind: str, component: str, is_kept: bool, is_new: bool
+) -> None:
+    source = {"reportingComponent": component} if is_new else {"source": {"component": component}}
+    event = {
+        "kind": "Event",
+        "metadata": {},
+        "involvedObject": {"kind": kind, "name": "x"},
+        "reason": "Unhealthy",
+        "message": SECRET,
+        **source,
+    }
+    kept = redacted(event)
+    assert (SECRET in json.dumps(kept)) is is_kept
+    assert kept["reason"] == "Unhealthy"
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -19,7 +19,7 @@ from tests.e2e.cluster.elastic_pools import Pool, elastic_quotas
 from tests.e2e.cluster.kubelets import Kubelets
 from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
-from tests.e2e.cluster.shared_history import History, cluster_quotas
+from tests.e2e.cluster.shared_history import CPU, History, cluster_quotas
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.quota.objects.names import QUOTA_RESERVED
@@ -112,6 +112,7 @@ class Teams:
 
 
 LEAST: Final = {"a": 4, "b": 1, "c": 3}
+WITHOUT_APP: Final[Object] = {"key": "app", "operator": "DoesNotExist"}
 
 
 def live(tenant: Tenant) -> int:
@@ -222,6 +223,57 @@ def test_a_disruption_budget_in_the_way(own_plane: ControlPlane, teams: Teams) -
         assert teams.promised() == []
         assert teams.pool.api.delete(f"{budgets}/web").ok
         teams.become(a=1, b=7, c=0)
+
+
+def test_a_budget_behind_very_many_others_is_obeyed(own_plane: ControlPlane, teams: Teams) -> None:
+    """A tenant that may write budgets writes so many that this one is not read for the plan."""
+    plain = {"metadata": {"labels": {"app": "web"}}}
+    expressions = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(120)]
+    selectors: dict[str, Object] = {
+        **{
+            f"long-{number:02}": {"matchExpressions": [*expressions, WITHOUT_APP]}
+            for number in range(20)
+        },
+        "web": {"matchLabels": {"app": "web"}},
+    }
+    budgets = f"/apis/policy/v1/namespaces/{teams['b'].namespace}/poddisruptionbudgets"
+    with Kubelets(own_plane.rest, teams.namespaces):
+        for name, selector in selectors.items():
+            spec = {"minAvailable": "100%", "selector": selector}
+            assert teams.pool.api.create(budgets, {"metadata": {"name": name}, "spec": spec}).ok
+        teams.run("b", 8, **plain)
+        (waiting,) = teams.create("a")
+        eventually(lambda: teams.events("a", "ReclaimWithdrawn"), "nothing may be evicted", 60.0)
+        assert teams.taken() == {"a": "0", "b": "8", "c": "0"}
+        assert teams.pool.api.delete(f"{budgets}/web").ok
+        eventually(lambda: teams["a"].node_of(waiting), "the next plan is carried out", 60.0)
+        teams.become(a=1, b=7, c=0)
+
+
+def test_a_promise_to_nobody_ends_although_no_pod_waits(
+    own_plane: ControlPlane, acting: Product
+) -> None:
+    """As a backup has it that was restored, or the token of the webhook writes it."""
+    assert acting.webhooks
+    pool = Pool(own_plane, {"a": {"min": {"cpu": 4}}})
+    webhook = Api(own_plane.service_account_rest(SYSTEM, "deferred-quota-webhook"))
+    path = cluster_quotas(pool.charged_by)
+    nobody = {"namespace": "kube-system", "pod": "x", "uid": "gone"}
+    try:
+
+        def is_forged() -> bool:
+            forged = pool.api.get(path).body
+            forged["status"]["promises"] = [{**nobody, "amounts": {CPU: "1000"}}]
+            return webhook.call("PUT", f"{path}/status", forged).ok
+
+        eventually(is_forged, "all of the pool is promised")
+        made = pool.teams["a"].pod("runs", "1")
+        eventually(
+            lambda: pool.teams["a"].bind("runs", uid=made.uid).ok, "it binds without a gate", 30.0
+        )
+        assert "promises" not in pool.api.get(path).body["status"]
+    finally:
+        pool.close()
 
 
 def test_a_plan_that_comes_to_nothing_is_withdrawn(own_plane: ControlPlane, teams: Teams) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.quota.elastic.pools import Cluster, a_quota
@@ -25,11 +27,9 @@ def a_budget(allowed: int, selector: Object | None = None) -> Object:
 
 def of_namespace(*budgets: Object) -> DisruptionBudgets:
     """Return budgets of namespace b, whose pods `b/web-...` they select."""
-    read = read_budgets(budgets)
     labels = [(f"b/web-{number}", {"app": "web"}) for number in range(3)]
-    return DisruptionBudgets(
-        lambda name: protect(read.get(name, ()), labels if name == "b" else ())
-    )
+    protected = {"b": protect(read_budgets(budgets), labels)}
+    return DisruptionBudgets(lambda name: protected.get(name, NamespaceBudgets()))
 
 
 def test_a_budget_allows_so_many_and_no_more() -> None:
@@ -64,10 +64,41 @@ LEFT_TO_THE_API_SERVER: dict[str, Object] = {
 
 @pytest.mark.parametrize("selector", LEFT_TO_THE_API_SERVER.values(), ids=LEFT_TO_THE_API_SERVER)
 def test_nothing_is_kept_of_long_selectors(selector: Object) -> None:
-    assert read_budgets([a_budget(0, selector)]) == {}
+    assert read_budgets([a_budget(0, selector)]) == []
+
+
+LARGE: dict[str, Object] = {
+    "long ones": {
+        "matchExpressions": [
+            {"key": f"k{number}", "operator": "DoesNotExist"} for number in range(120)
+        ]
+    },
+    "too long ones": LEFT_TO_THE_API_SERVER["long labels"],
+    "those that select everything": {},
+}
+
+
+@pytest.mark.parametrize("selector", LARGE.values(), ids=LARGE)
+def test_the_members_of_a_namespace_do_not_decide_how_many_are_read(selector: Object) -> None:
+    read = 0
+
+    def very_many() -> Iterator[Object]:
+        nonlocal read
+        for _ in range(50_000):
+            read += 1
+            yield a_budget(0, selector)
+
+    budgets = read_budgets(very_many())
+    assert read < 3000
+    assert sum(len(one.selector.requirements) for one in budgets) <= 2048
+
+
+def test_of_many_budgets_of_a_pod_two_are_kept() -> None:
+    read = read_budgets([a_budget(1)] * 500)
+    assert protect(read, [("u", {"app": "web"})]).protecting == {"u": (0, 1)}
 
 
 def test_no_labels_are_kept() -> None:
     read = read_budgets([a_budget(1)])
-    found = protect(read["b"], [("u", {"app": "web", "more": "x" * 1000}), ("v", {"app": "db"})])
+    found = protect(read, [("u", {"app": "web", "more": "x" * 1000}), ("v", {"app": "db"})])
     assert found == NamespaceBudgets((1,), {"u": (0,)})

@@ -50,7 +50,7 @@ from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import PODS, ApiError, NotFoundError, Object
-from webhook.kube.informer import Informer
+from webhook.kube.informer import Change, Informer
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import mask
 from webhook.quota.charging.pod_usage import is_terminal
@@ -64,7 +64,7 @@ from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.state.ledger_store import LedgerStore
-from webhook.state.shared_quotas import SharedQuotaStore
+from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
 _log = logging.getLogger(__name__)
 
@@ -190,6 +190,16 @@ class Reclaimer:
 
     def _derived(self) -> list[str]:
         return [name for name in self._parts.cluster_quotas() if name.startswith(_DERIVED)]
+
+    def on_shared_quota(self, change: Change[SharedQuotaVersion]) -> None:
+        """Take a change of a cluster quota, on the thread of its informer.
+
+        Promises that no leader has made, as of a backup that was restored, would else hold all of a
+        pool for as long as no pod waits.
+        """
+        is_derived = change.key.startswith(DERIVED_PREFIXES)
+        if is_derived and change.new is not None and change.new.grants.promises:
+            self._queue.add_after(_KEY, _AGAIN_SECONDS)
 
     # -- from the queues, on their threads -----------------------------------------------------
 

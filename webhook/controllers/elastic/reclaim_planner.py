@@ -156,28 +156,25 @@ class ReclaimPlanner:
         return allow
 
     def _budgets(self) -> DisruptionBudgets:
-        """Read the budgets of all namespaces.
+        """Return the budgets, those of a namespace read when one of its pods is asked about.
 
-        No cache keeps the labels of pods: they are read where a namespace with budgets is asked
-        about.
+        No cache keeps the labels of pods: they are read where a namespace has budgets.
         """
-        by_namespace = read_budgets(self._pages(POD_DISRUPTION_BUDGETS))
 
         def of_namespace(namespace: str) -> NamespaceBudgets:
-            if namespace not in by_namespace:
+            budgets = read_budgets(self._pages(POD_DISRUPTION_BUDGETS, namespace))
+            if not budgets:
                 return NamespaceBudgets()
             metadata = (
                 FieldReader(raw).child("metadata")
                 for raw in self._pages(PODS, namespace, field_selector="spec.nodeName!=")
             )
             pods = ((one.text("uid"), one.string_map("labels")) for one in metadata)
-            return protect(by_namespace[namespace], pods)
+            return protect(budgets, pods)
 
         return DisruptionBudgets(of_namespace)
 
-    def _pages(
-        self, kind: Kind, namespace: str | None = None, *, field_selector: str = ""
-    ) -> Iterator[Object]:
+    def _pages(self, kind: Kind, namespace: str, *, field_selector: str = "") -> Iterator[Object]:
         pages = self._api.pages(kind, namespace=namespace, field_selector=field_selector)
         return (revision.object for page in pages for revision in page.items)
 

@@ -87,22 +87,25 @@ def _quota_of(elastic: Elastic, pod: Pod) -> ElasticQuota:
 
 def _budgets(session: Session, elastic: Elastic) -> DisruptionBudgets:
     none: tuple[Object, ...] = ()
-    by_namespace = read_budgets(
-        session.read(
-            lambda: session.objects(POD_DISRUPTION_BUDGETS), none, POD_DISRUPTION_BUDGETS.plural
-        )
+    raws = session.read(
+        lambda: session.objects(POD_DISRUPTION_BUDGETS), none, POD_DISRUPTION_BUDGETS.plural
     )
 
     def of_namespace(namespace: str) -> NamespaceBudgets:
+        budgets = read_budgets(one for one in raws if _namespace(one) == namespace)
         metadata = (FieldReader(raw).child("metadata") for raw in elastic.raws)
         pods = (
             (one.text("uid") or f"{namespace}/{one.text('name')}", one.string_map("labels"))
             for one in metadata
             if one.text("namespace") == namespace
         )
-        return protect(by_namespace.get(namespace, ()), pods)
+        return protect(budgets, pods)
 
     return DisruptionBudgets(of_namespace)
+
+
+def _namespace(raw: Object) -> str:
+    return FieldReader(raw).child("metadata").text("namespace")
 
 
 class _Nodes:

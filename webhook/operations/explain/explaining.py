@@ -123,7 +123,7 @@ def _gone(session: Session, target: Target) -> str:
     )
     if last is None:
         return f"{where} does not exist"
-    words = f"{last.text('reason')}: {last.text('message')}"
+    words = ": ".join(filter(None, (last.text("reason"), last.text("message"))))
     return f"{where} does not exist any more; last event, of {last.text('lastTimestamp')}: {words}"
 
 

@@ -3,7 +3,8 @@
 Of pods, and of the templates of workloads, only what decides about quota and nodes stays: fields
 are named that stay, so that one which a later release adds is left out. Gone are environments,
 commands, probes, mounts, Secrets and ConfigMaps that are mounted, service accounts, and all
-annotations but those that the product reads.
+annotations but those that the product reads. A kubelet quotes commands, what probes were answered,
+and names of Secrets: of its messages those about images stay.
 """
 
 from __future__ import annotations
@@ -123,7 +124,41 @@ _CONTAINER_STATUSES: Final = (
     "initContainerStatuses",
     "ephemeralContainerStatuses",
 )
+_CONTAINER_STATUS: Final = frozenset(
+    {
+        "name",
+        "image",
+        "imageID",
+        "ready",
+        "started",
+        "restartCount",
+        "resources",
+        "allocatedResources",
+        "allocatedResourcesStatus",
+    }
+)
 _STATES: Final = ("state", "lastState")
+_ABOUT_IMAGES: Final = frozenset(
+    {
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+"""Reasons why a container waits whose messages stay.
+
+Source: kubernetes v1.36, pkg/kubelet/images/types.go and cri-api/pkg/errors/errors.go.
+"""
+_KUBELET: Final = "kubelet"
+_OURS: Final = "deferred-quota"
+_EXPLAINED: Final = frozenset(
+    {"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet"}
+)
+"""Kinds of objects whose events are read, whichever component wrote them."""
 _CLASS_FIELDS: Final = frozenset(
     {
         "parameters",
@@ -164,15 +199,30 @@ def _pod_status(raw: object) -> dict[str, object]:
 
 
 def _container_status(raw: object) -> dict[str, object]:
-    status = dict(_fields(raw))
-    for name in _STATES:
-        # a container that ended says in its message what it wrote last
-        state = _fields(status.get(name))
-        if "terminated" in state:
-            ended = _fields(state["terminated"])
-            kept = {key: value for key, value in ended.items() if key != "message"}
-            status[name] = {**state, "terminated": kept}
-    return status
+    status, states = _only(raw, _CONTAINER_STATUS), _only(raw, _STATES)
+    return {**status, **{name: _state(state) for name, state in states.items()}}
+
+
+def _state(raw: object) -> dict[str, object]:
+    return {
+        name: state if _is_about_image(state) else _without_message(state)
+        for name, state in _fields(raw).items()
+    }
+
+
+def _is_about_image(state: object) -> bool:
+    return _fields(state).get("reason") in _ABOUT_IMAGES
+
+
+def _without_message(raw: object) -> dict[str, object]:
+    return {name: value for name, value in _fields(raw).items() if name != "message"}
+
+
+def _event(raw: dict[str, object]) -> dict[str, object]:
+    component = raw.get("reportingComponent") or _fields(raw.get("source")).get("component")
+    about = _fields(raw.get("involvedObject")).get("kind")
+    is_kept = about in _EXPLAINED and component != _KUBELET
+    return raw if is_kept or str(component).startswith(_OURS) else _without_message(raw)
 
 
 def _pod_spec(raw: object) -> dict[str, object]:
@@ -251,6 +301,7 @@ _CHANGES: Final[Mapping[str, Callable[[dict[str, object]], dict[str, object]]]] 
     "Pod": _pod,
     "Node": _node,
     "CronJob": _cron_job,
+    "Event": _event,
     "PersistentVolumeClaim": _claim,
     "PersistentVolume": _persistent_volume,
     "StorageClass": _storage_class,

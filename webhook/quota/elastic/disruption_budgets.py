@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -21,6 +22,10 @@ from webhook.quota.objects.label_selectors import LabelSelector, read_selector_a
 
 _TERMS: Final = 128
 """Of the longest selector that is kept; those of usual budgets have one or two."""
+_TERMS_OF_NAMESPACE: Final = 2048
+"""Of all selectors of a namespace: each of them is compared with each of its pods."""
+_ENOUGH: Final = 2
+"""Budgets by which a pod is never evicted, however many more it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +44,26 @@ class NamespaceBudgets:
     allowed: tuple[int, ...] = ()
     """How many pods of each may be evicted now."""
     protecting: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Uid of a pod → the places of its budgets; absent without any."""
+    """Uid of a pod → the places of its budgets, of two at most; absent without any."""
 
 
-def read_budgets(raws: Iterable[Mapping[str, object]]) -> dict[str, list[DisruptionBudget]]:
-    """Read PodDisruptionBudgets: namespace → its budgets.
+def read_budgets(raws: Iterable[Mapping[str, object]]) -> list[DisruptionBudget]:
+    """Read the PodDisruptionBudgets of one namespace, as many of them as are looked at.
 
-    Those that cannot be read are left to the API server; those with very long selectors too,
-    because the members of a namespace decide how many it has.
+    Those that cannot be read are left to the API server; those with very long selectors too, and
+    all after very many terms, because the members of a namespace decide how many it has. Nothing
+    is taken from `raws` any more then.
     """
-    found: dict[str, list[DisruptionBudget]] = {}
+    found: list[DisruptionBudget] = []
+    terms = 0
     for raw in raws:
         budget = _read(raw)
-        if budget is not None:
-            found.setdefault(FieldReader(raw).child("metadata").text("namespace"), []).append(
-                budget
-            )
+        length = 1 if budget is None else max(1, _length(budget.selector))
+        terms += min(length, _TERMS)
+        if terms > _TERMS_OF_NAMESPACE:
+            break
+        if budget is not None and length <= _TERMS:
+            found.append(budget)
     return found
 
 
@@ -65,9 +74,7 @@ def _read(raw: Mapping[str, object]) -> DisruptionBudget | None:
         allowed = node.child("status").integer("disruptionsAllowed") or 0
     except InvalidFieldError:
         return None
-    if selector is None or _length(selector) > _TERMS:
-        return None
-    return DisruptionBudget(selector, allowed)
+    return None if selector is None else DisruptionBudget(selector, allowed)
 
 
 def _length(selector: LabelSelector) -> int:
@@ -86,7 +93,8 @@ def protect(
     """
     protecting = {}
     for uid, labels in pods:
-        places = tuple([place for place, one in enumerate(budgets) if one.selector.matches(labels)])
+        matching = (place for place, one in enumerate(budgets) if one.selector.matches(labels))
+        places = tuple(islice(matching, _ENOUGH))
         if places:
             protecting[uid] = places
     return NamespaceBudgets(tuple([one.allowed for one in budgets]), protecting)
