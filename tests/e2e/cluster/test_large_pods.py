@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Answer
-from tests.e2e.cluster.product import Product, Server
+from tests.e2e.cluster.product import Product, Server, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
-from tests.e2e.cluster.waiting import becomes
+from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.quota.objects.names import QUOTA_RESERVED
 
 _LABELS: Final = {f"l{number:05}": "" for number in range(30_000)}
 """About a megabyte of a stored pod, and two and a half of memory where it is kept."""
@@ -25,6 +31,15 @@ _MOST_BYTES: Final = 900_000
 _TRIES: Final = 2
 _MORE_SECONDS: Final = 3.0
 """How much more of a processor a change of such a pod may take where quota is deferred."""
+_GATES: Final = [
+    {"name": "".join(letters)}
+    for letters in itertools.islice(
+        itertools.product(string.ascii_lowercase + string.digits, repeat=3), 22_000
+    )
+][::-1]
+"""Against their order, which the API server puts them into: it is slowest then. Of some more it
+would keep no owners of fields, and be quick."""
+_SLOW_PODS: Final = 8
 
 
 def test_labels_of_pods_are_not_kept(
@@ -79,6 +94,42 @@ def test_changes_of_a_pod_with_many_labels_take_no_more_processor_than_elsewhere
     becomes(partial(may_create, alice), True, "whether alice may create pods")
     refused = labelled(alice, "deferredquota.io/any")
     assert (refused.code, "marks.deferredquota.io" in refused.message) == (403, True), refused
+
+
+@pytest.fixture
+def neighbours(plane: ControlPlane, product: Product) -> Iterator[tuple[Tenant, Tenant]]:
+    """Two namespaces whose pods wait behind our gate."""
+    assert product.controllers
+    tenants = (Tenant(plane.rest, "e2e-slow"), Tenant(plane.rest, "e2e-neighbour"))
+    for one in tenants:
+        apply_namespace(one.api, one.namespace, gating="always")
+        one.quota(hard={"requests.cpu": "1"})
+    yield tenants
+    for one in tenants:
+        one.api.call("DELETE", objects.pods(one.namespace), {"gracePeriodSeconds": 0})
+        one.api.delete(f"/api/v1/namespaces/{one.namespace}")
+
+
+def test_pods_that_are_slow_to_write_keep_no_condition_from_a_neighbour(
+    product: Product, neighbours: tuple[Tenant, Tenant]
+) -> None:
+    slow, neighbour = neighbours
+    for number in range(_SLOW_PODS):
+        slow.pod(f"slow-{number}", "2", schedulingGates=_GATES)
+    eventually(lambda: unanswered_writes(product, slow), "a write has no answer", 120.0)
+    neighbour.pod("waits", "2")
+    becomes(lambda: neighbour.condition("waits", QUOTA_RESERVED)[1], "NeverFits", "its reason", 90)
+
+
+def unanswered_writes(product: Product, tenant: Tenant) -> list[dict[str, Any]]:
+    """Return what the controllers log of writes of conditions that the API server did not answer."""
+    lines = (line for server in product.controllers for line in server.log.read_text().splitlines())
+    read = (json.loads(line) for line in lines if "writing a condition failed" in line)
+    return [
+        one
+        for one in read
+        if one.get("namespace") == tenant.namespace and "no answer within" in one.get("error", "")
+    ]
 
 
 def labelled(where: Tenant, label: str) -> Answer:
