@@ -122,7 +122,7 @@ def test_pods_that_are_slow_to_write_keep_no_condition_from_a_neighbour(
 
 
 def unanswered_writes(product: Product, tenant: Tenant) -> list[dict[str, Any]]:
-    """Return what the controllers log of writes of conditions that the API server did not answer."""
+    """Return what controllers log of writes of conditions that were not answered."""
     lines = (line for server in product.controllers for line in server.log.read_text().splitlines())
     read = (json.loads(line) for line in lines if "writing a condition failed" in line)
     return [
