@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -12,6 +9,7 @@ import click
 from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.configuration import configuration_of
+from webhook.cli.options import uncollected
 from webhook.cli.printing.explanation_report import print_explanation
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ClusterApi
@@ -41,7 +39,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
         raise click.UsageError("--watch follows a cluster; a snapshot does not change")
     target = Target(KINDS[kind], namespace, name)
     if snapshots:
-        with _uncollected(), snapshot_reader(snapshots) as api:
+        with uncollected(), snapshot_reader(snapshots) as api:
             options = _options(api, system_namespace, config, is_offline=True)
             return explain_and_print(api, target, options, output)
     with live_cluster(kubeconfig, context) as api:
@@ -49,19 +47,6 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
         if watches:
             return watch(api, target, options, output)
         return explain_and_print(api, target, options, output)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Do without the cyclic collector: it would walk over millions of objects that all stay."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.freeze()  # else the next allocation would walk over them after all
-            gc.enable()
 
 
 def _options(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +36,19 @@ def keep(*values: object) -> None:
     session = None if context is None else context.find_object(Session)
     if session is not None and session.kept is not None:
         session.kept.extend(values)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Do without the cyclic collector: it would walk over millions of objects that all stay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.freeze()  # else the next allocation would walk over them after all
+            gc.enable()
 
 
 def _set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

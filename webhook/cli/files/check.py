@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import click
 from webhook.cli.cluster_options import live_cluster, snapshot_reader
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.inputs import Content, Manifest, input_files, read_objects
+from webhook.cli.options import keep, uncollected
 from webhook.cli.printing.check_report import Output, write_report
 from webhook.config import Configuration
 from webhook.jsonfields.fields import InvalidFieldError, child
@@ -91,13 +91,15 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     if sum(not one.file for one in targets) > 1:
         raise click.UsageError("only one output can go to standard output: give the others a file")
     manifests = Manifests(namespace)
-    with _uncollected():
+    keep(manifests)
+    with uncollected():
         manifests.read(filenames, recursive=recursive)
         with _cluster(kubeconfig, context, snapshots, is_live=is_live) as api:
             is_known = bool(snapshots) or is_live
             session = Session(api, _read_options(api, config, is_live=is_live, is_known=is_known))
             state = ClusterState(session, manifests.overlay, is_known=is_known)
             report = manifests.checked(state, options)
+            keep(report)
     write_report(report, targets)
     return _exit_code(report, FailOn(fail_on))
 
@@ -231,15 +233,3 @@ def _exit_code(report: Report, least: FailOn) -> ExitCode:
     if found == {Severity.INFO}:
         return ExitCode.DRIFT
     return ExitCode.FINDINGS if found else ExitCode.OK
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Do without the cyclic collector: it would walk over objects that all stay."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -7,7 +7,7 @@ stands for, and the whole text may spend only so much.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import yaml
@@ -53,13 +53,16 @@ class YamlValueError(ValueError):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
 class _Anchored:
-    """What an anchor stands for: its value, how many values are in it, how deep it nests."""
+    """What an anchor stands for."""
 
-    value: object
-    size: int
-    height: int
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    @cached_property
+    def extent(self) -> tuple[int, int]:
+        """How many values are in it, and how deep it nests."""
+        return _extent(self.value)
 
 
 class YamlReader:
@@ -67,13 +70,13 @@ class YamlReader:
 
     def __init__(self, text: str, *, max_depth: int) -> None:
         self._parser = yaml.CSafeLoader(text)
+        self._get_event = self._parser.get_event
         self._max_depth = max_depth
         self._budget = ALIAS_BUDGET
         self._anchors: dict[str, _Anchored] = {}
-        self._path: list[str] = []
+        self._path: list[str | int] = []
+        """Keys and indexes that lead to the value that is being read."""
         self._lines: dict[str, int] = {}
-        self._size = 0
-        self._height = 0
 
     def close(self) -> None:
         """Release the parser."""
@@ -108,7 +111,7 @@ class YamlReader:
             raise self._error("unexpected structure", event)
 
     def _next(self) -> Event:
-        event = self._parser.get_event()
+        event = self._get_event()
         if event is None:
             raise YamlValueError("ends too early", line=0, field=self._field())
         return event
@@ -119,29 +122,20 @@ class YamlReader:
         return YamlValueError(detail, line=_line(event), field=self._field(), column=column)
 
     def _field(self) -> str:
-        return "".join(self._path).removeprefix(".")
+        steps = (f"[{one}]" if isinstance(one, int) else f".{one}" for one in self._path)
+        return "".join(steps).removeprefix(".")
 
     def _value(self, event: Event) -> object:
         if isinstance(event, AliasEvent):
             return self._alias(event)
         if len(self._path) <= _LINES_DEPTH:
             self._lines.setdefault(self._field(), _line(event))
-        if isinstance(event, ScalarEvent) and not event.anchor:
-            self._size += 1
-            self._height = max(self._height, 2)
-            return self._scalar(event)
-        size, height = self._size, self._height
-        self._size, self._height = 1, 1
-        value = self._node(event)
+        value = self._scalar(event) if isinstance(event, ScalarEvent) else self._collection(event)
         if isinstance(event, NodeEvent) and event.anchor:
-            self._anchors[event.anchor] = _Anchored(value, self._size, self._height)
-        self._size += size
-        self._height = max(self._height + 1, height)
+            self._anchors[event.anchor] = _Anchored(value)
         return value
 
-    def _node(self, event: Event) -> object:
-        if isinstance(event, ScalarEvent):
-            return self._scalar(event)
+    def _collection(self, event: Event) -> object:
         if len(self._path) >= self._max_depth:
             raise self._error(f"nests deeper than {self._max_depth}", event)
         if isinstance(event, SequenceStartEvent):
@@ -171,7 +165,7 @@ class YamlReader:
     def _sequence(self) -> list[object]:
         values: list[object] = []
         while not isinstance(event := self._next(), SequenceEndEvent):
-            self._path.append(f"[{len(values)}]")
+            self._path.append(len(values))
             values.append(self._value(event))
             self._path.pop()
         return values
@@ -183,7 +177,7 @@ class YamlReader:
             key = self._key(event)
             if key in mapping:
                 raise self._error(f"the key {key!r} appears twice", event)
-            self._path.append(f".{key}")
+            self._path.append(key)
             if key == "<<" and _is_plain(event):
                 merged += self._merged(event)
             else:
@@ -196,8 +190,11 @@ class YamlReader:
     def _key(self, event: Event) -> str:
         if not isinstance(event, ScalarEvent):
             raise self._error("a key must be a scalar", event)
+        value = self._scalar(event)
+        if type(value) is str:
+            return value
         try:
-            return key_text(self._scalar(event))
+            return key_text(value)
         except ValueError as err:
             raise self._error(str(err), event) from err
 
@@ -214,13 +211,12 @@ class YamlReader:
         anchored = self._anchors.get(event.anchor or "")
         if anchored is None:
             raise self._error(f"the alias {event.anchor} stands for nothing", event)
-        self._budget -= anchored.size
+        size, height = anchored.extent
+        self._budget -= size
         if self._budget < 0:
             raise self._error("aliases multiply beyond measure", event)
-        if len(self._path) + anchored.height > self._max_depth:
+        if len(self._path) + height > self._max_depth:
             raise self._error(f"nests deeper than {self._max_depth}", event)
-        self._size += anchored.size
-        self._height = max(self._height, anchored.height + 1)
         return _copied(anchored.value)
 
 
@@ -231,6 +227,14 @@ def _line(event: Event) -> int:
 
 def _is_plain(event: Event) -> bool:
     return isinstance(event, ScalarEvent) and bool(event.implicit[0])
+
+
+def _extent(value: object) -> tuple[int, int]:
+    """Return how many values there are in a value, and how deep it nests."""
+    if not isinstance(value, dict | list):
+        return 1, 1
+    inner = [_extent(one) for one in (value.values() if isinstance(value, dict) else value)]
+    return 1 + sum(size for size, _ in inner), 1 + max((height for _, height in inner), default=0)
 
 
 def _copied(value: object) -> object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from webhook.jsonfields.encoding import NumberText
@@ -32,6 +33,7 @@ _INTEGERS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (re.compile(r"[-+]?[0-9]+"), 10),
 )
 _NUMBER: Final = re.compile(r"([-+]?)(\.[0-9]+|[0-9]+(?:\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_COMMON_CHARACTERS: Final = 40
 MAX_NUMBER_CHARACTERS: Final = 4000
 """How many digits a number may have."""
 
@@ -42,6 +44,10 @@ def plain_value(text: str) -> Scalar:
     Raises:
         ValueError: It is a number that JSON cannot hold.
     """
+    return _common_value(text) if len(text) <= _COMMON_CHARACTERS else _value(text)
+
+
+def _value(text: str) -> Scalar:
     if text in _WORDS:
         return _WORDS[text]
     if not _MAYBE_NUMBER.match(text):
@@ -49,6 +55,10 @@ def plain_value(text: str) -> Scalar:
     if _NOT_NUMBERS.fullmatch(text):
         raise ValueError(f"{text} is not a number that JSON can hold")
     return _number(text)
+
+
+_common_value: Final = lru_cache(maxsize=4096)(_value)
+"""Keys and short values come again and again in manifests."""
 
 
 def _number(text: str) -> Scalar:
