@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bench_check
 import bench_explain
 import bench_load
+import bench_simulate
 
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.quota.charging.deferral import claim_for_bind, deferred_quotas
@@ -290,56 +291,101 @@ def _measure(
     return ours, route
 
 
-def main() -> None:
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each figure of the core")
     parser.add_argument("--largest", type=int, default=100_000, help="pods of a namespace, core")
     parser.add_argument("--binds", type=int, default=16_000, help="over HTTPS, in all")
     parser.add_argument("--only", choices=("core", "https"), help="measure one part")
-    parser.add_argument("--cluster", action="store_true", help="measure on a real control plane")
     parser.add_argument(
         "--pods", type=int, default=50_000, help="of the controller, --cluster, --elastic"
     )
     parser.add_argument(
         "--requests", type=int, default=3_000, help="of each rate, --cluster, --elastic"
     )
-    parser.add_argument("--check", action="store_true", help="manifests judged by the command")
     parser.add_argument("--documents", type=int, default=10_000, help="of --check")
-    parser.add_argument("--explain", action="store_true", help="a pod of a large snapshot")
-    parser.add_argument("--elastic", action="store_true", help="elastic quotas, on a control plane")
-    parser.add_argument("--node-fit", action="store_true", help="binds in each mode of nodeFit")
-    parser.add_argument("--line", action="store_true", help="pods that wait, with a scheduler")
-    parser.add_argument("--rounds", type=int, default=3, help="of --line, --check and --explain")
+    parser.add_argument("--rounds", type=int, default=3, help="of --line and others with rounds")
     parser.add_argument("--crowd", type=int, default=1000, help="pods of each part, --line")
-    options = parser.parse_args()
+    parts = parser.add_mutually_exclusive_group()
+    for name, part in PARTS.items():
+        parts.add_argument(
+            f"--{name}", dest="part", action="store_const", const=part, help=part.__doc__
+        )
+    return parser.parse_args()
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Manifests judged by the command."""
+    bench_check.bench_check(options.documents, options.rounds)
+
+
+def _explain(options: argparse.Namespace) -> None:
+    """A pod of a large snapshot."""
+    bench_explain.bench_explain(5_000, 50_000, options.rounds)
+
+
+def _simulate(_: argparse.Namespace) -> None:
+    """100,000 pods in simulated time."""
+    bench_simulate.bench_simulate(100_000)
+
+
+# the others need a control plane, and are imported where they are asked for
+
+
+def _cluster(options: argparse.Namespace) -> None:
+    """Measure on a real control plane."""
+    import bench_cluster  # noqa: PLC0415
+
+    bench_cluster.bench_rates(options.requests)
+    if options.pods:
+        bench_cluster.bench_controller(options.pods, namespaces=500)
+
+
+def _line(options: argparse.Namespace) -> None:
+    """Pods that wait, with a scheduler."""
+    import bench_line  # noqa: PLC0415
+
+    bench_line.bench_line(options.crowd, options.rounds)
+
+
+def _elastic(options: argparse.Namespace) -> None:
+    """Elastic quotas, on a control plane."""
+    import bench_elastic  # noqa: PLC0415
+
+    bench_elastic.bench_elastic(options.requests, options.pods)
+
+
+def _node_fit(options: argparse.Namespace) -> None:
+    """Binds in each mode of nodeFit, on a control plane."""
+    import bench_node_fit  # noqa: PLC0415
+
+    bench_node_fit.bench_node_fit(min(100, options.requests), options.rounds)
+
+
+def _commands(_: argparse.Namespace) -> None:
+    """Answers of the command line, on a control plane."""
+    import bench_commands  # noqa: PLC0415
+
+    bench_commands.bench_commands()
+
+
+PARTS: Mapping[str, Callable[[argparse.Namespace], None]] = {
+    "check": _check,
+    "explain": _explain,
+    "simulate": _simulate,
+    "cluster": _cluster,
+    "line": _line,
+    "elastic": _elastic,
+    "node-fit": _node_fit,
+    "commands": _commands,
+}
+
+
+def main() -> None:
+    options = _options()
     print(f"Python {sys.version.split()[0]}, {ssl.OPENSSL_VERSION}, {os.cpu_count()} processors\n")
-    if options.check:
-        bench_check.bench_check(options.documents, options.rounds)
-        return
-    if options.explain:
-        bench_explain.bench_explain(5_000, 50_000, options.rounds)
-        return
-    if options.elastic:
-        import bench_elastic  # noqa: PLC0415 - needs a control plane too
-
-        bench_elastic.bench_elastic(options.requests, options.pods)
-        return
-    if options.node_fit:
-        import bench_node_fit  # noqa: PLC0415 - needs a control plane too
-
-        bench_node_fit.bench_node_fit(min(100, options.requests), options.rounds)
-        return
-    if options.line:
-        import bench_line  # noqa: PLC0415 - needs a control plane too
-
-        bench_line.bench_line(options.crowd, options.rounds)
-        return
-    if options.cluster:
-        import bench_cluster  # noqa: PLC0415 - needs a control plane, which the rest does not
-
-        bench_cluster.bench_rates(options.requests)
-        if options.pods:
-            bench_cluster.bench_controller(options.pods, namespaces=500)
+    if options.part is not None:
+        options.part(options)
         return
     if options.only != "https":
         bench_core(options.seconds, options.largest)
