@@ -350,7 +350,7 @@ def test_bad_input_is_named_with_file_document_and_field(
     path.write_text(text_of(a_pod(), wrong, a_pod(name="b")))
     result = run("-f", str(path))
     assert (result.exit_code, result.stdout) == (ExitCode.BAD_INPUT, "")
-    place = re.escape(f"Error: {path}: document 2, line ") + r"\d+: "
+    place = re.escape(f"Error: {path}: document 2, line ") + r"\d+, column \d+: "
     assert re.match(place + re.escape(problem), result.stderr)
     assert len(result.stderr.splitlines()) == 1
 
@@ -384,8 +384,10 @@ def test_control_characters_in_names_are_escaped() -> None:
 def test_a_list_is_taken_apart_and_its_items_are_named() -> None:
     items = [a_pod(name="a"), a_pod(name="b", requests={"cpu": "no"})]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    wrong = '"cpu": "no"'
     assert run("-f", "-", stdin=text).stderr.startswith(
-        "Error: -: document 1, line 1: items[1].spec.containers[0].resources.requests.cpu: 'no' is"
+        f"Error: -: document 1, line 1, column {text.index(wrong) + 1}: items[1].spec.containers[0]"
+        ".resources.requests.cpu: 'no' is"
     )
 
 

@@ -91,6 +91,7 @@ def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     """
     from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
         SnapshotError,
+        located_in,
         parse_snapshot,
     )
     from webhook.fakecluster.storage import FakeClient, FakeCluster  # noqa: PLC0415
@@ -98,7 +99,7 @@ def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     try:
         found = parse_snapshot(_documents_of(paths))
     except SnapshotError as err:
-        raise InputError(str(err)) from err
+        raise InputError(str(located_in(err, paths))) from err
     cluster = FakeCluster()
     cluster.load([(one.kind, one.object) for one in found])
     with cluster_errors():
@@ -115,13 +116,17 @@ def snapshot_reader(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     from webhook.fakecluster.manifests.large_snapshot import (  # noqa: PLC0415 - only where it is asked for
         read_for_looking,
     )
-    from webhook.fakecluster.manifests.snapshot import SnapshotError, read_files  # noqa: PLC0415
+    from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415
+        SnapshotError,
+        located_in,
+        read_files,
+    )
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient  # noqa: PLC0415
 
     try:
         read = read_for_looking(read_files(paths))
     except SnapshotError as err:
-        raise InputError(str(err)) from err
+        raise InputError(str(located_in(err, paths))) from err
     client = SnapshotClient(read.objects, read.extent, read.pods)
     keep(read, client)
     with cluster_errors():

@@ -20,6 +20,7 @@ from webhook.cli.exit_codes import InputError
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists
 from webhook.kube.files.parallel import read_files
+from webhook.kube.files.positions import located
 
 _T = TypeVar("_T")
 
@@ -55,11 +56,18 @@ def read_manifests(
         InputError: Anything cannot be found, read or understood. Every object with such a
             problem is named, with file, document, line and field.
     """
-    contents = input_files(filenames, recursive=recursive)
+    contents = list(input_files(filenames, recursive=recursive))
     found, problems = read_objects(contents, read)
     if problems:
-        raise InputError([str(problem) for problem in problems])
+        raise InputError([str(_located(problem, dict(contents))) for problem in problems])
     return tuple(found)
+
+
+def _located(
+    problem: SnapshotError, contents: Mapping[str, bytes | SnapshotError]
+) -> SnapshotError:
+    data = contents.get(problem.file)
+    return located(problem, data) if isinstance(data, bytes) else problem
 
 
 def input_files(filenames: Sequence[str], *, recursive: bool) -> Iterator[Content]:

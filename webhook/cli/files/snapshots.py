@@ -11,7 +11,7 @@ from webhook.cli.exit_codes import InputError
 from webhook.config import ConfigurationFile
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.manifests.loading import load_cluster
-from webhook.fakecluster.manifests.snapshot import SnapshotError
+from webhook.fakecluster.manifests.snapshot import SnapshotError, located_in
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
@@ -30,7 +30,7 @@ def read_cluster(paths: Sequence[Path]) -> FakeCluster:
     try:
         return load_cluster(paths)
     except SnapshotError as err:
-        raise InputError(str(err)) from err
+        raise InputError(str(located_in(err, paths))) from err
 
 
 @contextmanager

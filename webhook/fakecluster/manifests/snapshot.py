@@ -18,10 +18,18 @@ from webhook.fakecluster.storage.strategies import check_readable
 from webhook.kube.api import NAMESPACES, PODS, BadRequestError, Kind, Object, kind_of
 from webhook.kube.errors import FieldCause
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
+from webhook.kube.files.positions import located
 from webhook.kube.files.snapshot_format import extent_of, unpacked
 from webhook.kube.metadata import ObjectMeta, name_causes
 
-__all__ = ["SnapshotError", "SnapshotObject", "parse_snapshot", "read_files", "read_snapshot"]
+__all__ = [
+    "SnapshotError",
+    "SnapshotObject",
+    "located_in",
+    "parse_snapshot",
+    "read_files",
+    "read_snapshot",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,16 @@ def _read_file(path: Path) -> bytes:
     except OSError as err:
         raise SnapshotError(str(path), err.strerror or "cannot be read") from err
     return unpacked(str(path), data)
+
+
+def located_in(err: SnapshotError, paths: Iterable[Path]) -> SnapshotError:
+    """Return an error with line and column of its field, if its file can be read again."""
+    try:
+        return next(
+            (located(err, _read_file(path)) for path in paths if str(path) == err.file), err
+        )
+    except SnapshotError:
+        return err
 
 
 def read_snapshot(

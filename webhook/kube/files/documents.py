@@ -20,6 +20,7 @@ from webhook.jsonfields.encoding import (
     NumberText,
     encode_json,
 )
+from webhook.kube.files.json_places import line_and_column, place_of_fault
 from webhook.kube.files.yaml_reader import YamlReader, YamlValueError
 from webhook.kube.files.yaml_scalars import check_length
 
@@ -40,6 +41,7 @@ class SnapshotError(ValueError):
         column: The column in that line, from 1; None if it is not known.
         field: YAML path inside the document; may be empty.
         detail: What is wrong.
+        start: The line at which the document begins, from 1; None if it is not known.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class SnapshotError(ValueError):
         line: int | None = None,
         column: int | None = None,
         field: str = "",
+        start: int | None = None,
     ) -> None:
         place = [f"document {document}"] if document else []
         place += [f"line {line}"] if line is not None else []
@@ -63,6 +66,7 @@ class SnapshotError(ValueError):
         self.column = column
         self.field = field
         self.detail = detail
+        self.start = start
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,14 @@ class Document:
         place = field
         while place and place not in self.lines:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
-        line = self.lines.get(place)
-        return SnapshotError(self.file, detail, document=self.number, line=line, field=field)
+        return SnapshotError(
+            self.file,
+            detail,
+            document=self.number,
+            line=self.lines.get(place),
+            field=field,
+            start=self.lines.get(""),
+        )
 
 
 def read_documents(file: str, data: bytes) -> tuple[Document, ...]:
@@ -266,7 +276,9 @@ def _json_documents(file: str, text: str) -> Iterator[Document]:
         except RecursionError as err:
             raise SnapshotError(file, "nests too deep", document=number, line=line) from err
         except ValueError as err:
-            raise SnapshotError(file, str(err), document=number, line=line) from err
+            place = place_of_fault(text, position, _JSON.raw_decode)
+            line, column = line_and_column(text, place)
+            raise SnapshotError(file, str(err), document=number, line=line, column=column) from err
         yield Document(file, number, value, {"": line})
         after = _skip_space(text, end)
         line += text.count("\n", position, after)

@@ -11,8 +11,11 @@ from typing import Final
 
 import yaml
 
-from webhook.kube.files.documents import Document
+from webhook.kube.files.documents import Document, SnapshotError
+from webhook.kube.files.json_places import line_and_column, place_of
 
+_LARGEST_YAML: Final = 1 << 24
+"""Bytes of a YAML file that is read again for the place of an error."""
 _STEP: Final = re.compile(r"\[(?P<index>\d+)\]|\[(?P<key>[^\]]+)\]|\.?(?P<name>[^.\[\]]+)")
 _BREAKS: Final = ("---", "...")
 
@@ -63,6 +66,49 @@ class Positions:
         finally:
             loader.dispose()
         return node
+
+
+def located(err: SnapshotError, data: bytes) -> SnapshotError:
+    """Return an error with line and column of its field, where they can be found.
+
+    Args:
+        err: What is wrong with a file.
+        data: Its content.
+    """
+    if err.column is not None or err.start is None:
+        return err
+    position = _position(err, data, err.start)
+    if position is None:
+        return err
+    return SnapshotError(
+        err.file,
+        err.detail,
+        document=err.document,
+        line=position.line,
+        column=position.column,
+        field=err.field,
+    )
+
+
+def _position(err: SnapshotError, data: bytes, start: int) -> Position | None:
+    text = data.decode("utf-8-sig", errors="replace")
+    if not text.lstrip().startswith(("{", "[")):
+        if len(data) > _LARGEST_YAML:
+            return None
+        document = Document(err.file, err.document, None, {"": start})
+        return Positions({err.file: data}).of(document, err.field)
+    begin = 0
+    for _ in range(start - 1):
+        begin = text.find("\n", begin) + 1
+    begin += len(text[begin:]) - len(text[begin:].lstrip())
+    return Position(*line_and_column(text, place_of(text, begin, _steps(err.field))))
+
+
+def _steps(path: str) -> list[str | int]:
+    return [
+        int(step["index"]) if step["index"] is not None else step["name"] or step["key"]
+        for step in _STEP.finditer(path)
+    ]
 
 
 def _walked(node: yaml.Node, path: str, start: int) -> Position:
