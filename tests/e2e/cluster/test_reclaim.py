@@ -393,11 +393,15 @@ def test_a_borrower_does_not_keep_what_others_are_guaranteed(
         teams.become(a=4, b=left, c=0)
 
 
+@pytest.mark.parametrize("years", [10**8, 10**10, 10**18], ids=["3", "300", "ages"])
 def test_a_borrower_cannot_take_its_time_to_end(
-    own_plane: ControlPlane, teams: Teams, editor: Tenant
+    own_plane: ControlPlane, teams: Teams, editor: Tenant, years: int
 ) -> None:
-    """Its pods may take three years to end, and it has deleted most of them itself."""
-    years = 10**8
+    """Its pods may take years to end, and it has deleted most of them itself.
+
+    Of three hundred the API server's durations are too short: by `deletionTimestamp` such a pod
+    should have ended in the eighteenth century.
+    """
     with Kubelets(own_plane.rest, teams.namespaces, longest_grace=600):
         names = [f"b{number}" for number in range(8)]
         run(teams, editor, names, {}, terminationGracePeriodSeconds=years)
@@ -406,6 +410,17 @@ def test_a_borrower_cannot_take_its_time_to_end(
         teams.create("a", 4)
         teams.create("c", 3)
         teams.become(a=4, b=1, c=3)
+
+
+def test_a_quota_that_protects_its_pods_for_ever_stops_no_other_plan(
+    own_plane: ControlPlane, teams: Teams
+) -> None:
+    assert teams.pool.edit("c", {"reclaim": {"protectSeconds": 2**63 - 1}}).ok
+    with Kubelets(own_plane.rest, teams.namespaces):
+        teams.run("c", 1)
+        teams.run("b", 7)
+        teams.create("a", 4)
+        teams.become(a=4, b=3, c=1)
 
 
 def test_pods_that_are_never_stored_keep_nothing_from_an_owner(

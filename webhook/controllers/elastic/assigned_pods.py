@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -11,7 +11,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import PODS, ClusterApi, Object
 from webhook.kube.informer import Informer, InformerTimings, ListOptions
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
-from webhook.quota.elastic.capacity import ElasticPod, is_of_daemon_set
+from webhook.quota.elastic.capacity import ElasticPod, is_of_daemon_set, was_bound_within
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
 from webhook.quota.nodes.requested import Requested, kept_requested, requested_of
@@ -53,9 +53,7 @@ class AssignedPod:
 
     def is_young(self, seconds: int, now: datetime) -> bool:
         """Return whether it was bound less than some seconds ago; a time ahead counts as now."""
-        if not seconds:
-            return False
-        return self.bound is None or now < min(self.bound, now) + timedelta(seconds=seconds)
+        return was_bound_within(self.bound, seconds, now)
 
 
 def follow_assigned_pods(

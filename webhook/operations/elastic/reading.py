@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from webhook.config import ReclaimSettings
@@ -23,7 +23,12 @@ from webhook.operations.reading import name_of
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
 from webhook.quota.elastic.beneficiaries import usage_of_pods
-from webhook.quota.elastic.capacity import ElasticPod, ends_within, is_of_daemon_set
+from webhook.quota.elastic.capacity import (
+    ElasticPod,
+    ends_within,
+    is_of_daemon_set,
+    was_bound_within,
+)
 from webhook.quota.elastic.elastic_quotas import (
     ElasticQuota,
     charge,
@@ -223,8 +228,6 @@ def elastic_pod(
 
 def _is_young(raw: Object, quota: ElasticQuota, now: datetime) -> bool:
     """Return whether a pod was bound less than `protectSeconds` ago; a time ahead counts as now."""
-    if not quota.protect_seconds:
-        return False
     conditions = FieldReader(raw).child("status").children("conditions")
     bound = next(
         (
@@ -234,7 +237,7 @@ def _is_young(raw: Object, quota: ElasticQuota, now: datetime) -> bool:
         ),
         None,
     )
-    return bound is None or now < min(bound, now) + timedelta(seconds=quota.protect_seconds)
+    return was_bound_within(bound, quota.protect_seconds, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from webhook.quota.elastic.fair_share import Nanos, nanos
 from webhook.quota.objects.model import Pod
 
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+_MOST_GRACE: Final = (2**63 - 1) // 10**9
+"""Seconds that a Go `time.Duration` holds."""
 
 
 class LabelOrder(StrEnum):
@@ -61,9 +63,27 @@ class ElasticPod:
 
 
 def ends_within(pod: Pod, seconds: int, now: datetime) -> bool:
-    """Return whether a pod is being deleted and has no more time left to end."""
-    until = pod.deletion_timestamp
-    return until is not None and until <= now + timedelta(seconds=seconds)
+    """Return whether a pod is being deleted and has no more time left to end.
+
+    One whose grace period no duration of the API server holds has: its `deletionTimestamp` has
+    wrapped around, into a former century for instance.
+
+    Source: kubernetes v1.36, apiserver/pkg/registry/rest/delete.go BeforeDelete.
+    """
+    until, grace = pod.deletion_timestamp, pod.deletion_grace_period_seconds or 0
+    if until is None or grace > _MOST_GRACE:
+        return False
+    return until <= now + timedelta(seconds=seconds)
+
+
+def was_bound_within(bound: datetime | None, seconds: int, now: datetime) -> bool:
+    """Return whether a pod was bound less than some seconds ago, however many these are.
+
+    A time ahead counts as now, and a time that is not known too.
+    """
+    if not seconds:
+        return False
+    return bound is None or (now - min(bound, now)).total_seconds() < seconds
 
 
 def is_of_daemon_set(metadata: FieldReader) -> bool:
