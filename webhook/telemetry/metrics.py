@@ -314,6 +314,11 @@ class ControllerMetrics:
             "unguarded_binds",
             "Pods that got their nodes although nothing was reserved for them: past the webhook.",
         )
+        self.emergency_since = declare.gauge(
+            "emergency_since_seconds",
+            "When the emergency was opened, in seconds since 1970, as the leader sees it in the"
+            " registrations; 0 while it is closed.",
+        )
         self.masks = declare.counter(
             "quota_status_repairs",
             "Writes of a ResourceQuota status: masked, restored, conflict, failed, unguarded"

@@ -175,6 +175,24 @@ MASKED = {"hard": {"pods": "3"}, "used": {"pods": "1"}}
 FULL = {"hard": HARD, "used": USED}
 
 
+def test_the_leader_shows_since_when_the_emergency_is_open_and_no_other(
+    mask_harness: MaskHarness,
+) -> None:
+    def shown() -> float | None:
+        return mask_harness.metrics.registry.get_sample_value(
+            "deferred_quota_emergency_since_seconds"
+        )
+
+    mask_harness.registration = RegistrationState("nothing is asked", emergency_since=60)
+    eventually(lambda: shown() == 60, "the emergency is shown")
+    mask_harness.epoch[0] = 0
+    eventually(lambda: shown() == 0, "a former leader shows none")
+    mask_harness.epoch[0] = 2
+    eventually(lambda: shown() == 60, "the next one shows it")
+    mask_harness.registration = ASSUMED_REGISTERED
+    eventually(lambda: shown() == 0, "it is closed")
+
+
 def test_a_status_that_shows_deferred_resources_is_masked(mask_harness: MaskHarness) -> None:
     assert mask_harness.status() == MASKED
 

@@ -16,7 +16,7 @@ from webhook.controllers.mask.webhook_registration import (
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.kube.api import VALIDATING_WEBHOOKS, Object
-from webhook.state.well_known import BIND_ENTRY, REGISTRATION
+from webhook.state.well_known import BIND_ENTRY, EMERGENCY_SINCE, REGISTRATION
 
 OPTED_IN = {"kubernetes.io/metadata.name": "team-a", "deferredquota.io/mode": "deferred"}
 
@@ -73,6 +73,45 @@ GAPS = {
 @pytest.mark.parametrize(("configuration", "words"), GAPS.values(), ids=GAPS.keys())
 def test_a_registration_that_does_not_guard_is_told(configuration: Object, words: str) -> None:
     assert words in parse_registration(configuration).gap(OPTED_IN)
+
+
+MOMENTS = {
+    "never": (None, 0),
+    "as the command writes it": ("2026-11-26T02:00:00Z", 1795658400),
+    "of another zone": ("2026-11-26T03:00:00+01:00", 1795658400),
+    "without a zone": ("2026-11-26T02:00:00", 1795658400),
+    "what cannot be read": ("yesterday", 1),
+    "nothing": ("", 1),
+    "before all time": ("1600-01-01T00:00:00Z", 1),
+}
+
+
+@pytest.mark.parametrize(("written", "since"), MOMENTS.values(), ids=MOMENTS.keys())
+def test_the_registration_shows_since_when_the_emergency_is_open(
+    written: str | None, since: int
+) -> None:
+    made = shipped()
+    if written is not None:
+        made["metadata"]["annotations"][EMERGENCY_SINCE] = written
+    assert parse_registration(made).emergency_since == since
+
+
+def test_the_emergency_is_shown_while_a_guard_is_new_and_is_no_change_of_it() -> None:
+    api, clock, shown = FakeClient(FakeCluster()), [10.0], list[int]()
+    guard = RegistrationReader(api, cache_seconds=0, propagation_seconds=3, clock=lambda: clock[0])
+    watch = RegistrationWatch(guard, 0, shown.append)
+    watch.current()
+    made = shipped()
+    made["metadata"]["annotations"][EMERGENCY_SINCE] = "2026-11-26T02:00:00Z"
+    api.create(VALIDATING_WEBHOOKS, made)
+    assert watch.current().is_settling
+    clock[0] += 4
+    assert not watch.current().problem
+    del made["metadata"]["annotations"][EMERGENCY_SINCE]
+    api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
+    api.create(VALIDATING_WEBHOOKS, made)
+    assert not watch.current().problem  # else nothing would be masked for some seconds
+    assert shown == [0, 1795658400, 1795658400, 0]
 
 
 def test_a_selector_of_everything_guards_everything() -> None:

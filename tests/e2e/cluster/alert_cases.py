@@ -171,6 +171,19 @@ CASES: Final[Mapping[str, Case]] = {
             'deferred_quota_quota_status_repairs_total{result="masked"}': RISES,
         },
     ),
+    "DeferredQuotaEmergencyOpen": Case(
+        # one of both leads, and the other shows that it does not
+        {
+            'deferred_quota_emergency_since_seconds{instance="a"}': "60x120",
+            'deferred_quota_emergency_since_seconds{instance="b"}': "0x120",
+        },
+        # closed, and opened a quarter of an hour before
+        {
+            'deferred_quota_emergency_since_seconds{instance="a"}': "0x120",
+            'deferred_quota_emergency_since_seconds{instance="b"}': f"{45 * 60}x120",
+        },
+        value="59m 0s",
+    ),
     "DeferredQuotaLedgerRepaired": Case(
         *_counter('deferred_quota_ledger_repairs_total{reason="edited"}'), {"reason": "edited"}
     ),

@@ -107,10 +107,13 @@ def test_binds_pass_with_the_api_server_alone_and_are_counted_before_they_are_gu
 
     running.restore()
     eventually(lambda: holder(tenant) != leader, "the controller leads that was started")
+    since = "emergency_since_seconds"
+    eventually(lambda: running.controller.metric(since) > 0, "it shows that the emergency is open")
     tenant.delete("waits")
     closed = command(cluster, "emergency", "close", "--yes")
     assert f"{tenant.namespace}: counted, and in force" in closed
     assert emergencies(cluster) == []
+    becomes(lambda: running.controller.metric(since), 0.0, "it shows that it is closed")
     assert json.dumps(selectors(cluster)) == json.dumps(before)
     becomes(lambda: tenant.used()["requests.cpu"], "2", "what is used")
     tenant.pod("late", "1")

@@ -121,7 +121,9 @@ class StatusMaskController:
         self._events = context.events
         self._metrics = context.metrics
         self._timings = timings = context.timings
-        self._registration = RegistrationWatch(registration, timings.registration_seconds)
+        self._registration = RegistrationWatch(
+            registration, timings.registration_seconds, self._show_emergency
+        )
         self._queue: WorkQueue[str] = WorkQueue(
             ExponentialBackoff(timings.mask_first_retry_seconds, timings.mask_max_retry_seconds),
             clock=timings.clock,
@@ -181,7 +183,9 @@ class StatusMaskController:
 
     def poll(self) -> bool:
         """Notice a leadership or another registration; return whether the caches have synced."""
-        if self._leadership.current_epoch() and self._registration.has_changed():
+        if not self._leadership.current_epoch():
+            self._show_emergency(0)  # what a former leader saw may be over
+        elif self._registration.has_changed():
             self.requeue_all()
         return self._quotas.has_synced and self._namespaces.has_synced
 
@@ -348,6 +352,9 @@ class StatusMaskController:
         self._count(result)
         _log.info("quota status written", extra={"quota": quota.key, "what": result})
         return written
+
+    def _show_emergency(self, since: int) -> None:
+        self._metrics.controller.emergency_since.set(since)
 
     def _count(self, result: str) -> None:
         self._metrics.controller.masks.labels(result).inc()

@@ -10,7 +10,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -19,7 +20,12 @@ from webhook.kube.api import VALIDATING_WEBHOOKS, ApiError, ClusterApi, NotFound
 from webhook.kube.selectors import Term
 from webhook.quota.objects.names import is_deferrable
 from webhook.state.webhook_selectors import UnknownOperatorError, WebhookSelector
-from webhook.state.well_known import BIND_ENTRY, DEFERRED_RESOURCES_ANNOTATION, REGISTRATION
+from webhook.state.well_known import (
+    BIND_ENTRY,
+    DEFERRED_RESOURCES_ANNOTATION,
+    EMERGENCY_SINCE,
+    REGISTRATION,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +45,8 @@ class RegistrationState:
     """What the labels of a namespace have to be for it to be guarded."""
     is_settling: bool = False
     """It stands, and the only problem is that not every API server may know it yet."""
+    emergency_since: int = field(default=0, compare=False)
+    """When the emergency was opened, in seconds since 1970; 0 where it was not, or is closed."""
 
     def gap(self, labels: Mapping[str, str]) -> str:
         """Return why a namespace with these labels is not guarded; nothing when it is."""
@@ -102,7 +110,9 @@ class RegistrationReader:
             self._last_read = registration
         if asked < self._trusted_from and not registration.problem:
             registration = RegistrationState(
-                f"{_CONFIGURATION} has only just changed", is_settling=True
+                f"{_CONFIGURATION} has only just changed",
+                is_settling=True,
+                emergency_since=registration.emergency_since,
             )
         self._cached = (asked, registration)
         return registration
@@ -118,11 +128,18 @@ class RegistrationWatch:
     Args:
         read_state: Returns the state; may ask the API server.
         seconds: Between two looks.
+        on_emergency: Called at each look with when the emergency was opened, 0 for not at all.
     """
 
-    def __init__(self, read_state: Callable[[], RegistrationState], seconds: float) -> None:
+    def __init__(
+        self,
+        read_state: Callable[[], RegistrationState],
+        seconds: float,
+        on_emergency: Callable[[int], None] = lambda _since: None,
+    ) -> None:
         self._read_state = read_state
         self._seconds = seconds
+        self._on_emergency = on_emergency
         self._last: RegistrationState | None = None
         self._is_changed = False
         self._next_check = -math.inf
@@ -135,6 +152,7 @@ class RegistrationWatch:
             InvalidFieldError: Its registration cannot be read.
         """
         registration = self._read_state()
+        self._on_emergency(registration.emergency_since)
         if registration != self._last:
             self._last = registration
             self._is_changed = True
@@ -183,6 +201,10 @@ def parse_registration(configuration: Object) -> RegistrationState:
     Raises:
         InvalidFieldError: It has a field of the wrong type.
     """
+    return replace(_guard(configuration), emergency_since=_emergency_since(configuration))
+
+
+def _guard(configuration: Object) -> RegistrationState:
     for entry in FieldReader(configuration).children("webhooks"):
         if entry.text("name") != BIND_ENTRY:
             continue
@@ -194,3 +216,17 @@ def parse_registration(configuration: Object) -> RegistrationState:
             return RegistrationState(f"{_ENTRY} selects by {err.operator!r}, which is not known")
         return RegistrationState(selector_terms=selector.terms)
     return RegistrationState(f"{_CONFIGURATION} has no entry {BIND_ENTRY}")
+
+
+def _emergency_since(configuration: Object) -> int:
+    annotations = FieldReader(configuration).child("metadata").string_map("annotations")
+    since = annotations.get(EMERGENCY_SINCE)
+    if since is None:
+        return 0
+    try:
+        moment = datetime.fromisoformat(since)
+    except ValueError:
+        return 1  # it is open, since a time that cannot be read: that must not hide it
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(1, int(moment.timestamp()))
