@@ -17,7 +17,7 @@ import http.client
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -60,6 +60,15 @@ class Server(Process):
         """Get a page of the operations port."""
         return _get(self.ops_port, path)
 
+    def reasons(self) -> list[str]:
+        """Return why it is not ready; nothing where it is, or says nothing yet."""
+        try:
+            status, body = self.ops("/readyz")
+        except OSError:
+            return []
+        found: list[str] = json.loads(body).get("reasons", []) if status == 503 else []
+        return found
+
     def metric(self, name: str, **labels: str) -> float:
         """Sum the values of a metric over all series that have these labels."""
         wanted = {f'{key}="{value}"' for key, value in labels.items()}
@@ -70,6 +79,10 @@ class Server(Process):
             if found == f"deferred_quota_{name}" and wanted <= set(inside.split(",")):
                 total += float(value)
         return total
+
+
+def _same(server: Server) -> Server:
+    return server
 
 
 class Product:
@@ -207,6 +220,43 @@ class Product:
         self.front.ports = tuple(server.port for server in self.webhooks)
         for process in self.processes:
             process.wait_until_ready()
+
+    @contextlib.contextmanager
+    def another_controller(self, change: Callable[[Server], Server] = _same) -> Iterator[Server]:
+        """Run one more controller, until the block is left.
+
+        Args:
+            change: Makes the process another one before it is started.
+        """
+        with self._another(
+            self.controllers, change(self._controller(len(self.controllers)))
+        ) as made:
+            yield made
+
+    @contextlib.contextmanager
+    def another_webhook(self, change: Callable[[Server], Server] = _same) -> Iterator[Server]:
+        """Run one more webhook, until the block is left; connections go to it as well.
+
+        Args:
+            change: Makes the process another one before it is started.
+        """
+        made = change(self._webhook(len(self.webhooks), is_controller=False))
+        with self._another(self.webhooks, made):
+            self.front.ports = tuple(server.port for server in self.webhooks)
+            yield made
+
+    @contextlib.contextmanager
+    def _another(self, servers: list[Server], made: Server) -> Iterator[Server]:
+        try:
+            made.start()
+            servers.append(made)
+            yield made
+        finally:
+            made.resume()
+            made.kill()
+            if made in servers:
+                servers.remove(made)
+            self.front.ports = tuple(server.port for server in self.webhooks)
 
     def let_policies_decide(self) -> None:
         """Decide about new pods by policies; the webhook is called about them no more."""

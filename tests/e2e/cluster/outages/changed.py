@@ -1,0 +1,33 @@
+"""Processes of the product with other surroundings: a wrong clock, a network of their own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.product import Server
+from tests.torture.links import Links
+
+_MODULE: Final = ("-m", "webhook")
+_SHIFTED: Final = "tests.e2e.cluster.outages.shifted_clock"
+
+
+def with_clock(server: Server, seconds: int) -> Server:
+    """Return a server that is not started yet with a clock that is so much fast."""
+    python, *module = server.command[:3]
+    assert (python, tuple(module)) == (sys.executable, _MODULE)
+    return replace(server, command=[python, "-m", _SHIFTED, str(seconds), *server.command[3:]])
+
+
+def behind_link(server: Server, links: Links, plane: ControlPlane) -> Server:
+    """Return a server that is not started yet, and reaches the API server by a link of its name."""
+    port = links.open(server.name, [("127.0.0.1", plane.ports.apiserver)])
+    at = server.command.index("--kubeconfig") + 1
+    given = Path(server.command[at])
+    own = server.log.with_suffix(".kubeconfig")
+    own.touch(mode=0o600)
+    own.write_text(given.read_text().replace(plane.url, f"https://127.0.0.1:{port}"))
+    return replace(server, command=[*server.command[:at], own, *server.command[at + 1 :]])

@@ -1,0 +1,64 @@
+"""The certificates are over."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.outages.alerts import is_firing, scrape
+from tests.e2e.cluster.product import Product, apply
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import becomes, eventually
+from tests.e2e.harness import WANTED
+from webhook.install import render
+from webhook.tls.bootstrap import CertificateDirectory
+from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE, write_file
+from webhook.tls.issue import CA_LIFETIME, issue_ca, issue_serving
+
+LEFT: Final = timedelta(seconds=20)
+"""What is left of the life of a CA when it is taken up."""
+EXPIRED: Final = "certificate has expired"
+
+
+def change_ca(plane: ControlPlane, product: Product, *, left: timedelta) -> float:
+    """Let a CA with so much left of its life sign what is served; return the end as a timestamp."""
+    now = datetime.now(UTC)
+    ca = issue_ca(now=now + left - CA_LIFETIME)
+    leaf = issue_serving(ca, dns_names=WANTED.dns_names, ip_addresses=WANTED.ip_addresses, now=now)
+    files = CertificateDirectory(product.certificates)
+    write_file(files.ca_key, ca.key, mode=KEY_MODE)
+    write_file(files.ca_certificate, ca.certificate, mode=CERTIFICATE_MODE)
+    write_file(files.key, leaf.key, mode=KEY_MODE)
+    write_file(files.certificate, leaf.certificate, mode=CERTIFICATE_MODE)
+    apply(plane, render(url=product.url, ca_pem=ca.certificate).registrations)
+    return int((now + left).timestamp())
+
+
+def test_the_ca_has_expired(plane: ControlPlane, product: Product, tenant: Tenant) -> None:
+    tenant.quota()
+    waits = tenant.pod("waits", "1")
+    before = scrape(plane, product.processes)
+    try:
+        ends = change_ca(plane, product, left=LEFT)
+        for webhook in product.webhooks:
+            becomes(
+                lambda: webhook.metric("tls_certificate_not_after_seconds"),  # noqa: B023
+                ends,
+                "what is served",
+            )
+        eventually(lambda: datetime.now(UTC).timestamp() > ends, "it is over")
+        product.front.cut()
+        eventually(
+            lambda: EXPIRED in tenant.bind("waits", uid=waits.uid).message,
+            "the API server trusts it no more",
+        )
+        for webhook in product.webhooks:
+            assert "the serving certificate ended at" in str(webhook.reasons())
+        during = scrape(plane, product.processes)
+    finally:
+        change_ca(plane, product, left=CA_LIFETIME)
+    becomes(lambda: tenant.bind("waits", uid=waits.uid).code, 201, "a bind", seconds=60)
+    for webhook in product.webhooks:
+        webhook.wait_until_ready(60)
+    assert is_firing("DeferredQuotaWebhookFails", before, during)

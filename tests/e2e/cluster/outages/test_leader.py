@@ -1,0 +1,65 @@
+"""The controller that leads stands still, or has a wrong clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.outages.changed import with_clock
+from tests.e2e.cluster.product import SYSTEM, Product
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import becomes
+from webhook.state.well_known import LEADER_LEASE
+
+LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
+HOUR: Final = 3600
+
+
+def test_the_leader_stands_still(product: Product, tenant: Tenant) -> None:
+    tenant.quota()
+    tenant.bound("runs", "1")
+    former = product.controller
+    with product.another_controller() as standby:
+        written = former.metric("ledger_writes_total", result="written")
+        former.pause()
+        becomes(lambda: standby.metric("leader"), 1.0, "the standby leads", seconds=60)
+        tenant.bound("more", "1")
+        tenant.pod("much", "1")
+        assert tenant.bind("much").code == 403
+        tenant.finish("runs")
+        becomes(lambda: tenant.bind("much").code, 201, "the answer once there is room")
+        former.resume()
+        becomes(lambda: former.metric("leader"), 0.0, "the former leader knows that it is none")
+        tenant.finish("more")
+        becomes(lambda: tenant.used()["requests.cpu"], "1", "what is used")
+        assert former.metric("ledger_writes_total", result="written") == written
+        standby.terminate()
+        becomes(lambda: former.metric("leader"), 1.0, "it leads when its turn comes", seconds=60)
+
+
+def test_clocks_are_wrong_by_an_hour(plane: ControlPlane, product: Product, tenant: Tenant) -> None:
+    tenant.quota()
+    tenant.bound("runs", "1")
+    with (
+        product.another_controller(lambda server: with_clock(server, HOUR)) as fast,
+        product.another_webhook(lambda server: with_clock(server, -HOUR)) as slow,
+    ):
+        product.front.ports = (slow.port,)
+        product.front.cut()
+        product.controller.terminate()
+        becomes(lambda: fast.metric("leader"), 1.0, "the one that is fast leads", seconds=60)
+        renewed = Api(plane.rest).get(LEASE).body["spec"]["renewTime"]
+        assert datetime.fromisoformat(renewed) - datetime.now(UTC) > timedelta(seconds=HOUR / 2)
+        tenant.bound("more", "1")
+        tenant.pod("much", "1")
+        assert tenant.bind("much").code == 403
+        tenant.finish("runs")
+        becomes(lambda: tenant.bind("much").code, 201, "the answer once there is room")
+        tenant.settles()
+        product.controller.start()
+        assert (product.controller.metric("leader"), fast.metric("leader")) == (0, 1)
+        fast.terminate()
+        becomes(lambda: product.controller.metric("leader"), 1.0, "the other leads", seconds=60)
+    becomes(lambda: tenant.used()["requests.cpu"], "2", "what is used")
