@@ -7,12 +7,15 @@ import ssl
 import threading
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from tests.torture.binder import Binder
 from tests.torture.books import Books
 from tests.torture.shapes import Space
 from tests.torture.tally import Tally
 from tests.torture.wire import Wire
+
+_AHEAD_SECONDS: Final = 0.05
 
 
 class Load:
@@ -25,6 +28,7 @@ class Load:
         nodes: Names of nodes.
         binders: How many threads.
         seed: Of all chance.
+        binds_per_second: How many binds all together try at most; 0 for as many as can be.
     """
 
     def __init__(
@@ -36,8 +40,10 @@ class Load:
         *,
         binders: int,
         seed: int,
+        binds_per_second: float = 0.0,
     ) -> None:
         self.tally = Tally()
+        self._rate, self._began = binds_per_second, 0.0
         self.books = [Books(space) for space in spaces]
         self.errors: list[str] = []
         self._stopping = threading.Event()
@@ -61,6 +67,7 @@ class Load:
 
     def start(self) -> None:
         """Let all begin."""
+        self._began = time.monotonic()
         for thread in self._threads:
             thread.start()
 
@@ -74,11 +81,19 @@ class Load:
 
     def _run(self, binder: Binder) -> None:
         while not self._stopping.is_set():
+            if is_ahead(self.tally.tried, time.monotonic() - self._began, self._rate):
+                self._stopping.wait(_AHEAD_SECONDS)
+                continue
             try:
                 binder.step()
             except Exception as err:  # noqa: BLE001 - outermost frame of a thread: the run tells
                 self.errors.append(repr(err))
                 time.sleep(1)
+
+
+def is_ahead(tried: int, seconds: float, rate: float) -> bool:
+    """Return whether more was tried in this time than the rate allows; a rate of 0 allows all."""
+    return rate > 0 and tried >= rate * seconds
 
 
 def _share(space: Space) -> int:

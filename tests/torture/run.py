@@ -61,6 +61,8 @@ class Options:
     terminating_pods: str = "Release"
     seed: int = 0
     is_guarded: bool = True
+    binds_per_second: float = 0.0
+    """How many binds are tried at most; 0 for as many as can be."""
     most_minutes: float = 0.0
     """How long the load may last at most; 0 for twice the minutes."""
 
@@ -182,6 +184,7 @@ def _run(
             world.nodes,
             binders=options.binders,
             seed=options.seed,
+            binds_per_second=options.binds_per_second,
         )
         churn = Churn(
             plane.url,

@@ -1,0 +1,79 @@
+"""`scripts/soak`: an even load for an hour, while connections, certificates and settings change.
+
+Exits with 1 on any over-commit, on any difference between ledgers and pods in the end, and when
+memory, descriptors or threads of a process grow; with 3 when the run itself went wrong. A run that
+is shorter than an hour shows slopes, and does not fail by them: they are noise then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.soak.slopes import Limits, as_markdown, problems, row
+from tests.soak.wear import Wear
+from tests.torture.run import Driver, Options, torture
+from tests.torture.world import World
+
+_WHOLE_MINUTES: Final = 60.0
+_WARM_UP_SHARE: Final = 0.25
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line."""
+    given = _parser().parse_args(arguments)
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"[{time.monotonic() - began:6.1f}] {line}", file=sys.stderr, flush=True)
+
+    options = Options(
+        minutes=given.minutes,
+        binds=0,
+        faults=0,
+        churners=0,
+        binders=given.binders,
+        binds_per_second=given.rate,
+        seed=secrets.randbelow(10**6) if given.seed is None else given.seed,
+        most_minutes=given.minutes + 1,
+    )
+    made: list[Wear] = []
+    with tempfile.TemporaryDirectory(prefix="soak-") as kept:
+        directory = given.keep or Path(kept)
+
+        def driver(world: World, options: Options) -> Driver:
+            made.append(Wear(world, directory / "product", options.minutes * 60))
+            return made[0]
+
+        report = torture(options, directory, say, driver=driver)
+    print(report.text())
+    warm_up = given.minutes * 60 * _WARM_UP_SHARE
+    found = [row(name, each, warm_up=warm_up) for name, each in sorted(made[0].samples.items())]
+    tried = report.binds.get("tried", 0) / report.seconds
+    print(f"\n{tried:.1f} binds/s of {given.rate:.0f} wanted, {made[0].done} changes\n")
+    print(as_markdown(found))
+    wrong = problems(found, Limits()) if given.minutes >= _WHOLE_MINUTES else []
+    print("\n".join(wrong))
+    if report.over_commits or report.uncovered or report.misgated or report.differences or wrong:
+        return 1
+    return 3 if report.problems else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=_WHOLE_MINUTES)
+    parser.add_argument("--rate", type=float, default=50.0, help="binds a second, tried ones")
+    parser.add_argument("--binders", type=int, default=16, help="threads that bind")
+    parser.add_argument("--seed", type=int, help="of all chance; default: a new one")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and history here")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

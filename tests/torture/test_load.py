@@ -1,0 +1,22 @@
+"""The pace of the load."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.torture.load import is_ahead
+
+CASES = {
+    "nothing is tried before there is time": (0, 0.0, 50.0, True),
+    "the first one": (0, 0.1, 50.0, False),
+    "in time": (499, 10.0, 50.0, False),
+    "ahead": (500, 10.0, 50.0, True),
+    "no rate": (10**6, 1.0, 0.0, False),
+}
+
+
+@pytest.mark.parametrize(("tried", "seconds", "rate", "ahead"), CASES.values(), ids=CASES.keys())
+def test_a_load_with_a_rate_waits_where_it_is_ahead(
+    tried: int, seconds: float, rate: float, ahead: bool
+) -> None:
+    assert is_ahead(tried, seconds, rate) is ahead
