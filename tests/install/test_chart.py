@@ -77,8 +77,8 @@ def test_every_helper_is_there_and_used() -> None:
 
 def test_definitions_outlive_the_release() -> None:
     definitions = "".join(text for name, text in generated().items() if "/definition" in name)
-    assert definitions.count("kind: CustomResourceDefinition") == 4
-    assert definitions.count("helm.sh/resource-policy: keep") == 4
+    assert definitions.count("kind: CustomResourceDefinition") == 5
+    assert definitions.count("helm.sh/resource-policy: keep") == 5
 
 
 def test_no_registration_is_written_with_a_ca_that_is_not_given() -> None:

@@ -167,6 +167,6 @@ def test_a_dry_run_moves_nothing() -> None:
     run(twin, creation="webhook")
     twin.written.clear()
     changes, lines = run(twin, dry_run=True)
-    assert changes == 8  # six objects, and two registrations without their entries
+    assert changes == 10  # eight objects, and two registrations without their entries
     assert f"MutatingAdmissionPolicy {GATE_POLICY}: would be created" in lines
     assert twin.written == []

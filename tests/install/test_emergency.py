@@ -155,15 +155,16 @@ def test_nothing_is_asked_and_every_quota_is_native(twin: Any) -> None:
 def test_the_guards_are_the_first_that_are_not_asked(twin: Any) -> None:
     open_on(twin)
     order = [one for one in twin.written if not one.startswith("patch Namespace")]
-    assert order[:6] == [
+    assert order[:7] == [
         "patch ValidatingWebhookConfiguration deferred-quota",
         "patch MutatingWebhookConfiguration deferred-quota",
         "patch MutatingWebhookConfiguration zz-deferred-quota-jobs",
         "patch MutatingAdmissionPolicyBinding deferred-quota-mask",
         "patch MutatingAdmissionPolicyBinding deferred-quota-stamp",
         "patch MutatingAdmissionPolicyBinding deferred-quota-gate",
+        "patch MutatingAdmissionPolicyBinding deferred-quota-gate-auto",
     ]
-    assert sorted(order[6:]) == ["patch ResourceQuota q"] * 2
+    assert sorted(order[7:]) == ["patch ResourceQuota q"] * 2
 
 
 def test_pods_that_wait_keep_their_gate_unless_they_are_to_be_released(twin: Any) -> None:
@@ -201,14 +202,14 @@ def test_opening_goes_on_wherever_it_is_killed() -> None:
             kills += 1
         else:
             break
-    assert kills == 8
+    assert kills == 9
 
 
 def test_closing_restores_what_was_installed_and_leaves_no_ledger(twin: Any) -> None:
     before = stored(twin)
     open_on(twin)
     done = close_on(twin)
-    assert (done.writes, done.recounted, done.problems) == (7, 2, ())
+    assert (done.writes, done.recounted, done.problems) == (8, 2, ())
     assert stored(twin) == before
     assert not twin.api.list(QUOTA_LEDGERS).items
     assert state(twin) == EmergencyState(asking=state(twin).asking)
@@ -253,7 +254,7 @@ def test_no_ledger_is_left_that_was_counted_before_the_guards_were_asked() -> No
         else:
             break
     assert twin.counted_while_open == {"team-a": False, "team-b": False}
-    assert kills == 11
+    assert kills == 12
 
 
 def test_guards_stay_away_while_a_ledger_cannot_be_deleted(twin: Any) -> None:
@@ -306,6 +307,7 @@ def test_what_may_not_be_written_is_named_and_the_rest_is_open(twin: Any) -> Non
         "MutatingAdmissionPolicyBinding deferred-quota-mask: no right to patch bindings",
         "MutatingAdmissionPolicyBinding deferred-quota-stamp: no right to patch bindings",
         "MutatingAdmissionPolicyBinding deferred-quota-gate: no right to patch bindings",
+        "MutatingAdmissionPolicyBinding deferred-quota-gate-auto: no right to patch bindings",
     )
     assert "bind.deferredquota.io" in state(twin).opened
     assert not state(twin).is_open

@@ -49,7 +49,7 @@ def test_nothing_is_asked_before_somebody_answers_and_nothing_hidden_before_it_i
     assert order[:3] == [
         f"Namespace {SYSTEM}",
         "CustomResourceDefinition quotaledgers.deferredquota.io",
-        "CustomResourceDefinition clusterdeferredquotas.deferredquota.io",
+        "CustomResourceDefinition podgatings.deferredquota.io",
     ]
     secrets = order.index(f"Secret {SYSTEM}/deferred-quota-tls")
     deployment = order.index(f"Deployment {SYSTEM}/deferred-quota-webhook")
@@ -133,10 +133,10 @@ def test_the_mask_can_be_changed_and_changed_back() -> None:
     deleted = [line for line in twin.written if line.startswith("delete")]
     assert [line.rsplit(" ", 1)[1] for line in deleted] == ["deferred-quota-mask"] * 2
     entries = cast("Any", twin.api.get(MUTATING_WEBHOOKS, "deferred-quota"))["webhooks"]
-    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate", "mask"]
+    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "mask"]
     run(twin, mask="policy")
     entries = cast("Any", twin.api.get(MUTATING_WEBHOOKS, "deferred-quota"))["webhooks"]
-    assert [each["name"].partition(".")[0] for each in entries] == ["stamp", "gate"]
+    assert [each["name"].partition(".")[0] for each in entries] == ["stamp"]
 
 
 @pytest.mark.parametrize("url", ["", "https://192.0.2.7:9443"])

@@ -137,7 +137,8 @@ def test_the_mask_goes_first_and_the_guards_after_quotas_hold(twin: Twin) -> Non
     for early in (
         "delete MutatingAdmissionPolicyBinding deferred-quota-mask",
         "delete MutatingWebhookConfiguration zz-deferred-quota-jobs",
-        "patch MutatingWebhookConfiguration deferred-quota",
+        "delete MutatingAdmissionPolicyBinding deferred-quota-gate",
+        "delete MutatingAdmissionPolicyBinding deferred-quota-gate-auto",
         "patch ValidatingWebhookConfiguration deferred-quota",
         "delete Deployment deferred-quota-system/deferred-quota-controller",
     ):
@@ -177,6 +178,7 @@ def test_ledgers_can_be_kept(twin: Twin) -> None:
     remove(twin, keeps_ledgers=True)
     assert ours(twin) == {
         "CustomResourceDefinition quotaledgers.deferredquota.io",
+        "CustomResourceDefinition podgatings.deferredquota.io",
         "CustomResourceDefinition clusterdeferredquotas.deferredquota.io",
     }
     assert twin.api.get(QUOTA_LEDGERS, "ledger", namespace="team-a")

@@ -28,6 +28,7 @@ from webhook.kube.api import (
     JOBS,
     LEASES,
     NAMESPACES,
+    POD_GATINGS,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
@@ -39,7 +40,7 @@ from webhook.quota.queue.pod_conditions import observed_condition
 from webhook.runtime.controller_manager import ControllerOptions, LeaderElectionConfig
 from webhook.runtime.engine import Engine, EngineOptions
 from webhook.state.feature_gates import PROBE_JOB
-from webhook.state.well_known import SCHEDULING_GATE
+from webhook.state.well_known import POD_GATING, SCHEDULING_GATE
 from webhook.telemetry.metrics import Metrics
 from webhook.tls.called_names import read_called_names
 
@@ -131,6 +132,7 @@ def play(api: FakeClient, handlers: Engine, controller: VersionedClient) -> None
         lambda: observed_condition(api.get(PODS, "hog", namespace="team-a")).condition,
         "it says why it waits",
     )
+    play_gating(api)
     create_elastic_quota(handlers)
     play_elastic(api)
     eventually(lambda: api.list(EVENTS).items, "an event tells of the mistake in a label")
@@ -138,6 +140,25 @@ def play(api: FakeClient, handlers: Engine, controller: VersionedClient) -> None
     api.patch(NAMESPACES, "team-a", {"metadata": {"labels": {"deferredquota.io/mode": None}}})
     eventually(lambda: "requests.cpu" in shown(api), "the quota is given back")
     say_twice(controller)
+
+
+def play_gating(api: FakeClient) -> None:
+    """Let a namespace be gated by need, what is said of it be edited, and be gated otherwise."""
+
+    def said() -> list[Any]:
+        found = api.list(POD_GATINGS, namespace="team-a").items
+        return [one["spec"] for one in cast("Any", found)]
+
+    def label(value: str | None) -> None:
+        labels = {"deferredquota.io/gating": value}
+        api.patch(NAMESPACES, "team-a", {"metadata": {"labels": labels}})
+
+    label("auto")
+    eventually(lambda: said() and not said()[0]["gatesAll"], "what goes ungated is said")
+    api.patch(POD_GATINGS, POD_GATING, {"spec": {"gatesAll": True}}, namespace="team-a")
+    eventually(lambda: not said()[0]["gatesAll"], "it is written again")
+    label(None)
+    eventually(lambda: said() == [], "it is gone")
 
 
 def create_elastic_quota(handlers: Engine) -> None:

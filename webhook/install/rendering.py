@@ -215,7 +215,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     for each in rest:
         _leave_out(each, exempt_namespaces)
         _write_lists(each, lists)
-        if gating == NEVER_GATING:
+        if gating == NEVER_GATING and _component(each) != COMPONENT:
             _ask_for_gates(each)
         _note_deferred(each, keys)
     entries = tuple(each for each in rest if _component(each) == "registration")

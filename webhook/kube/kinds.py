@@ -98,6 +98,9 @@ CLUSTER_DEFERRED_QUOTAS: Final = _custom(
     "clusterdeferredquotas",
     namespaced=False,
 )
+POD_GATINGS: Final = replace(
+    _custom("deferredquota.io", "v1alpha1", "PodGating", "podgatings"), has_status=False
+)
 ELASTIC_QUOTAS: Final = _custom("nos.nebuly.com", "v1alpha1", "ElasticQuota", "elasticquotas")
 COMPOSITE_ELASTIC_QUOTAS: Final = _custom(
     "nos.nebuly.com", "v1alpha1", "CompositeElasticQuota", "compositeelasticquotas"
@@ -166,6 +169,7 @@ KNOWN_KINDS: Final[tuple[Kind, ...]] = (
     ),
     QUOTA_LEDGERS,
     CLUSTER_DEFERRED_QUOTAS,
+    POD_GATINGS,
     ELASTIC_QUOTAS,
     COMPOSITE_ELASTIC_QUOTAS,
 )

@@ -15,7 +15,7 @@ from typing import Final
 from webhook.jsonfields.fields import mapping, sequence
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind, Object
-from webhook.operations.creation import GATE_POLICY
+from webhook.operations.creation import AUTO_GATE_POLICY, GATE_POLICY
 from webhook.operations.names import MASK_POLICY, STAMP_POLICY
 from webhook.state.webhook_selectors import WebhookSelector
 from webhook.state.well_known import EMERGENCY, EMERGENCY_SINCE, LAST_REGISTRATION, REGISTRATION
@@ -26,7 +26,7 @@ OTHERS: Final[tuple[tuple[Kind, str], ...]] = (
     (MUTATING_WEBHOOKS, LAST_REGISTRATION),
 )
 
-POLICY_BINDINGS: Final = (MASK_POLICY, STAMP_POLICY, GATE_POLICY)
+POLICY_BINDINGS: Final = (MASK_POLICY, STAMP_POLICY, GATE_POLICY, AUTO_GATE_POLICY)
 """Names of the bindings of the mask, the mark and the gate, which are those of their policies."""
 
 _NOWHERE: Final = (

@@ -13,6 +13,7 @@ from webhook.controllers.elastic.capacity_labels import CapacityLabels
 from webhook.controllers.elastic.controller import ElasticQuotaController
 from webhook.controllers.elastic.precedence import OwnersFirst
 from webhook.controllers.elastic.reclaim_controller import Reclaimer, ReclaimParts
+from webhook.controllers.gating.controller import PodGatingController
 from webhook.controllers.label_validation import LabelValidator
 from webhook.controllers.ledger.controller import LedgerController
 from webhook.controllers.managed_namespaces import ManagedNamespaces
@@ -192,6 +193,15 @@ class ControllerManager:
             shared=caches.shared,
             options=release,
         )
+        self._pod_gating = PodGatingController(
+            context,
+            self.ledger_controller.usage_cache,
+            caches.ledgers,
+            caches.shared,
+            is_auto=release.may_admit_ungated,
+        )
+        if caches.ledger_informer is not None:
+            caches.ledger_informer.add_handler(self._pod_gating.on_ledger)
         self.overview: Final = ClusterOverview(
             self.ledger_controller.usage_cache, caches.ledgers, caches.shared, timings, release
         )
@@ -267,6 +277,7 @@ class ControllerManager:
         self.ledger_controller.start()
         self._pod_conditions.start()
         self._requeuer.start()
+        self._pod_gating.start()
         self._status_mask.start()
         self._label_validator.start()
         self._shadow.start()
@@ -288,6 +299,7 @@ class ControllerManager:
         self._shadow.stop()
         self._label_validator.stop()
         self._status_mask.stop()
+        self._pod_gating.stop()
         self._requeuer.stop()
         self._pod_conditions.stop()
         self.ledger_controller.stop()
@@ -300,6 +312,7 @@ class ControllerManager:
         """Count everything again: other resources are deferred, or other namespaces exempt."""
         self.ledger_controller.recount()
         self._status_mask.requeue_all()
+        self._pod_gating.requeue_all()
 
     def report_configuration(self, namespace: str, faults: Sequence[str]) -> bool:
         """Report by an event what is not in force of a configuration, or that all is.

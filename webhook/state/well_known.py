@@ -54,6 +54,9 @@ FORMER_GATING_MODES: Final[Mapping[str, str]] = {
 }
 """Value of `FORMER_GATING_LABEL` → value of `GATING_LABEL`."""
 
+POD_GATING: Final = "gating"
+"""The PodGating of a namespace: up to which size its new pods go ungated."""
+
 SCHEDULING_GATE: Final = "deferredquota.io/quota"
 """The scheduling gate of pods that wait for quota."""
 

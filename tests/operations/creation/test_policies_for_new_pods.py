@@ -11,6 +11,7 @@ from webhook.config import MustSpecify, load_configuration
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.operations.creation import (
+    AUTO_GATE_POLICY,
     GATE_POLICY,
     MUST_SPECIFY_POLICIES,
     CreationRules,
@@ -52,7 +53,7 @@ def variables(policy: Any) -> dict[str, str]:
 def test_a_policy_never_stands_without_its_binding() -> None:
     kinds = [each["kind"].removesuffix("Binding") for each in objects()]
     names = [each["metadata"]["name"] for each in objects()]
-    assert names[::2] == names[1::2] == [GATE_POLICY, *MUST_SPECIFY_POLICIES]
+    assert names[::2] == names[1::2] == [GATE_POLICY, AUTO_GATE_POLICY, *MUST_SPECIFY_POLICIES]
     assert kinds[::2] == kinds[1::2]
     assert all(each["kind"].endswith("Binding") for each in objects()[::2])
 
@@ -77,8 +78,10 @@ def test_all_quotas_of_the_namespace_are_parameters_and_none_is_no_refusal() -> 
 
 @pytest.mark.parametrize("when", [MustSpecify.BIND, MustSpecify.OFF])
 def test_what_is_not_asked_when_pods_are_created_needs_no_policy(when: MustSpecify) -> None:
-    found = made(policy=Policy(must_specify=when))
-    assert {each.partition(" ")[2] for each in found} == {GATE_POLICY}
+    found = {each.partition(" ")[2] for each in made(policy=Policy(must_specify=when))}
+    assert found.isdisjoint(MUST_SPECIFY_POLICIES)
+    # where a bind may refuse silent pods, the webhook gates in namespaces whose gating is `auto`
+    assert (AUTO_GATE_POLICY in found) is (when is MustSpecify.OFF)
 
 
 RULES: dict[str, tuple[Policy, str]] = {
@@ -103,14 +106,31 @@ def test_no_value_of_a_patch_is_a_typed_object() -> None:
 
 @pytest.mark.parametrize("gating", ["always", "auto", "never"])
 @pytest.mark.parametrize("label", ["always", "auto", "never", ""])
-def test_the_entry_that_gates_stays_for_namespaces_that_are_to_be_gated_by_need(
-    gating: str, label: str
-) -> None:
-    entry = entries(CreationRules(gating=gating), gating)["gate"]
+def test_who_gates_by_need_is_asked_about_namespaces_that_want_it(gating: str, label: str) -> None:
     labels = {"deferredquota.io/mode": "deferred", "kubernetes.io/metadata.name": "a"}
     labels |= {"deferredquota.io/gating": label} if label else {}
-    selector = WebhookSelector.read(FieldReader(entry).child("namespaceSelector"))
-    assert selector.matches(labels) == ((label or gating) == "auto")
+    is_auto = (label or gating) == "auto"
+    strict = CreationRules(gating=gating, policy=Policy(must_specify=MustSpecify.BIND))
+    assert selects(entries(strict, gating)["gate"], labels) == is_auto
+    rules = CreationRules(gating=gating)
+    assert "gate" not in entries(rules, gating)
+    found = {each["metadata"]["name"]: each["spec"] for each in objects(gating=gating)[::2]}
+    assert selects(found[AUTO_GATE_POLICY]["matchResources"], labels) == is_auto
+    assert selects(found[GATE_POLICY]["matchResources"], labels) != is_auto
+
+
+def selects(holder: Any, labels: dict[str, str]) -> bool:
+    selector = WebhookSelector.read(FieldReader(holder).child("namespaceSelector"))
+    return selector.matches(labels)
+
+
+def test_what_gates_by_need_goes_by_the_one_object_of_the_namespace() -> None:
+    found = made()
+    policy = found[f"MutatingAdmissionPolicy {AUTO_GATE_POLICY}"]
+    assert policy["spec"]["paramKind"]["kind"] == "PodGating"
+    binding = found[f"MutatingAdmissionPolicyBinding {AUTO_GATE_POLICY}"]
+    wanted = {"name": "gating", "parameterNotFoundAction": "Allow"}
+    assert binding["spec"]["paramRef"] == wanted
 
 
 def test_nothing_else_is_asked_of_the_webhook_about_new_pods() -> None:
@@ -122,7 +142,7 @@ def test_nothing_else_is_asked_of_the_webhook_about_new_pods() -> None:
             for rule in entry["rules"]
         )
     ]
-    assert new_pods == ["gate", "assigned", "shadow"]
+    assert new_pods == ["assigned", "shadow"]
 
 
 def test_rules_that_want_some_quota_stay_with_the_webhook_for_the_pods_they_are_about() -> None:
@@ -189,6 +209,9 @@ def test_policies_stand_in_the_way_of_no_namespace_that_has_not_opted_in(gating:
         creation=CreationRules(gating=gating),
     )
     for each in cast("Any", rendered.creation[::2]):
+        if each["metadata"]["name"] in {GATE_POLICY, AUTO_GATE_POLICY}:
+            gates = each["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"].pop()
+            assert gates["key"] == "deferredquota.io/gating"
         terms = each["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
         shipped = ["kube-system", "kube-public", "kube-node-lease", "quota-system", "legacy"]
         assert terms == [

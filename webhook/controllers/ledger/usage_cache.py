@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -23,15 +23,18 @@ from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.kube.api import PODS, ClusterApi
 from webhook.kube.informer import Change, Informer
+from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.ledger.apply_usage import Expiry, apply_usage
-from webhook.quota.ledger.ledger import Ledger, Reservation
+from webhook.quota.ledger.ledger import EMPTY, Ledger, QuotaRevision, Reservation
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.queue.queued_pods import QueuedPod
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import SCHEDULING_GATE
 
+_MAX_SUMMED: Final = 500
+"""Gated pods of a namespace whose usage is summed; of more, some do not fit."""
 NAMESPACE_CACHE_LAG_SECONDS: Final = 5.0
 """By how much what is shown of namespaces is expected to lag behind what is shown of pods."""
 
@@ -46,6 +49,18 @@ class LedgerUpdate:
     """The pods that wait, in their order, judged by the quotas of the ledger; among them, where
     pods may do without a gate, those that are underway and stand before others, for as long as one
     is waited for that no node takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What pods without a node take for which nothing is reserved."""
+
+    in_flight: ResourceList
+    """Those without a gate."""
+    queued: ResourceList | None
+    """Those that wait for room; None where there are too many to sum."""
+    observed: frozenset[QuotaRevision]
+    """The quotas by which they were judged."""
 
 
 class TerminatingPods:
@@ -227,6 +242,25 @@ class UsageCache:
         """Return the pods that wait, in their order."""
         with self.lock:
             return self._queue(namespace, state)
+
+    def demand(self, namespace: str, reserved: Container[str]) -> Demand | None:
+        """Return what the pods of a namespace will take; None where none is counted.
+
+        Args:
+            reserved: Uids of pods for which something is reserved.
+        """
+        with self.lock:
+            state = self.namespaces.get(namespace)
+            if state is None or state.is_opted_out:
+                return None
+            gated = state.usage.gated_pods
+            in_flight = gated.in_flight_usage(reserved)
+            waiting = self._queue(namespace, state) if len(gated) <= _MAX_SUMMED else None
+            return Demand(
+                in_flight,
+                None if waiting is None else _asked(waiting, reserved),
+                state.usage.quotas.observed,
+            )
 
     def orphaned_gate_namespaces(self) -> set[str]:
         """Return namespaces that are not tracked and have pods behind our gate; lock held.
@@ -417,3 +451,12 @@ def _frees_no_quota(change: Change[Pod]) -> bool:
     new = change.new
     took_nothing = change.old is None or not change.old.is_assigned
     return change.type != "DELETED" and new is not None and took_nothing and not new.is_deleting
+
+
+def _asked(queue: Iterable[QueuedPod], reserved: Container[str]) -> ResourceList:
+    """Return what gated pods take that wait for nothing but room."""
+    total: ResourceList = EMPTY
+    for one in queue:
+        if one.is_gated and one.is_waiting_for_quota and one.uid not in reserved and one.claim:
+            total = add(total, one.claim.usage)
+    return total

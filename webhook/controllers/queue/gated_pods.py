@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.deferral import NamespaceQuotas
+from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import (
     QueueCriteria,
@@ -88,6 +91,20 @@ class GatedPods:
             if uid in in_flight
         ]
         return with_pods_ahead(queue, judged)
+
+    def in_flight_usage(self, reserved: Container[str]) -> ResourceList:
+        """Return what pods without gate and node take for which nothing is reserved.
+
+        Args:
+            reserved: Uids of the pods for which something is.
+        """
+        total: dict[str, Quantity] = {}
+        for uid, pod in self._in_flight.items():
+            if uid in reserved:
+                continue
+            for name, amount in usage_of(pod, now=None).items():
+                total[name] = total.get(name, ZERO) + amount
+        return total
 
     def queued_pod(self, uid: str) -> QueuedPod | None:
         """Return one of them, judged by the terms of the last line; None without any."""

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from webhook.config import PageSettings, ReclaimMode
+from webhook.config import MustSpecify, PageSettings, ReclaimMode
 from webhook.install.chart.emitting import Action, Block, Given, Text, When, emit_documents, escaped
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import MANIFESTS, Mask, Rendered, configured, render
 from webhook.kube.api import QUOTA_LEDGERS, Object
 from webhook.operations.creation import (
-    GATE_POLICY,
     GATES_ALL,
     CreationRules,
     narrowed_entries,
@@ -70,12 +69,16 @@ def _helper(name: str) -> str:
 
 _BY_POLICY: Final = f'eq ({_helper("creation")}) "policy"'
 _ENTRIES_DECIDE: Final = _helper("entriesDecide")
+_SOME_GATES: Final = f'eq ({_helper("gatesAll")}) "false"'
 _IS_AUTO: Final = f'eq ({_helper("gating")}) "{AUTO_GATING}"'
 _ANY_RESOURCE: Final = LimitedResource("pods", match_contains=("",))
+_STRICT: Final = Policy(must_specify=MustSpecify.BIND)
 _NARROWED: Final = {
     GATE_ENTRY: {
-        f"not ({_IS_AUTO})": CreationRules(),
-        _IS_AUTO: CreationRules(gating=AUTO_GATING),
+        f"and (not ({_SOME_GATES})) (not ({_IS_AUTO}))": CreationRules(policy=_STRICT),
+        f"and (not ({_SOME_GATES})) ({_IS_AUTO})": CreationRules(
+            gating=AUTO_GATING, policy=_STRICT
+        ),
     },
     # Helm does not know which pods a rule is about: the webhook is asked about all of them
     UNGATED_ENTRY: {
@@ -137,8 +140,9 @@ def templates() -> dict[str, str]:
     plan = [each for each in reclaim if each["metadata"]["name"].endswith("-plan")]
     act = [each for each in reclaim if each not in plan]
     creation = guarding.filled(lambda each: each.creation)
-    gate = [each for each in creation if each["metadata"]["name"] == GATE_POLICY]
-    must_specify = [each for each in creation if each not in gate]
+    by_need = _Marked.of("webhook", _GUARD, AUTO_GATING).filled(lambda each: each.creation)
+    gate_binding, auto_binding = map(_by_gating, creation[:4:2], by_need[:4:2])
+    gate_policy, auto_policy, *must_specify = creation[1], *creation[3:]
     policies = read_directory(_NETWORK_POLICY)
     network = [_fill(each, each, _GUARD) for each in policies]
     rule, monitor = (_monitoring(_fill(one, one, _GUARD)) for one in read_directory(_MONITORING))
@@ -168,7 +172,8 @@ def templates() -> dict[str, str]:
         "service-monitor": _file([monitor], f"and .Values.monitoring.enabled ({_IN_CLUSTER})"),
         "stamps": _file(guarding.filled(lambda each: each.stamps), ".Values.stamps"),
         "registrations": _file(map(_registration, guarding.filled(lambda each: each.entries))),
-        "creation": _file(gate, _BY_POLICY),
+        "creation": _file([_gating_all(gate_binding), gate_policy], _BY_POLICY),
+        "creation-auto": _file([auto_binding, auto_policy], f"and ({_BY_POLICY}) ({_SOME_GATES})"),
         "must-specify": _file(
             must_specify, f"and ({_BY_POLICY}) ({_helper('mustSpecifyAtCreation')})"
         ),
@@ -208,9 +213,12 @@ class _Marked:
     kind: _Kind
 
     @classmethod
-    def of(cls, mask: Mask, kind: _Kind) -> _Marked:
-        """Render them with a form of the mask."""
-        return cls(_marked(mask, ALWAYS_GATING), _marked(mask, NEVER_GATING), kind)
+    def of(cls, mask: Mask, kind: _Kind, by_policies: str = _GATING) -> _Marked:
+        """Render them with a form of the mask, and a gating for policies."""
+        always, never = (
+            _marked(mask, gating, by_policies) for gating in (ALWAYS_GATING, NEVER_GATING)
+        )
+        return cls(always, never, kind)
 
     def filled(self, part: Callable[[Rendered], Sequence[Object]]) -> list[Tree]:
         """Return a part of the objects with actions for marks."""
@@ -218,7 +226,7 @@ class _Marked:
         return [_fill(always, never, self.kind) for always, never in both]
 
 
-def _marked(mask: Mask, gating: str) -> Rendered:
+def _marked(mask: Mask, gating: str, by_policies: str) -> Rendered:
     return render(
         mask=mask,
         stamps=True,
@@ -229,7 +237,7 @@ def _marked(mask: Mask, gating: str) -> Rendered:
         exempt_namespaces=[_EXEMPT],
         gating=gating,
         creation=CreationRules(
-            gating=_GATING, trusted_users=[_TRUSTED], break_glass_groups=[_BREAKS_GLASS]
+            gating=by_policies, trusted_users=[_TRUSTED], break_glass_groups=[_BREAKS_GLASS]
         ),
         trusted_users=[_TRUSTED],
         break_glass_groups=[_BREAKS_GLASS],
@@ -298,6 +306,26 @@ def _forms(entry: Tree) -> list[Tree]:
         for each in narrowed_entries([entry], rules)
     ]
     return [When(_ENTRIES_DECIDE, entry), *narrowed]
+
+
+def _by_gating(value: Tree, auto: Tree) -> Tree:
+    """Return a part of an object that differs where the gating is `auto`."""
+    if isinstance(value, dict):
+        return {key: _by_gating(item, auto[key]) for key, item in value.items()}
+    if isinstance(value, list) and len(value) == len(auto):
+        return [_by_gating(*both) for both in zip(value, auto, strict=True)]
+    if value == auto:
+        return value
+    return Action(f"ternary `{json.dumps(auto)}` `{json.dumps(value)}` ({_IS_AUTO})")
+
+
+def _gating_all(binding: Tree) -> Tree:
+    """Return a binding that spares namespaces by their gating only where another gates there."""
+    selected = binding["spec"]["matchResources"]
+    *terms, gating = selected["namespaceSelector"]["matchExpressions"]
+    selector = {"matchExpressions": [*terms, When(_SOME_GATES, gating)]}
+    resources = {**selected, "namespaceSelector": selector}
+    return {**binding, "spec": {**binding["spec"], "matchResources": resources}}
 
 
 def _mask_is(mask: str) -> str:

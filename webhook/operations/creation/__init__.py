@@ -8,6 +8,7 @@ covers a pod, which a policy cannot ask of all quotas together.
 
 from webhook.operations.creation.comparison import differences
 from webhook.operations.creation.policies import (
+    AUTO_GATE_POLICY,
     COMPONENT,
     GATE_POLICY,
     GATES_ALL,
@@ -19,6 +20,7 @@ from webhook.operations.creation.policies import (
 )
 
 __all__ = [
+    "AUTO_GATE_POLICY",
     "COMPONENT",
     "GATES_ALL",
     "GATE_POLICY",

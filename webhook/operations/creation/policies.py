@@ -2,13 +2,16 @@
 
 A MutatingAdmissionPolicy gates pods without a node in namespaces whose gating is `always`. It knows
 no quota: what may take anything is gated, and the controller takes the gate off what no quota
-concerns. Two ValidatingAdmissionPolicies, one with the ResourceQuotas of the pod's namespace as
-parameters and one with the ClusterDeferredQuotas, refuse pods that do not name what a quota limits.
+concerns. A second one, for namespaces whose gating is `auto`, gates what is larger than the
+namespace's PodGating says. That is its parameter, which the controller writes by what the quotas
+have left; where there is none nothing is gated. Two ValidatingAdmissionPolicies, one with the
+ResourceQuotas of the pod's namespace as parameters and one with the ClusterDeferredQuotas, refuse
+pods that do not name what a quota limits.
 
 A policy is evaluated once for each parameter, and one refusal is enough. That a pod needs *some*
 quota is therefore no rule for a policy: where the configuration has such rules, an entry of the
-webhook stays, for those pods that the rules are about. A namespace whose gating is `auto` keeps the
-entry that gates, which knows what is free.
+webhook stays, for those pods that the rules are about. Where the bind may refuse pods whatever they
+take, a namespace whose gating is `auto` keeps the entry that gates.
 
 Policies and entries do the same twice without harm, so that there is a time with both when one
 takes the other's place.
@@ -21,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.config import Configuration, MustSpecify
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, Object
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, POD_GATINGS, Object
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.creation.cel import (
     CONTAINERS,
@@ -57,12 +60,14 @@ from webhook.state.well_known import (
     MANAGED_PREFIX,
     MODE_LABEL,
     NEVER_GATING,
+    POD_GATING,
     SCHEDULING_GATE,
     UNEVALUATED_LABEL,
     UNGATED_ANNOTATION,
 )
 
 GATE_POLICY: Final = "deferred-quota-gate"
+AUTO_GATE_POLICY: Final = "deferred-quota-gate-auto"
 MUST_SPECIFY_POLICY: Final = "deferred-quota-must-specify"
 SHARED_MUST_SPECIFY_POLICY: Final = "deferred-quota-must-specify-shared"
 MUST_SPECIFY_POLICIES: Final = (MUST_SPECIFY_POLICY, SHARED_MUST_SPECIFY_POLICY)
@@ -136,6 +141,8 @@ def left_out(namespace: str, exempt: Collection[str]) -> list[str]:
 def creation_objects(rules: CreationRules) -> tuple[Object, ...]:
     """Return the policies, each behind its binding, so that none ever stands without."""
     made = [_gate_binding(rules), _gate_policy(rules)]
+    if not rules.gates_all:
+        made += [_auto_gate_binding(rules), _auto_gate_policy(rules)]
     if rules.policy.must_specify is MustSpecify.CREATE:
         made += [
             *_must_specify(
@@ -171,7 +178,9 @@ def narrowed_entries(entries: Iterable[Object], rules: CreationRules) -> list[Ob
     for entry in entries:
         match entry["name"]:
             case name if name == GATE_ENTRY:
-                kept.append(_selecting(entry, [*_base_terms(entry), _auto_term(rules.gating)]))
+                if rules.gates_all:
+                    terms = [*_base_terms(entry), _auto_term(rules.gating)]
+                    kept.append(_selecting(entry, terms))
             case name if name == UNGATED_ENTRY:
                 if rules.needs_quotas:
                     conditions = [
@@ -187,6 +196,7 @@ def narrowed_entries(entries: Iterable[Object], rules: CreationRules) -> list[Ob
 
 # -- the gate ------------------------------------------------------------------------------
 
+
 _WANTS_GATE: Final = f"""\
 variables.{GATING} == '{ALWAYS_GATING}'
   ? !(variables.label in ['{AUTO_GATING}', '{NEVER_GATING}'])
@@ -195,11 +205,11 @@ variables.{GATING} == '{ALWAYS_GATING}'
 })
   : variables.label == '{ALWAYS_GATING}'"""
 
-_TAKES_SOMETHING: Final = """\
-variables.gatesAll || object.spec.?overhead.hasValue() || object.spec.?resources.hasValue()
+_TAKES_SOMETHING: Final = f"""\
+object.spec.?overhead.hasValue() || object.spec.?resources.hasValue()
   || object.?status.?qosClass.hasValue()
-  || variables.containers.exists(each, each.?resources.?requests.orValue({}).size() > 0
-    || each.?resources.?limits.orValue({}).size() > 0)"""
+  || ({CONTAINERS}).exists(each, each.?resources.?requests.orValue({{}}).size() > 0
+    || each.?resources.?limits.orValue({{}}).size() > 0)"""
 
 _MAY_MARK: Final = f"""\
 request.userInfo.username in variables.{TRUSTED}
@@ -208,7 +218,7 @@ request.userInfo.username in variables.{TRUSTED}
 # The value is made of map literals: a typed `Object.spec.schedulingGates{...}` in a list ends the
 # request with a panic of the API server (docs/creation.md).
 _ADD_GATE: Final = f"""\
-!variables.wantsGate || !variables.takesSomething
+!variables.needsGate
     || object.spec.?schedulingGates.orValue([]).exists(gate, gate.name == '{SCHEDULING_GATE}')
   ? []
   : object.spec.?schedulingGates.orValue([]).size() > 0
@@ -216,80 +226,176 @@ _ADD_GATE: Final = f"""\
       value: {{"name": "{SCHEDULING_GATE}"}}}}]
   : [JSONPatch{{op: "add", path: "/spec/schedulingGates",
       value: [{{"name": "{SCHEDULING_GATE}"}}]}}]"""
-
-
-def _marks(field_name: str, known: Iterable[str], kept: str) -> str:
-    """Return the names of those of our labels or annotations that a user wrote on a new pod."""
-    marks = f"object.metadata.?{field_name}.orValue({{}})"
-    return f"""\
-!variables.wantsGate || {kept} ? [] :
-  {marks}.size() > {_MANY_MARKS} ? {cel_list(list(known))}.filter(key, key in {marks})
-  : {marks}.filter(key, key.startsWith('{MANAGED_PREFIX}') || key == '{CAPACITY_LABEL}')"""
-
-
-def _remove(variable: str, path: str) -> str:
-    return f"""\
-variables.{variable}.map(key,
-  JSONPatch{{op: "remove", path: "/metadata/{path}/" + jsonpatch.escapeKey(key)}})"""
-
+_FORGED_CLASS: Final = """\
+object.?status.?qosClass.hasValue()
+  ? [JSONPatch{op: "remove", path: "/status/qosClass"}] : []"""
 
 _HAS_CONTROLLER: Final = (
     "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
 )
+_MARKS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "annotations": ((UNGATED_ANNOTATION, GUARDED_ANNOTATION), "variables.mayMark"),
+    "labels": ((UNEVALUATED_LABEL, CAPACITY_LABEL), f"variables.mayMark || {_HAS_CONTROLLER}"),
+}
+"""Field of the metadata → our keys in it, and whether the user may write them."""
+_IS_MARK: Final = f"key.startsWith('{MANAGED_PREFIX}') || key == '{CAPACITY_LABEL}'"
+
+
+def _marks(field_name: str) -> str:
+    """Return the names of those of our labels or annotations that a user wrote on a new pod."""
+    known, kept = _MARKS[field_name]
+    marks = f"object.metadata.?{field_name}.orValue({{}})"
+    return f"""\
+!variables.wantsGate || {kept} ? [] :
+  {marks}.size() > {_MANY_MARKS} ? {cel_list(known)}.filter(key, key in {marks})
+  : {marks}.filter(key, {_IS_MARK})"""
+
+
+def _bears_marks() -> str:
+    """Return whether there may be some."""
+    return " || ".join(
+        f"[object.metadata.?{name}.orValue({{}})].exists(marks,"
+        f" marks.size() > {_MANY_MARKS} || marks.exists(key, {_IS_MARK}))"
+        for name in _MARKS
+    )
+
+
+def _remove(variable: str) -> str:
+    return f"""\
+variables.{variable}.map(key,
+  JSONPatch{{op: "remove", path: "/metadata/{variable}/" + jsonpatch.escapeKey(key)}})"""
+
+
+_LABELS_OF_NAMESPACE: Final = "namespaceObject.metadata.?labels"
 
 
 def _gate_policy(rules: CreationRules) -> Object:
-    labels = "namespaceObject.metadata.?labels"
-    variables = {
-        GATING: cel_text(rules.gating),
-        GATES_ALL: cel_truth(rules.gates_all),
+    return _mutating(
+        GATE_POLICY,
+        {},
+        {
+            GATING: cel_text(rules.gating),
+            GATES_ALL: cel_truth(rules.gates_all),
+            **_users(rules),
+            "label": f"{_LABELS_OF_NAMESPACE}[?'{GATING_LABEL}'].orValue('')",
+            "formerLabel": f"{_LABELS_OF_NAMESPACE}[?'{FORMER_GATING_LABEL}'].orValue('')",
+            "wantsGate": _WANTS_GATE,
+            "containers": CONTAINERS,
+            "takesSomething": f"variables.{GATES_ALL} || {_TAKES_SOMETHING}",
+            "needsGate": "variables.wantsGate && variables.takesSomething",
+        },
+    )
+
+
+def _gate_binding(rules: CreationRules) -> Object:
+    terms = [] if rules.gates_all else [_not_auto_term(rules.gating)]
+    return _binding(_MUTATING_BINDING, GATE_POLICY, rules, *terms)
+
+
+_MOST_CONTAINERS: Final = 8
+"""Containers of a pod whose amounts are summed in an expression; with more it is gated."""
+
+
+def _sum(kind: str) -> str:
+    """Return what all containers name of a resource together, and the overhead.
+
+    Init containers do not run beside the others, so it is at least what the pod takes.
+    """
+    amounts = [f"all[?{index}].?resources.?{kind}[?name]" for index in range(_MOST_CONTAINERS)]
+    rest = "".join(
+        f"\n    .add(quantity({one}.orValue('0')))"
+        for one in [*amounts, "object.spec.?overhead[?name]"]
+    )
+    return f"quantity('0'){rest}"
+
+
+def _exceeds(kind: str) -> str:
+    most = f"params.spec.?{kind}.orValue({{}})"
+    return f"""\
+{most}.exists(name,
+  {_sum(kind)}
+    .isGreaterThan(quantity({most}[name])))"""
+
+
+_NAMES_EXTENDED: Final = """\
+all.exists(each, each.?resources.?requests.orValue({}).exists(name, name.contains('/'))
+    || each.?resources.?limits.orValue({}).exists(name, name.contains('/')))"""
+_IS_LARGE: Final = f"""\
+params.spec.?gatesAll.orValue(false)
+  || object.spec.?schedulingGates.orValue([]).size() > 0
+  || object.spec.?resources.hasValue()
+  || [{CONTAINERS}].exists(all, all.size() > {_MOST_CONTAINERS}
+  || params.spec.?gatesExtended.orValue(false) && {_NAMES_EXTENDED}
+  || {_exceeds("requests")}
+  || {_exceeds("limits")})"""
+"""Whether a pod is to be gated by what its namespace's PodGating says.
+
+One with gates of others is: it may sit out the time in which it was told that there is room.
+"""
+
+
+def _auto_gate_policy(rules: CreationRules) -> Object:
+    needs_gate = f"({_IS_LARGE}) && ({_TAKES_SOMETHING})"
+    policy = _mutating(
+        AUTO_GATE_POLICY,
+        {
+            "needs-gate-or-has-marks": f"{needs_gate}\n|| object.?status.?qosClass.hasValue()"
+            f"\n|| {_bears_marks()}",
+        },
+        {**_users(rules), "wantsGate": "true", "needsGate": needs_gate},
+    )
+    parameters = {"apiVersion": POD_GATINGS.api_version, "kind": POD_GATINGS.kind}
+    return {**policy, "spec": {**policy["spec"], "paramKind": parameters}}  # type: ignore[dict-item]
+
+
+def _auto_gate_binding(rules: CreationRules) -> Object:
+    binding = _binding(_MUTATING_BINDING, AUTO_GATE_POLICY, rules, _auto_term(rules.gating))
+    reference = {"name": POD_GATING, "parameterNotFoundAction": "Allow"}
+    return {**binding, "spec": {**binding["spec"], "paramRef": reference}}  # type: ignore[dict-item]
+
+
+def _users(rules: CreationRules) -> dict[str, str]:
+    return {
         TRUSTED: cel_list(sorted(rules.trusted_users)),
         GLASS_BREAKERS: cel_list(sorted(rules.break_glass_groups)),
-        "label": f"{labels}[?'{GATING_LABEL}'].orValue('')",
-        "formerLabel": f"{labels}[?'{FORMER_GATING_LABEL}'].orValue('')",
-        "wantsGate": _WANTS_GATE,
-        "containers": CONTAINERS,
-        "takesSomething": _TAKES_SOMETHING,
-        "mayMark": _MAY_MARK,
-        "annotations": _marks(
-            "annotations", (UNGATED_ANNOTATION, GUARDED_ANNOTATION), "variables.mayMark"
-        ),
-        "labels": _marks(
-            "labels",
-            (UNEVALUATED_LABEL, CAPACITY_LABEL),
-            f"variables.mayMark || {_HAS_CONTROLLER}",
-        ),
     }
-    forged_class = (
-        "object.?status.?qosClass.hasValue()\n"
-        '  ? [JSONPatch{op: "remove", path: "/status/qosClass"}] : []'
-    )
+
+
+def _mutating(name: str, conditions: Mapping[str, str], variables: Mapping[str, str]) -> Object:
+    """Return a policy that gates pods and takes forged marks away.
+
+    Args:
+        name: Its name.
+        conditions: Name of a condition → expression, besides that the pod has no node.
+        variables: `wantsGate`, `needsGate`, users, and what these are made of.
+    """
+    more = {
+        "mayMark": _MAY_MARK,
+        "annotations": _marks("annotations"),
+        "labels": _marks("labels"),
+    }
     patches = (
-        f"({forged_class})",
-        _remove("annotations", "annotations"),
-        _remove("labels", "labels"),
+        f"({_FORGED_CLASS})",
+        _remove("annotations"),
+        _remove("labels"),
         f"({_ADD_GATE})",
     )
     return {
         "apiVersion": _API_VERSION,
         "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": GATE_POLICY, "labels": dict(_LABELS)},
+        "metadata": {"name": name, "labels": dict(_LABELS)},
         "spec": {
             "failurePolicy": "Ignore",  # a pod without the gate is charged at its bind all the same
             "reinvocationPolicy": "IfNeeded",  # other webhooks add containers
             "matchConstraints": _new_pods(),
-            "matchConditions": [{"name": "has-no-node", "expression": HAS_NO_NODE}],
-            "variables": _named(variables),
+            "matchConditions": _named({"has-no-node": HAS_NO_NODE, **conditions}),
+            "variables": _named({**variables, **more}),
             # one mutation: each costs the API server a copy of the pod, also with nothing to change
             "mutations": [
                 {"patchType": "JSONPatch", "jsonPatch": {"expression": " + ".join(patches)}}
             ],
         },
     }
-
-
-def _gate_binding(rules: CreationRules) -> Object:
-    return _binding("MutatingAdmissionPolicyBinding", GATE_POLICY, rules)
 
 
 # -- what a container has to name ----------------------------------------------------------
@@ -383,7 +489,10 @@ def _must_specify(
 # -- inside --------------------------------------------------------------------------------
 
 
-def _binding(kind: str, policy: str, rules: CreationRules) -> Object:
+_MUTATING_BINDING: Final = "MutatingAdmissionPolicyBinding"
+
+
+def _binding(kind: str, policy: str, rules: CreationRules, *terms: Object) -> Object:
     return {
         "apiVersion": _API_VERSION,
         "kind": kind,
@@ -400,6 +509,7 @@ def _binding(kind: str, policy: str, rules: CreationRules) -> Object:
                             "operator": "NotIn",
                             "values": list(rules.left_out),
                         },
+                        *terms,
                     ]
                 },
             },
@@ -443,6 +553,14 @@ def _auto_term(gating: str) -> Object:
         others = [ALWAYS_GATING, NEVER_GATING]
         return {"key": GATING_LABEL, "operator": "NotIn", "values": others}
     return {"key": GATING_LABEL, "operator": "In", "values": [AUTO_GATING]}
+
+
+def _not_auto_term(gating: str) -> Object:
+    """Return the requirement on labels of a namespace whose gating is another one."""
+    if gating == AUTO_GATING:
+        others = [ALWAYS_GATING, NEVER_GATING]
+        return {"key": GATING_LABEL, "operator": "In", "values": others}
+    return {"key": GATING_LABEL, "operator": "NotIn", "values": [AUTO_GATING]}
 
 
 def _base_terms(entry: Object) -> list[Object]:

@@ -11,6 +11,7 @@ from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, NotFoundError, Object
 from webhook.operations.creation import (
+    AUTO_GATE_POLICY,
     GATE_POLICY,
     MUST_SPECIFY_POLICIES,
     creation_objects,
@@ -29,7 +30,7 @@ from webhook.operations.names import (
     VALIDATING_POLICIES,
 )
 from webhook.state.webhook_selectors import WebhookSelector
-from webhook.state.well_known import ALWAYS_GATING, GATING_LABEL, REGISTRATION
+from webhook.state.well_known import ALWAYS_GATING, AUTO_GATING, GATING_LABEL, REGISTRATION
 
 _Found: TypeAlias = Mapping[tuple[str, str], Object]
 """Kind and name → object."""
@@ -37,8 +38,10 @@ _Found: TypeAlias = Mapping[tuple[str, str], Object]
 _WRITE: Final = "Run scripts/install --creation policy, or helm upgrade."
 _MOST_PATHS: Final = 5
 _WITHOUT: Final[Mapping[str, str]] = {
-    GATE_POLICY: "pods do not wait for quota: the scheduler tries those that do not fit, again and"
-    " again",
+    **dict.fromkeys(
+        (GATE_POLICY, AUTO_GATE_POLICY),
+        "pods do not wait for quota: the scheduler tries those that do not fit, again and again",
+    ),
     **dict.fromkeys(MUST_SPECIFY_POLICIES, "pods that can never be bound are created"),
 }
 """What is so where a policy is not there."""
@@ -145,21 +148,27 @@ def _type_faults(subject: Subject, raw: Object) -> Iterator[Finding]:
 def _entries_beside(scene: CheckContext) -> list[str]:
     """Return the entries of the webhook that are asked about what the policies decide."""
     beside: list[str] = []
+    gates_by_need = any(name == AUTO_GATE_POLICY for _, name in map(_key, _wanted(scene)))
     for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         raw = scene.find(kind, REGISTRATION)
         try:
             entries = [] if raw is None else list(FieldReader(raw).children("webhooks"))
-            beside += [name for one in entries if (name := one.text("name")) and _is_beside(one)]
+            beside += [
+                name
+                for one in entries
+                if (name := one.text("name")) and _is_beside(one, gates_by_need=gates_by_need)
+            ]
         except InvalidFieldError:
             continue  # the check of registrations says what cannot be read
     return beside
 
 
-def _is_beside(entry: FieldReader) -> bool:
+def _is_beside(entry: FieldReader, *, gates_by_need: bool) -> bool:
     if entry.text("name") != GATE_ENTRY:
         return entry.text("name") == SHAPE_ENTRY
     selector = WebhookSelector.read(entry.child("namespaceSelector"))
-    return selector.matches({**OPTED_IN, GATING_LABEL: ALWAYS_GATING})
+    gated = (ALWAYS_GATING, AUTO_GATING) if gates_by_need else (ALWAYS_GATING,)
+    return any(selector.matches({**OPTED_IN, GATING_LABEL: gating}) for gating in gated)
 
 
 def _key(raw: Object) -> tuple[str, str]:

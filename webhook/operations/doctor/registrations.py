@@ -61,7 +61,6 @@ _BESIDE_POLICIES: Final[Mapping[str, _BySelector]] = {
     GATE_ENTRY: auto_findings,
 }
 """The same where policies decide about new pods."""
-_DECIDED_BY_POLICIES: Final = frozenset({SHAPE_ENTRY, UNGATED_ENTRY})
 _ENDS_SOON: Final = timedelta(days=7)
 _MASK_SECONDS: Final = 2
 _DOORS_THAT_NEED_ALL: Final = frozenset({BIND_ENTRY})
@@ -87,14 +86,14 @@ def _configuration(
         SHADOW_MODE: [one.labels for one in scene.shadow_namespaces()],
     }
 
-    spared = {MASK_ENTRY}  # the mask may be a policy, as what decides about new pods may
-    if is_by_policy := decides(scene):
-        spared |= {SHAPE_ENTRY} if scene.settings.creation.needs_quotas else _DECIDED_BY_POLICIES
+    is_by_policy = decides(scene)
+    by_policies = _decided_by_policies(scene) if is_by_policy else frozenset()
+    spared = {MASK_ENTRY, *by_policies}  # the mask may be a policy too
 
     def judge(node: FieldReader, subject: Subject) -> Iterator[Finding]:
         found = {one.text("name"): one for one in node.children("webhooks")}
         for name, entry in entries.items():
-            if is_by_policy and name in _DECIDED_BY_POLICIES & spared:
+            if name in by_policies:
                 continue  # the check of the policies names it where it is there all the same
             if name in found:
                 concerned = by_mode[entry.mode]
@@ -110,6 +109,14 @@ def _configuration(
             yield information("webhooks.unknown", subject, message)
 
     yield from scene.judged(kind, [raw], judge)
+
+
+def _decided_by_policies(scene: CheckContext) -> frozenset[str]:
+    """Return the entries that the webhook does not need where policies decide about new pods."""
+    rules = scene.settings.creation
+    gate = frozenset() if rules.gates_all else {GATE_ENTRY}
+    ungated = frozenset() if rules.needs_quotas else {UNGATED_ENTRY}
+    return frozenset({SHAPE_ENTRY, *gate, *ungated})
 
 
 def _missing(subject: Subject, entries: Mapping[str, Entry]) -> Finding:

@@ -1,0 +1,222 @@
+"""The PodGating of a namespace follows what its quotas have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from tests.admission.handlers.harness import a_namespace, eventually, new_cluster
+from tests.builders import a_quota
+from tests.controllers.controller_harness import NAMESPACE, ControllerHarness
+from tests.controllers.queue.queue_steps import gated
+from tests.reactions import unavailable
+from webhook.controllers.gating.controller import PodGatingController
+from webhook.kube.api import NAMESPACES, POD_GATINGS, RESOURCE_QUOTAS, NotFoundError
+from webhook.state.well_known import POD_GATING
+
+Object = dict[str, Any]
+
+
+@dataclass
+class Gating:
+    """A controller of PodGatings beside one of ledgers, on the same cluster."""
+
+    harness: ControllerHarness
+    is_auto: bool = True
+    controller: PodGatingController = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.controller = PodGatingController(
+            self.harness.context,
+            self.harness.controller.usage_cache,
+            self.harness.ledgers,
+            self.harness.store,
+            is_auto=lambda _namespace: self.is_auto,
+        )
+
+    def step(self, seconds: float = 1) -> None:
+        """Let both see everything and write what is due after so long."""
+        self.harness.step()
+        if self.controller.poll():
+            version = self.harness.cluster.resource_version
+            eventually(lambda: self._has_seen(version), "the PodGatings are seen")
+        self.harness.pass_time(seconds)
+        if self.controller.poll():
+            self.controller.workers.drain()
+
+    def settle(self) -> None:
+        """Step until nothing is due any more."""
+        for _ in range(4):
+            self.step()
+
+    def said(self) -> Object:
+        """Return what is stored; nothing where there is no object."""
+        try:
+            found = self.harness.api.get(POD_GATINGS, POD_GATING, namespace=NAMESPACE)
+        except NotFoundError:
+            return {}
+        return cast("Object", found["spec"])
+
+    def most(self) -> str:
+        """Return the most cpu that a pod may request and go ungated."""
+        return str(self.said()["requests"]["cpu"])
+
+    def writes(self) -> int:
+        """Return how often it was written."""
+        client = self.harness.client
+        return len(client.calls_of("create", POD_GATINGS) + client.calls_of("patch", POD_GATINGS))
+
+    def _has_seen(self, version: int) -> bool:
+        self.harness.cluster.send_bookmarks()
+        return self.controller.gatings.wait_for_version(version, 0.02)
+
+
+@pytest.fixture
+def gating() -> Iterator[Gating]:
+    """A quota of 8 cpu, counted, in a namespace whose gating is `auto`."""
+    cluster = new_cluster()
+    quota = a_quota("p1", hard={"requests.cpu": "8"})
+    cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, quota)])
+    harness = ControllerHarness(cluster, may_admit_ungated=True)
+    made = Gating(harness)
+    harness.start()
+    try:
+        made.settle()
+        yield made
+    finally:
+        made.controller.stop()
+        harness.stop()
+
+
+def test_it_says_what_goes_ungated(gating: Gating) -> None:
+    assert gating.said() == {
+        "state": "Open",
+        "requests": {"cpu": "2"},
+        "limits": {},
+        "gatesExtended": False,
+        "gatesAll": False,
+        "reason": "",
+    }
+    assert gating.writes() == 1
+
+
+def test_pods_in_flight_close_a_namespace_and_their_end_opens_it(gating: Gating) -> None:
+    for number in range(8):
+        gating.harness.pod(f"pod-{number}", "1")
+    gating.settle()
+    assert (gating.said()["state"], gating.most()) == ("Closed", "0")
+    assert gating.said()["reason"] == "quota p1: little requests.cpu is left"
+    for number in range(8):
+        gating.harness.delete(f"pod-{number}")
+    gating.settle()
+    assert (gating.said()["state"], gating.most()) == ("Open", "2")
+
+
+def test_assigned_pods_close_it(gating: Gating) -> None:
+    gating.harness.pod("large", "7500m")
+    gating.harness.bind("large")
+    gating.settle()
+    assert gating.most() == "0"
+
+
+def test_a_queued_pod_closes_it_for_what_it_waits_for(gating: Gating) -> None:
+    gating.harness.pod("runs", "3")
+    gating.harness.bind("runs")
+    gated(gating.harness, "waits", "6")
+    gating.settle()
+    assert gating.most() == "0"
+    assert gating.harness.held() == {}
+
+
+def test_a_pod_that_never_fits_does_not(gating: Gating) -> None:
+    gated(gating.harness, "never", "9")
+    gating.settle()
+    assert gating.most() == "2"
+
+
+def test_one_that_is_reserved_for_counts_once(gating: Gating) -> None:
+    gated(gating.harness, "fits", "4")
+    gating.settle()
+    assert set(gating.harness.held()) == {"fits"}
+    assert gating.most() == "2"
+
+
+def test_nothing_is_written_with_each_pod(gating: Gating) -> None:
+    before = gating.writes()
+    for number in range(4):
+        gating.harness.pod(f"pod-{number}", "1")
+        gating.step()
+    assert gating.writes() == before
+
+
+def test_what_gates_less_waits_and_what_gates_more_does_not(gating: Gating) -> None:
+    gating.harness.pod("large", "7500m")
+    gating.harness.bind("large")
+    gating.step(0.2)
+    assert gating.most() == "0"
+    gating.harness.delete("large")
+    for _ in range(3):
+        gating.step(0.2)
+        assert gating.most() == "0"
+    gating.settle()
+    assert gating.most() == "2"
+
+
+def test_an_edited_quota_is_followed(gating: Gating) -> None:
+    patch = {"spec": {"hard": {"requests.cpu": "80"}}}
+    gating.harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+    gating.settle()
+    assert gating.most() == "20"
+
+
+def test_without_a_quota_nothing_is_limited(gating: Gating) -> None:
+    gating.harness.api.delete(RESOURCE_QUOTAS, "p1", namespace=NAMESPACE)
+    gating.settle()
+    assert gating.said()["requests"] == {}
+    assert gating.said()["state"] == "Open"
+
+
+def test_what_another_writes_is_written_again(gating: Gating) -> None:
+    api = gating.harness.api
+    api.patch(POD_GATINGS, POD_GATING, {"spec": {"requests": {"cpu": "9"}}}, namespace=NAMESPACE)
+    gating.settle()
+    assert gating.most() == "2"
+    api.delete(POD_GATINGS, POD_GATING, namespace=NAMESPACE)
+    gating.settle()
+    assert gating.most() == "2"
+
+
+def test_a_namespace_that_is_gated_otherwise_has_none(gating: Gating) -> None:
+    gating.is_auto = False
+    gating.controller.requeue_all()
+    gating.settle()
+    assert gating.said() == {}
+
+
+def test_one_that_opts_out_has_none(gating: Gating) -> None:
+    labels = {"deferredquota.io/mode": None}
+    gating.harness.api.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": labels}})
+    gating.settle()
+    assert gating.said() == {}
+
+
+def test_a_standby_writes_nothing_and_a_new_leader_everything(gating: Gating) -> None:
+    gating.harness.epoch[0] = 0
+    gating.harness.pod("large", "7500m")
+    gating.harness.bind("large")
+    gating.settle()
+    assert gating.most() == "2"
+    gating.harness.epoch[0] = 2
+    gating.settle()
+    assert gating.most() == "0"
+
+
+def test_a_write_that_fails_is_tried_again(gating: Gating) -> None:
+    gating.harness.client.on("patch", POD_GATINGS, unavailable, times=2)
+    gating.harness.pod("large", "7500m")
+    gating.harness.bind("large")
+    gating.settle()
+    assert gating.most() == "0"

@@ -1,0 +1,208 @@
+"""Up to which size new pods go ungated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, parse_resource_list
+from webhook.quota.ledger.ledger import EMPTY, Account, Ledger, QuotaRevision
+from webhook.quota.queue.ungated_limits import UngatedLimits, from_spec, to_spec, ungated_limits
+
+CPU = "requests.cpu"
+
+
+def amounts(raw: dict[str, str]) -> ResourceList:
+    return parse_resource_list(raw, field="hard")
+
+
+def a_ledger(used: dict[str, str] | None = None, *, name: str = "q", **hard: str) -> Ledger:
+    limits = {key.replace("_", "."): amount for key, amount in hard.items()}
+    account = Account(QuotaRevision(name, "uid", "hash"), amounts(limits), amounts(used or {}))
+    return Ledger({name: account}, {})
+
+
+def limits_of(
+    ledger: Ledger | None, former: UngatedLimits | None = None, **more: str
+) -> UngatedLimits:
+    demand = {
+        name: amounts({CPU: more[name]} if name in more else {}) for name in ("in_flight", "queued")
+    }
+    return ungated_limits(
+        ledger,
+        is_counted=True,
+        in_flight=demand["in_flight"],
+        queued=demand["queued"],
+        former=former,
+    )
+
+
+def cpu_of(limits: UngatedLimits) -> str:
+    return str(limits.requests["cpu"])
+
+
+LEFT = [
+    ("0", "2"),
+    ("4", "2"),
+    ("4001m", "1"),
+    ("6", "1"),
+    ("6001m", "500m"),
+    ("7", "500m"),
+    ("7001m", "0"),
+    ("9", "0"),
+]
+
+
+@pytest.mark.parametrize(("used", "most"), LEFT)
+def test_the_most_is_half_of_what_has_to_be_left(used: str, most: str) -> None:
+    found = limits_of(a_ledger({CPU: used}, requests_cpu="8"))
+    assert cpu_of(found) == most
+    assert found.is_open == (most != "0")
+
+
+@pytest.mark.parametrize(
+    ("used", "most"), [("4", "1"), ("6", "500m"), ("7", "250m"), ("7001m", "0")]
+)
+def test_of_a_shared_quota_it_is_a_fourth(used: str, most: str) -> None:
+    assert cpu_of(limits_of(a_ledger({CPU: used}, name="cdq/both", requests_cpu="8"))) == most
+
+
+def test_what_is_held_elsewhere_is_taken() -> None:
+    ledger = a_ledger({CPU: "1"}, name="cdq/both", requests_cpu="8")
+    account = replace(ledger.accounts["cdq/both"], used_elsewhere=amounts({CPU: "5"}))
+    assert cpu_of(limits_of(replace(ledger, accounts={"cdq/both": account}))) == "500m"
+
+
+def test_what_is_reserved_in_flight_and_queued_is_taken() -> None:
+    ledger = a_ledger({CPU: "1"}, requests_cpu="8")
+    account = replace(ledger.accounts["q"], reserved=amounts({CPU: "1"}))
+    reserved = replace(ledger, accounts={"q": account})
+    assert cpu_of(limits_of(reserved)) == "2"
+    assert cpu_of(limits_of(reserved, in_flight="2", queued="0")) == "2"
+    assert cpu_of(limits_of(reserved, in_flight="2", queued="1")) == "1"
+    assert cpu_of(limits_of(reserved, in_flight="2", queued="4")) == "0"
+
+
+def test_a_level_is_left_at_once_and_reached_again_with_more() -> None:
+    at_two = limits_of(a_ledger({CPU: "4"}, requests_cpu="8"))
+    at_one = limits_of(a_ledger({CPU: "4001m"}, requests_cpu="8"), at_two)
+    assert (cpu_of(at_two), cpu_of(at_one)) == ("2", "1")
+    assert at_one.gates_more_than(at_two)
+    assert limits_of(a_ledger({CPU: "3001m"}, requests_cpu="8"), at_one) == at_one
+    assert limits_of(a_ledger({CPU: "3"}, requests_cpu="8"), at_one) == at_two
+    assert not at_two.gates_more_than(at_one)
+
+
+def test_of_several_quotas_the_smallest_counts() -> None:
+    small, large = a_ledger(name="a", requests_cpu="8"), a_ledger(name="b", requests_cpu="80")
+    both = Ledger({**small.accounts, **large.accounts}, {})
+    assert cpu_of(limits_of(both)) == "2"
+
+
+def test_each_key_is_about_what_containers_state() -> None:
+    hard = {
+        "cpu": "8",
+        "limits.cpu": "16",
+        "memory": "8Gi",
+        "requests.nvidia.com/gpu": "4",
+        "hugepages-2Mi": "8Mi",
+        "ephemeral-storage": "4",
+    }
+    account = Account(QuotaRevision("q", "uid", "hash"), amounts(hard), EMPTY)
+    found = to_spec(limits_of(Ledger({"q": account}, {})))
+    assert found["requests"] == {
+        "cpu": "2",
+        "ephemeral-storage": "1",
+        "hugepages-2Mi": "2Mi",
+        "memory": "2Gi",
+        "nvidia.com/gpu": "1",
+    }
+    assert found["limits"] == {"cpu": "4"}
+
+
+def test_what_is_worked_out_from_other_resources_gates_those_that_name_some() -> None:
+    account = Account(
+        QuotaRevision("q", "uid", "hash"), amounts({"nos.nebuly.com/gpu-memory": "80"}), EMPTY
+    )
+    found = limits_of(Ledger({"q": account}, {}))
+    assert (found.gates_extended, found.gates_all, found.is_open) == (True, False, True)
+
+
+@pytest.mark.parametrize(("used", "gates_all"), [("0", False), ("7", False), ("8", True)])
+def test_a_number_of_pods_gates_all_or_none(used: str, gates_all: bool) -> None:
+    account = Account(
+        QuotaRevision("q", "uid", "hash"), amounts({"pods": "10"}), amounts({"pods": used})
+    )
+    found = limits_of(Ledger({"q": account}, {}))
+    assert (found.gates_all, found.is_open) == (gates_all, not gates_all)
+
+
+def test_a_quota_of_nothing_closes_no_namespace() -> None:
+    found = limits_of(a_ledger(requests_cpu="0"))
+    assert (cpu_of(found), found.is_open) == ("0", True)
+
+
+def test_where_usage_is_not_known_all_are_gated() -> None:
+    for ledger, is_counted, queued in (
+        (None, True, EMPTY),
+        (a_ledger(requests_cpu="8"), False, EMPTY),
+        (a_ledger(requests_cpu="8"), True, None),
+    ):
+        found = ungated_limits(ledger, is_counted=is_counted, in_flight=EMPTY, queued=queued)
+        assert found.gates_all
+        assert found.reason
+
+
+MILLI = st.integers(min_value=0, max_value=20_000)
+
+
+@given(hard=MILLI, used=MILLI, in_flight=MILLI, queued=MILLI, before=MILLI)
+def test_there_is_always_room_for_what_goes_ungated(
+    hard: int, used: int, in_flight: int, queued: int, before: int
+) -> None:
+    """Twice: one more of the same size may come before what is said is known everywhere."""
+    former = limits_of(a_ledger({CPU: f"{before}m"}, requests_cpu=f"{hard}m"))
+    found = limits_of(
+        a_ledger({CPU: f"{used}m"}, requests_cpu=f"{hard}m"),
+        former,
+        in_flight=f"{in_flight}m",
+        queued=f"{queued}m",
+    )
+    most = found.requests["cpu"]
+    taken = sum((Quantity.parse(f"{each}m") for each in (used, in_flight, queued)), ZERO)
+    assert most == ZERO or taken + most + most <= Quantity.parse(f"{hard}m")
+    # and it says so again of the same: nothing is written twice
+    again = limits_of(
+        a_ledger({CPU: f"{used}m"}, requests_cpu=f"{hard}m"),
+        found,
+        in_flight=f"{in_flight}m",
+        queued=f"{queued}m",
+    )
+    assert again == found
+
+
+def test_what_is_stored_reads_back() -> None:
+    found = limits_of(a_ledger({CPU: "7900m"}, requests_cpu="8", limits_memory="3"))
+    assert from_spec(to_spec(found)) == found
+    assert to_spec(found)["state"] == "Closed"
+    assert to_spec(found)["reason"] == "quota q: little requests.cpu is left"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"requests": {"cpu": "x"}},
+        {"requests": {"cpu": "2000m"}},
+        {"requests": None},
+        {"state": "Closed"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_what_another_wrote_is_read_as_nothing(change: dict[str, object]) -> None:
+    spec = to_spec(limits_of(a_ledger(requests_cpu="8")))
+    assert from_spec({**spec, **change}) is None

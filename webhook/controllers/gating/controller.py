@@ -1,0 +1,267 @@
+"""Keep the PodGating of each namespace whose gating is `auto`.
+
+An admission policy has it as its parameter (`operations.creation`), so nothing is asked of us when
+a pod is created: pods within what it says go ungated, all others are gated. It is written when a
+level is passed, not with each pod. A namespace that opts out, or is gated otherwise, loses it.
+
+While no process leads, what was written last goes on: pods are gated that need no gate and are
+released later, or go ungated and are refused at their bind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.controller import (
+    DONE,
+    RATE_LIMITED,
+    Controller,
+    RequeueAfter,
+    Result,
+)
+from webhook.controllers.runtime.leadership import Leadership
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
+from webhook.controllers.runtime.workqueue import WorkQueue
+from webhook.kube.api import (
+    POD_GATINGS,
+    AlreadyExistsError,
+    ApiError,
+    NotFoundError,
+    Object,
+)
+from webhook.kube.informer import Change, Informer
+from webhook.kube.kinds import split_key
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.queue.ungated_limits import UngatedLimits, from_spec, to_spec, ungated_limits
+from webhook.quota.shared.escrow import beside, open_to, shared_names
+from webhook.state.lazy_ledger import LazyLedger
+from webhook.state.ledger_store import LedgerStore
+from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
+from webhook.state.well_known import POD_GATING
+
+_log = logging.getLogger(__name__)
+
+_BACKOFF: Final = ExponentialBackoff(0.2, 30.0)
+_POD_SECONDS: Final = 0.02
+"""From a change of a pod to the look: those that follow are part of it."""
+_LEDGER_SECONDS: Final = 0.1
+"""The same for ledgers, which each bind writes, and for shared quotas."""
+_LOOSEN_SECONDS: Final = 1.0
+"""From one write of an object to the next one that gates less."""
+_POLL_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 5.0
+_SHARED: Final = ""
+"""The key under which the namespaces of shared quotas that have changed are looked up."""
+
+
+class PodGatingController:
+    """Writes PodGatings while this process leads.
+
+    Args:
+        usage_cache: What pods take, and will take.
+        is_auto: Returns whether pods of a namespace go ungated while there is room.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        usage_cache: UsageCache,
+        ledgers: LedgerStore,
+        shared: SharedQuotaStore,
+        *,
+        is_auto: Callable[[str], bool],
+    ) -> None:
+        self._api = context.api
+        self._clock = context.timings.clock
+        self._usage_cache = usage_cache
+        self._ledgers = ledgers
+        self._shared = shared
+        self._is_auto = is_auto
+        self._leadership = Leadership(context.leader_epoch, self.requeue_all)
+        self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=self._clock)
+        self._written_at: dict[str, float] = {}
+        self._changed_shared: dict[str, None] = {}
+        self._is_following = False
+        self.gatings: Final[Informer[_Stored]] = Informer(
+            context.api, POD_GATINGS, transform=_stored, timings=context.timings.informer
+        )
+        self.gatings.add_handler(self._on_gating)
+        usage_cache.pods.add_handler(self._on_pod)
+        usage_cache.managed.quotas.informer.add_handler(self._on_quota)
+        usage_cache.managed.namespaces.informer.add_handler(self._on_namespace)
+        if usage_cache.managed.quotas.shared is not None:
+            usage_cache.managed.quotas.shared.informer.add_handler(self._on_shared)
+        self.workers: Final = Controller(
+            "pod-gating", self._queue, self.reconcile, poll=self.poll, poll_seconds=_POLL_SECONDS
+        )
+
+    def start(self) -> None:
+        """Begin to look."""
+        self.workers.start()
+
+    def stop(self) -> None:
+        """Stop writing."""
+        self._leadership.stop()
+        self.workers.stop(_STOP_SECONDS)
+        if self._is_following:
+            self.gatings.stop()
+
+    def requeue_all(self) -> None:
+        """Look at every namespace: this process leads now, or is configured anew."""
+        with self._usage_cache.lock:
+            counted = list(self._usage_cache.namespaces)
+        for namespace in {*counted, *(split_key(key)[0] for key in self.gatings.items())}:
+            self._queue.add(namespace)
+
+    def on_ledger(self, change: Change[LazyLedger]) -> None:
+        """Look at a namespace whose ledger has changed."""
+        self._add(split_key(change.key)[0], _LEDGER_SECONDS)
+
+    def poll(self) -> bool:
+        """Return whether this process leads and sees what is stored."""
+        if not self._is_following and self._leadership_is_due():
+            self._is_following = True
+            self.gatings.start()
+        return self.gatings.has_synced and bool(self._leadership.current_epoch())
+
+    def reconcile(self, namespace: str) -> Result:
+        """Write what is to be stored for a namespace, if that differs."""
+        if namespace == _SHARED:
+            return self._requeue_sharing()
+        stored = self.gatings.get(f"{namespace}/{POD_GATING}")
+        former = None if stored is None else stored.limits
+        wanted = self._wanted(namespace, former)
+        if wanted is None:
+            self._written_at.pop(namespace, None)
+            return DONE if stored is None else self._delete(namespace, stored)
+        if stored is not None and wanted == former:
+            return DONE
+        since = self._clock() - self._written_at.get(namespace, -_LOOSEN_SECONDS)
+        if former is not None and since < _LOOSEN_SECONDS and not wanted.gates_more_than(former):
+            return RequeueAfter(_LOOSEN_SECONDS - since)
+        return self._write(namespace, wanted, is_new=stored is None)
+
+    def _leadership_is_due(self) -> bool:
+        return bool(self._leadership.current_epoch()) and self._usage_cache.are_synced
+
+    def _wanted(self, namespace: str, former: UngatedLimits | None) -> UngatedLimits | None:
+        """Return what is to be stored; None where there is to be nothing."""
+        version = self._ledgers.known(namespace)
+        ledger = None if version is None else version.ledger
+        demand = self._usage_cache.demand(namespace, {} if ledger is None else ledger.reservations)
+        if demand is None or not self._is_auto(namespace):
+            return None
+        if not demand.observed:  # no quota limits anything that is deferred
+            return UngatedLimits()
+        is_counted = ledger is not None and ledger.observed == demand.observed
+        if ledger is not None and is_counted:
+            ledger, is_counted = self._beside(namespace, ledger)
+        return ungated_limits(
+            ledger,
+            is_counted=is_counted,
+            in_flight=demand.in_flight,
+            queued=demand.queued,
+            former=former,
+        )
+
+    def _beside(self, namespace: str, ledger: Ledger) -> tuple[Ledger, bool]:
+        """Return the ledger beside what is held elsewhere, and whether all of that is known."""
+        names = shared_names(ledger)
+        known = {name: self._shared.known(name) for name in names}
+        found = {name: None if one is None else one.shared for name, one in known.items()}
+        are_open = all(
+            open_to(namespace, ledger.accounts[name], shared) for name, shared in found.items()
+        )
+        return beside(ledger, namespace, found), are_open
+
+    def _requeue_sharing(self) -> Result:
+        changed, self._changed_shared = self._changed_shared, {}
+        for name in changed:
+            for namespace in self._usage_cache.sharing_namespaces(name):
+                self._add(namespace, 0.0)
+        return DONE
+
+    # -- writes --------------------------------------------------------------------------------
+
+    def _write(self, namespace: str, wanted: UngatedLimits, *, is_new: bool) -> Result:
+        spec = to_spec(wanted)
+        try:
+            if is_new:
+                self._api.create(POD_GATINGS, _object(namespace, spec))
+            else:
+                patch: list[Mapping[str, object]] = [{"op": "add", "path": "/spec", "value": spec}]
+                self._api.patch(POD_GATINGS, POD_GATING, patch, namespace=namespace)
+        except (AlreadyExistsError, NotFoundError):
+            return RATE_LIMITED  # the watch is behind, or the namespace is gone
+        except ApiError as err:
+            _log.info("gating not written", extra={"namespace": namespace, "error": err.message})
+            return RATE_LIMITED
+        self._written_at[namespace] = self._clock()
+        state = "open" if wanted.is_open else "closed"
+        _log.info("gating written", extra={"namespace": namespace, "state": state})
+        return DONE
+
+    def _delete(self, namespace: str, stored: _Stored) -> Result:
+        try:
+            self._api.delete(POD_GATINGS, POD_GATING, namespace=namespace, uid=stored.uid)
+        except NotFoundError:
+            pass
+        except ApiError as err:
+            _log.info("gating not deleted", extra={"namespace": namespace, "error": err.message})
+            return RATE_LIMITED
+        return DONE
+
+    # -- events, on the informers' threads -----------------------------------------------------
+
+    def _add(self, namespace: str, seconds: float) -> None:
+        if self._is_auto(namespace):
+            self._queue.add_after(namespace, seconds)
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        self._add(split_key(change.key)[0], _POD_SECONDS)
+
+    def _on_quota(self, change: Change[ResourceQuota]) -> None:
+        self._add(split_key(change.key)[0], _LEDGER_SECONDS)
+
+    def _on_namespace(self, change: Change[bool]) -> None:
+        self._queue.add_after(change.key, _LEDGER_SECONDS)
+
+    def _on_gating(self, change: Change[_Stored]) -> None:
+        self._queue.add_after(split_key(change.key)[0], _LEDGER_SECONDS)
+
+    def _on_shared(self, change: Change[SharedQuotaVersion]) -> None:
+        version = change.new or change.old
+        if version is not None:
+            self._changed_shared[version.name] = None
+            self._queue.add_after(_SHARED, _LEDGER_SECONDS)
+
+
+class _Stored:
+    """A PodGating as it is stored."""
+
+    __slots__ = ("limits", "uid")
+
+    def __init__(self, uid: str, limits: UngatedLimits | None) -> None:
+        self.uid = uid
+        self.limits = limits
+        """What it says; None where that is not as this version writes it."""
+
+
+def _stored(obj: Object) -> _Stored:
+    metadata, spec = obj.get("metadata"), obj.get("spec")
+    uid = metadata.get("uid", "") if isinstance(metadata, Mapping) else ""
+    return _Stored(str(uid), from_spec(spec) if isinstance(spec, Mapping) else None)
+
+
+def _object(namespace: str, spec: Mapping[str, object]) -> Object:
+    return {
+        "apiVersion": POD_GATINGS.api_version,
+        "kind": POD_GATINGS.kind,
+        "metadata": {"name": POD_GATING, "namespace": namespace},
+        "spec": spec,
+    }

@@ -1,0 +1,230 @@
+"""Ungated limits: up to which size new pods of a namespace are created without our gate.
+
+The API server gates pods by a policy that knows no quota. What it goes by instead is one small
+object per namespace, which says of each resource how much a pod may take and still go ungated. An
+ungated pod goes to the scheduler at once and is charged at its bind like any other, so what is said
+here protects no quota; it decides about order, and about binds that are tried in vain.
+
+Where half of a limit is left beside what is taken, in flight and queued, a pod may take half of
+that and go ungated; then it is a half of a fourth, then of an eighth. Where less is left the most
+is zero: every pod that takes anything of that resource is gated. Pods that came while the API
+server went by an older object are at worst refused at their bind. A level is left at once and
+reached again only with a fourth more than it needs, so that pods which come and go do not have the
+object written each time. Of a shared quota it is a fourth of what is left, because pods in flight
+elsewhere are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.charging.constraints import KEYS_OF_LIMITS, KEYS_OF_REQUESTS
+from webhook.quota.ledger.ledger_values import Account, Ledger
+from webhook.quota.objects.names import SHARED_PREFIX
+
+LEVELS: Final = (2, 4, 8)
+"""What has to be left of a limit: a half, a fourth, an eighth of it."""
+_PART: Final = 2
+"""Which part of that a pod may take and go ungated: a half,"""
+_PART_OF_SHARED: Final = 4
+"""and of a shared quota a fourth."""
+_REACHED_AGAIN: Final = (5, 4)
+"""How much more than needed has to be left for a level that is reached again."""
+_ONE: Final = Quantity.of_units(1)
+_POD_COUNTS: Final = frozenset({"pods", "count/pods"})
+_REQUESTS: Final = "requests."
+_LIMITS: Final = "limits."
+_HUGE_PAGES: Final = "hugepages-"
+
+
+@dataclass(frozen=True, slots=True)
+class UngatedLimits:
+    """What a new pod may take to be created without our gate; what is not named is not limited."""
+
+    requests: ResourceList = field(default_factory=dict)
+    """Resource of a container's requests → the most that a pod may request of it."""
+    limits: ResourceList = field(default_factory=dict)
+    """The same of its limits."""
+    gates_extended: bool = False
+    """Whether pods are gated that name a resource with a domain: what they take of some quota is
+    worked out from it."""
+    gates_all: bool = False
+    """Whether every pod is gated."""
+    reason: str = ""
+    """Why pods are gated that are not large, for people; empty while there is plenty."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether pods of a size that is not unusual go ungated."""
+        return not self.reason
+
+    def gates_more_than(self, former: UngatedLimits) -> bool:
+        """Return whether some pod is gated by these limits that was not by former ones."""
+        return (
+            self.gates_all > former.gates_all
+            or self.gates_extended > former.gates_extended
+            or _is_tighter(self.requests, former.requests)
+            or _is_tighter(self.limits, former.limits)
+        )
+
+
+def _is_tighter(amounts: ResourceList, former: ResourceList) -> bool:
+    return any(name not in former or amount < former[name] for name, amount in amounts.items())
+
+
+def ungated_limits(
+    ledger: Ledger | None,
+    *,
+    is_counted: bool,
+    in_flight: ResourceList,
+    queued: ResourceList | None,
+    former: UngatedLimits | None = None,
+) -> UngatedLimits:
+    """Return up to which size new pods go ungated.
+
+    Args:
+        ledger: The ledger; of shared quotas with what is held elsewhere (`escrow.beside`).
+        is_counted: Whether it has counted the quotas as they are known now.
+        in_flight: Usage of the pods without gate and node for which nothing is reserved.
+        queued: Usage of the pods that are queued for room; None where there are too many to sum.
+        former: What was said last.
+    """
+    if ledger is None or not is_counted:
+        return UngatedLimits(gates_all=True, reason="usage is being counted")
+    if queued is None:
+        return UngatedLimits(gates_all=True, reason="many pods are queued")
+    demand = add(in_flight, queued)
+    made = _Limits(former or UngatedLimits())
+    for name, account in sorted(ledger.accounts.items()):
+        for key, hard in sorted(account.hard.items()):
+            made.take(name, key, hard, _free(account, key, demand))
+    return made.limits()
+
+
+class _Limits:
+    """Limits in the making: of several quotas the smallest counts."""
+
+    def __init__(self, former: UngatedLimits) -> None:
+        self._former = former
+        self._requests: dict[str, Quantity] = {}
+        self._limits: dict[str, Quantity] = {}
+        self._gates_extended = False
+        self._gates_all = False
+        self._reasons: dict[str, None] = {}
+
+    def take(self, quota: str, key: str, hard: Quantity, free: Quantity) -> None:
+        """Add one resource of one quota."""
+        place = self._place(key)
+        if place is None:
+            if key in _POD_COUNTS:
+                # each pod takes one, and that is no part of a container
+                former_most = ZERO if self._former.gates_all else None
+                is_full = _most(hard, free, quota, former=former_most) < _ONE
+                self._gates_all = self._gates_all or is_full
+                self._explain(quota, key, hard, is_full=is_full)
+            else:
+                self._gates_extended = True
+            return
+        amounts, former, resource = place
+        most = _most(hard, free, quota, former=former.get(resource))
+        if resource not in amounts or most < amounts[resource]:
+            amounts[resource] = most
+        self._explain(quota, key, hard, is_full=most <= ZERO)
+
+    def limits(self) -> UngatedLimits:
+        """Return what was made."""
+        return UngatedLimits(
+            self._requests,
+            self._limits,
+            self._gates_extended,
+            self._gates_all,
+            "; ".join(self._reasons),
+        )
+
+    def _place(self, key: str) -> tuple[dict[str, Quantity], ResourceList, str] | None:
+        """Return where a key of a quota is stated by containers; None where it is not."""
+        if key in KEYS_OF_REQUESTS:
+            return self._requests, self._former.requests, KEYS_OF_REQUESTS[key]
+        if key in KEYS_OF_LIMITS:
+            return self._limits, self._former.limits, KEYS_OF_LIMITS[key]
+        if key.startswith(_REQUESTS):
+            name = key.removeprefix(_REQUESTS)
+            return self._requests, self._former.requests, name
+        if key.startswith(_LIMITS):
+            return self._limits, self._former.limits, key.removeprefix(_LIMITS)
+        if key == "ephemeral-storage" or key.startswith(_HUGE_PAGES):
+            return self._requests, self._former.requests, key
+        return None
+
+    def _explain(self, quota: str, key: str, hard: Quantity, *, is_full: bool) -> None:
+        if is_full and hard > ZERO:  # of a limit of zero nothing is ever free
+            # without the amounts, by which the object would have to be written all the time
+            self._reasons[f"quota {quota}: little {key} is left"] = None
+
+
+def _free(account: Account, key: str, demand: ResourceList) -> Quantity:
+    return (
+        account.hard[key]
+        - account.used.get(key, ZERO)
+        - account.reserved.get(key, ZERO)
+        - account.used_elsewhere.get(key, ZERO)
+        - demand.get(key, ZERO)
+    )
+
+
+def _most(hard: Quantity, free: Quantity, quota: str, *, former: Quantity | None) -> Quantity:
+    """Return the most that a pod may take of a resource, zero where it is to take none."""
+    part = _PART_OF_SHARED if quota.startswith(SHARED_PREFIX) else _PART
+    more, than = _REACHED_AGAIN
+    for level in LEVELS:
+        most = Quantity.of_nano(hard.nano // (level * part), hard.format)
+        needed = most.nano * part
+        if former is not None and most > former:
+            needed = needed * more // than
+        if most > ZERO and free.nano >= needed:
+            return most
+    return ZERO
+
+
+def to_spec(limits: UngatedLimits) -> dict[str, object]:
+    """Return the form in which the limits are stored."""
+    return {
+        "state": "Open" if limits.is_open else "Closed",
+        "requests": _text(limits.requests),
+        "limits": _text(limits.limits),
+        "gatesExtended": limits.gates_extended,
+        "gatesAll": limits.gates_all,
+        "reason": limits.reason,
+    }
+
+
+def _text(amounts: ResourceList) -> dict[str, str]:
+    return {name: str(amount) for name, amount in sorted(amounts.items())}
+
+
+def from_spec(spec: Mapping[str, object]) -> UngatedLimits | None:
+    """Return stored limits; None where they are not as `to_spec` writes them."""
+    requests, limits = _amounts(spec.get("requests")), _amounts(spec.get("limits"))
+    if requests is None or limits is None:
+        return None
+    found = UngatedLimits(
+        requests,
+        limits,
+        spec.get("gatesExtended") is True,
+        spec.get("gatesAll") is True,
+        str(spec.get("reason", "")),
+    )
+    return found if to_spec(found) == spec else None
+
+
+def _amounts(raw: object) -> ResourceList | None:
+    if not isinstance(raw, Mapping):
+        return None
+    try:
+        return {str(name): Quantity.parse(str(amount)) for name, amount in raw.items()}
+    except ValueError:
+        return None
