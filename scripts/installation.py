@@ -96,8 +96,8 @@ Examples:
 @click.option(
     "--creation",
     type=click.Choice(("auto", "policy", "webhook")),
-    default="webhook",
-    show_default=True,
+    default=None,
+    show_default="as it is installed, else webhook",
     help="What gates new pods, and refuses those that do not name what a quota limits: the webhook,"
     " or policies in the API server (1.36 and later), without a call; auto takes policies where"
     " there are any.",
@@ -149,7 +149,7 @@ def install(  # noqa: PLR0917 - one for each option
     context: str | None,
     namespace: str,
     mask: Literal["auto", "policy", "webhook"],
-    creation: Literal["auto", "policy", "webhook"],
+    creation: Literal["auto", "policy", "webhook"] | None,
     stamps: bool,
     image: str,
     url: str,

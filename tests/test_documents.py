@@ -94,7 +94,7 @@ def test_the_page_of_the_kinds_is_that_of_their_definitions(
 
     assert PAGE.read_text() == page(), "run scripts/docs"
     kinds = [each["spec"]["names"]["kind"] for each in definitions()]
-    assert len(kinds) == 4
+    assert len(kinds) == 5
     assert titles(page()) == [f"## {kind}" for kind in kinds]
 
 

@@ -162,6 +162,23 @@ def test_entries_go_that_others_have_applied_too() -> None:
     assert run(twin, creation="policy")[0] == 0
 
 
+@pytest.mark.parametrize("form", ["policy", "webhook"])
+def test_an_installation_that_names_no_form_keeps_the_one_that_is_there(form: Any) -> None:
+    twin = Twin()
+    run(twin, creation=form)
+    assert run(twin, creation=None)[0] == 0
+
+
+def test_a_first_one_takes_the_webhook() -> None:
+    twin = Twin()
+    run(twin, creation=None)
+    assert entries(twin) == ENTRIES
+    names = {
+        cast("Any", each)["metadata"]["name"] for each in twin.list(policy_kinds("v1")[0]).items
+    }
+    assert GATE_POLICY not in names
+
+
 def test_a_dry_run_moves_nothing() -> None:
     twin = Twin()
     run(twin, creation="webhook")

@@ -169,6 +169,7 @@ MOVES = [
 ]
 
 
+@pytest.mark.timeout(600)  # hundreds of installations
 @pytest.mark.parametrize(("before", "after"), MOVES)
 def test_whoever_is_asked_answers_wherever_a_move_is_killed(
     before: dict[str, Any], after: dict[str, Any]

@@ -68,7 +68,7 @@ from webhook.install.rendering import (
 )
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
-from webhook.operations.creation import CreationRules, differences
+from webhook.operations.creation import CreationRules, creation_objects, differences
 from webhook.operations.emergency_state import opened_object
 from webhook.operations.names import CONFIG_KEY
 from webhook.operations.retry import Report, RetryPolicy
@@ -76,6 +76,7 @@ from webhook.policy import compile_policy
 from webhook.state.well_known import CA_SECRET, CONFIG_MAP, DEFERRED_MODE, MODE_LABEL, TLS_SECRET
 from webhook.tls.bootstrap import IssuedParts
 
+_GATES: Final = "MutatingAdmissionPolicy"
 OLDEST_MINOR: Final = 30
 """Kubernetes 1.30: the first in which conditions of webhooks are final."""
 
@@ -121,8 +122,9 @@ class InstallOptions:
     """Where to install; empty is where it is already, else the default."""
     mask: Choice = "auto"
     """Which form of the mask; "auto" takes what the API server has."""
-    creation: Choice = "auto"
-    """What decides about new pods: policies in the API server, or the webhook."""
+    creation: Choice | None = "auto"
+    """What decides about new pods: policies in the API server, or the webhook; None is what does
+    already, at a first installation the webhook."""
     stamps: bool = False
     """Whether Bindings are marked, so that pods show that they came through the guard."""
     image: str = IMAGE
@@ -239,9 +241,16 @@ def _mask(api: InstallApi, wish: InstallOptions, report: Report) -> Mask:
 def _creation(api: InstallApi, wish: InstallOptions, report: Report) -> Form:
     """Return what decides about new pods, where the API server can have that."""
     needs = {MUTATING_POLICIES, VALIDATING_POLICIES}
-    form = choose_form(api, "--creation", wish.creation, needs)
+    wanted = wish.creation or _installed_creation(api)
+    form = choose_form(api, "--creation", wanted, needs)
     report(f"new pods: {_CREATION_WORDS[form]}")
     return form
+
+
+def _installed_creation(api: InstallApi) -> Form:
+    """Return what decides about new pods now, or is on its way to it."""
+    gates = (each for each in creation_objects(CreationRules()) if each["kind"] == _GATES)
+    return "policy" if any(current(api, each) is not None for each in gates) else "webhook"
 
 
 def _let_policies_decide(

@@ -202,8 +202,7 @@ class PodGatingController:
             _log.info("gating not written", extra={"namespace": namespace, "error": err.message})
             return RATE_LIMITED
         self._written_at[namespace] = self._clock()
-        state = "open" if wanted.is_open else "closed"
-        _log.info("gating written", extra={"namespace": namespace, "state": state})
+        _log.info("gating written", extra={"namespace": namespace, "why": wanted.reason})
         return DONE
 
     def _delete(self, namespace: str, stored: _Stored) -> Result:
