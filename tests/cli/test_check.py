@@ -20,6 +20,7 @@ from tests.json_schema import schema_errors
 from tests.xml_schema import xml_errors
 from webhook.cli import ExitCode, cli
 from webhook.fakecluster.manifests.loading import load_cluster
+from webhook.operations.check import manifest_check
 
 VECTORS: Final = Path(__file__).parents[1] / "vectors"
 SCHEMA: Final = json.loads(
@@ -339,6 +340,29 @@ def test_amounts_may_be_huge() -> None:
     report = checked("-f", "-", text=dumped(a_quota(hard={"requests.memory": "1"}), pod))
     (found,) = findings(report)
     assert (found["rule"], found["resources"][0]["requested"]) == ("never-fits", "1E")
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_two_processes_say_what_one_says(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    wrong = a_pod(name="wrong", namespace="team-1", requests={"cpu": "1x"})
+    documents = [wrong, {**wrong, "metadata": {"name": "also", "namespace": "team-6"}}]
+    for number in range(8):
+        space = f"team-{number}"
+        documents += [
+            a_quota(namespace=space, hard={"requests.cpu": "3"}),
+            *(
+                a_pod(name=f"p{each}", namespace=space, requests={"cpu": str(each)})
+                for each in range(4)
+            ),
+        ]
+    documents.reverse()
+    options = ("-f", "-", "-o", output)
+    alone = run(*options, text=dumped(*documents))
+    monkeypatch.setattr(manifest_check, "_MANY", 0)
+    together = run(*options, text=dumped(*documents))
+    assert together.stdout == alone.stdout
+    assert alone.stdout.count("quota-exceeded") >= 8
+    assert (together.exit_code, alone.exit_code) == (ExitCode.BAD_INPUT, ExitCode.BAD_INPUT)
 
 
 def test_lists_job_sets_and_kinds_by_path() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.builders import a_pod, a_quota
+from webhook.fakecluster.manifests import large_snapshot
 from webhook.fakecluster.manifests.large_snapshot import PodText, ReadSnapshot, read_for_looking
 from webhook.fakecluster.manifests.snapshot import SnapshotError, read_snapshot
 from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
 from webhook.kube.api import PODS
-from webhook.kube.files import aside
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView
 from webhook.quota.nodes.requested import requested_of
@@ -137,7 +137,7 @@ WRONG = {
 def test_what_is_wrong_is_said_as_always(
     monkeypatch: pytest.MonkeyPatch, data: bytes, large: int
 ) -> None:
-    monkeypatch.setattr(aside, "LARGE_BYTES", large)
+    monkeypatch.setattr(large_snapshot, "LARGE_BYTES", large)
     with pytest.raises(SnapshotError) as expected:
         read_snapshot([("cluster.json", data)])
     with pytest.raises(SnapshotError) as found:

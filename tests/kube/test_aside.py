@@ -1,4 +1,4 @@
-"""Questions that a forked process answers."""
+"""Work that a forked process does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.kube.files.aside import LARGE_BYTES, answered_aside, can_fork
+from webhook.kube.files.aside import can_fork, done_aside
 
 needs_two = pytest.mark.skipif(not can_fork(), reason="there is one processor")
 
@@ -25,15 +25,20 @@ def test_another_process_answers(answer: bool) -> None:
     def ask() -> bool:
         return answer and os.getpid() != own
 
-    with answered_aside(ask, size=LARGE_BYTES) as asked:
+    with done_aside(ask, is_large=True) as asked:
         assert asked() is answer
 
 
-@pytest.mark.parametrize("size", [0, LARGE_BYTES - 1])
-def test_a_small_question_is_answered_here(size: int) -> None:
+def test_small_work_is_done_here() -> None:
     own = os.getpid()
-    with answered_aside(lambda: os.getpid() == own, size=size) as asked:
-        assert asked()
+    with done_aside(lambda: os.getpid() == own, is_large=False) as done:
+        assert done()
+
+
+@needs_two
+def test_a_result_may_be_larger_than_a_pipe_holds() -> None:
+    with done_aside(lambda: list(range(10**5)), is_large=True) as done:
+        assert done() == list(range(10**5))
 
 
 @needs_two
@@ -45,7 +50,7 @@ def test_a_process_that_ends_without_an_answer_is_none() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return True
 
-    with answered_aside(ask, size=LARGE_BYTES) as asked:
+    with done_aside(ask, is_large=True) as asked:
         assert asked()
 
 
@@ -54,7 +59,7 @@ def test_what_fails_there_fails_here() -> None:
     def ask() -> bool:
         raise ValueError("unreadable")
 
-    with answered_aside(ask, size=LARGE_BYTES) as asked, pytest.raises(ValueError, match="unread"):
+    with done_aside(ask, is_large=True) as asked, pytest.raises(ValueError, match="unread"):
         asked()
 
 
@@ -66,6 +71,6 @@ def test_the_process_is_gone_when_the_block_is_left() -> None:
         signal.pause()
         return True
 
-    with answered_aside(ask, size=LARGE_BYTES):
+    with done_aside(ask, is_large=True):
         assert len(children()) == len(before) + 1
     assert children() == before

@@ -19,7 +19,7 @@ from webhook.fakecluster.storage.pod_strategy import Gate, PodCondition
 from webhook.jsonfields.encoding import InvalidJsonError, encode_json
 from webhook.kube.api import PODS
 from webhook.kube.codec import decode_object
-from webhook.kube.files.aside import answered_aside
+from webhook.kube.files.aside import LARGE_BYTES, done_aside
 from webhook.kube.files.documents import (
     Document,
     count_keys,
@@ -224,7 +224,7 @@ def _read_list(file: str, data: bytes) -> ReadSnapshot | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None  # no list, or something is wrong: the other reader says where
     once = partial(_has_each_key_once, data, head, texts)
-    with answered_aside(once, size=len(data)) as has_each_key_once:
+    with done_aside(once, is_large=len(data) >= LARGE_BYTES) as has_each_key_once:
         reader = _ItemReader(document)
         try:
             for index, text in enumerate(texts):

@@ -1,44 +1,44 @@
-"""A question that another process answers, while this one goes on."""
+"""Work that another process does, while this one goes on."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
+
+_T = TypeVar("_T")
 
 LARGE_BYTES: Final = 1 << 20
 """From which a file is worth a second process."""
 
-_YES: Final = b"y"
-_NO: Final = b"n"
-
 
 @contextmanager
-def answered_aside(ask: Callable[[], bool], *, size: int) -> Iterator[Callable[[], bool]]:
-    """Give a function that returns what `ask` returns, which a forked process finds out meanwhile.
+def done_aside(work: Callable[[], _T], *, is_large: bool) -> Iterator[Callable[[], _T]]:
+    """Give a function that returns what `work` returns, which a forked process does meanwhile.
 
-    Where there is no second processor, or that process ends without an answer, `ask` is called
-    here. It must change nothing, and this process have one thread. The other process is gone
-    when the block is left.
+    Where there is no second processor, or that process ends without a result, `work` is done here.
+    It must change nothing that counts here, and this process have one thread. The other process
+    is gone when the block is left.
 
     Args:
-        ask: Finds the answer.
-        size: Of what is read for it, in bytes; for less than `LARGE_BYTES` nothing is forked.
+        work: Returns what can be pickled.
+        is_large: Whether it is worth a process.
     """
-    if size < LARGE_BYTES or not can_fork():
-        yield ask
+    if not is_large or not can_fork():
+        yield work
         return
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        _answer(writer, ask)
+        _do(writer, work)
     os.close(writer)
     try:
-        yield lambda: _received(reader, ask)
+        yield lambda: _received(reader, work)
     finally:
         os.close(reader)
         _end(child)
@@ -49,17 +49,23 @@ def can_fork() -> bool:
     return sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1
 
 
-def _answer(writer: int, ask: Callable[[], bool]) -> None:
-    """Send the answer and end this process, whatever happens."""
+def _do(writer: int, work: Callable[[], object]) -> None:
+    """Send the result and end this process, whatever happens."""
     try:
-        os.write(writer, _YES if ask() else _NO)
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump(work(), pipe)
     finally:
         os._exit(0)
 
 
-def _received(reader: int, ask: Callable[[], bool]) -> bool:
-    answer = os.read(reader, 1)
-    return answer == _YES if answer else ask()
+def _received(reader: int, work: Callable[[], _T]) -> _T:
+    with os.fdopen(os.dup(reader), "rb") as pipe:
+        sent = pipe.read()
+    try:
+        result: _T = pickle.loads(sent)  # noqa: S301 - what this program wrote
+    except (EOFError, pickle.UnpicklingError):
+        return work()
+    return result
 
 
 def _end(child: int) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import Kind, kind_of
+from webhook.kube.files.aside import done_aside
 from webhook.kube.files.documents import Document
 from webhook.kube.files.positions import Positions
 from webhook.operations.check.fixes import fix_of
@@ -53,6 +54,8 @@ Source: kubernetes v1.36, pkg/controlplane/storageversionhashdata/data.go; depre
 """
 
 
+_MANY: Final = 2000
+"""From how many objects on a second process judges some of them."""
 _KUSTOMIZATION: Final = ("kustomize.config.k8s.io", "Kustomization")
 
 
@@ -99,6 +102,19 @@ def _check_served(kind: Kind, root: FieldReader) -> None:
         raise InvalidFieldError(root.path("kind"), f"{version} has no kind {kind.kind}")
 
 
+_Groups: TypeAlias = dict[str, list[int]]
+"""Namespace → indexes of its objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The answers about some namespaces."""
+
+    objects: Mapping[int, CheckedObject]
+    """By index."""
+    problems: tuple[Problem, ...]
+
+
 class Checker:
     """Judges manifests on one cluster."""
 
@@ -117,22 +133,43 @@ class Checker:
         Raises:
             ApiError: The cluster does not answer.
         """
-        by_namespace: dict[str, list[int]] = {}
+        by_namespace: _Groups = {}
         for index, entry in enumerate(entries):
             by_namespace.setdefault(entry.object.namespace, []).append(index)
-        results: dict[int, Result] = {}
-        for namespace, indexes in by_namespace.items():
-            results.update(self._namespace(namespace, indexes, entries))
-        objects = [
-            self._checked(entry, results[index])
-            for index, entry in enumerate(entries)
-            if index in results
-        ]
+        own, other = self._shared_out(by_namespace, len(entries))
+        with done_aside(lambda: self._judged(other, entries), is_large=bool(other)) as aside:
+            judged = [self._judged(own, entries), aside()]
+        objects = {index: checked for part in judged for index, checked in part.objects.items()}
         return Report(
-            tuple(objects),
-            tuple(self._problems),
+            tuple(objects[index] for index in sorted(objects)),
+            tuple(problem for part in judged for problem in part.problems),
             self._state.unknown,
         )
+
+    def _shared_out(self, groups: _Groups, count: int) -> tuple[_Groups, _Groups]:
+        """Share namespaces out to two processes, if they are many and nothing is read for them.
+
+        What cluster quotas have left depends on the namespaces before: without a cluster there
+        are none.
+        """
+        if count < _MANY or not self._state.needs_no_cluster:
+            return groups, {}
+        own: _Groups = {}
+        other: _Groups = {}
+        taken = 0
+        for namespace, indexes in groups.items():
+            self._state.place(namespace)  # read here, so that both have it
+            (own if taken < count // 2 else other)[namespace] = indexes
+            taken += len(indexes)
+        return own, other
+
+    def _judged(self, groups: _Groups, entries: Sequence[Entry]) -> _Judged:
+        self._problems = []
+        results: dict[int, Result] = {}
+        for namespace, indexes in groups.items():
+            results.update(self._namespace(namespace, indexes, entries))
+        objects = {index: self._checked(entries[index], one) for index, one in results.items()}
+        return _Judged(objects, tuple(self._problems))
 
     def _namespace(
         self, namespace: str, indexes: Sequence[int], entries: Sequence[Entry]

@@ -82,6 +82,11 @@ class ClusterState:
         """What could not be read, in words."""
         return tuple(dict.fromkeys(self._session.unknown))
 
+    @property
+    def needs_no_cluster(self) -> bool:
+        """Return whether nothing of the cluster will be read, as there is none."""
+        return not self._is_known
+
     def place(self, namespace: str) -> Place:
         """Return a namespace.
 
