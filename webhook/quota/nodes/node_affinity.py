@@ -22,6 +22,7 @@ _CONFLICT: Final = "pod affinity terms conflict"
 _NAME_FIELD: Final = "metadata.name"
 _COMPARING: Final = frozenset({"Gt", "Lt"})
 _FIELD_OPERATORS: Final = frozenset({"In", "NotIn"})
+_EXPRESSION_WEIGHT: Final = 32
 _is_integer = re.compile(r"[+-]?[0-9]+", flags=re.ASCII).fullmatch
 
 
@@ -63,6 +64,15 @@ class RequiredNodes:
     def is_empty(self) -> bool:
         """Whether nothing is required."""
         return not self.selector and self.terms is None
+
+    @property
+    def weight(self) -> int:
+        """How much work it is to compare a node; that of a value in a list is 1."""
+        found = len(self.selector) * _EXPRESSION_WEIGHT
+        for term in self.terms or ():
+            for one in (*term.labels, *term.fields):
+                found += _EXPRESSION_WEIGHT + len(one.values)
+        return found
 
     def match(self, node: NodeInfo) -> bool:
         """Return whether the node is as required."""

@@ -13,7 +13,11 @@ from typing import Final
 
 from webhook.quota.nodes.filters import Filter, NodeCheck, NoNode
 from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
-from webhook.quota.nodes.node_affinity import filter_node_affinity, filter_node_name
+from webhook.quota.nodes.node_affinity import (
+    filter_node_affinity,
+    filter_node_name,
+    required_nodes,
+)
 from webhook.quota.nodes.requested import Amounts, Requested
 from webhook.quota.nodes.taints import filter_taints, filter_unschedulable
 
@@ -25,6 +29,10 @@ _FILTERS: Final[tuple[Filter, ...]] = (
     filter_taints,
     filter_node_affinity,
 )
+
+_MOST_WEIGHT: Final = 2**15
+"""Of what a pod requires of its node, a thousand expressions: its creator writes it, and it is
+compared with each node. A pod that requires more has room on none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class NodeRoom:
         self, pod: PlainObject, nodes: Sequence[PlainObject], placed: Iterable[PlacedPod]
     ) -> None:
         pending, view = PendingPod.from_object(pod), NodeView(nodes, ())
+        if required_nodes(pending).weight > _MOST_WEIGHT:
+            view = NodeView((), ())
         self._wanted: Amounts = pending.amounts
         self._nodes = {node.name: node for node in _open_to(pending, view)}
         self._placed: dict[str, PlacedPod] = {}

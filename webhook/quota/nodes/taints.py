@@ -7,8 +7,9 @@ that is off, and tolerate nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from webhook.quota.nodes.filters import NodeCheck, normalized
@@ -47,18 +48,21 @@ def filter_unschedulable(pod: PendingPod, _: NodeView) -> NodeCheck | None:
 
 def filter_taints(pod: PendingPod, _: NodeView) -> NodeCheck:
     """Refuse nodes with a taint that keeps pods away and that is not tolerated."""
-    tolerations = tolerations_of(pod)
-    return NodeCheck(lambda node: () if tolerates_node(tolerations, node) else _UNTOLERATED)
+    tolerates = _tolerating(tolerations_of(pod))
+
+    def reasons(node: NodeInfo) -> tuple[str, ...]:
+        repelling = (taint for taint in node.taints if taint.effect in _REPELLING)
+        return () if all(map(tolerates, repelling)) else _UNTOLERATED
+
+    return NodeCheck(reasons)
 
 
 def score_taints(pod: PendingPod, _: NodeView, nodes: Sequence[NodeInfo]) -> Sequence[int] | None:
     """Prefer nodes with fewer `PreferNoSchedule` taints that are not tolerated."""
     tolerations = [one for one in tolerations_of(pod) if one.effect in ("", "PreferNoSchedule")]
+    tolerates = _tolerating(tolerations)
     counts = [
-        sum(
-            taint.effect == "PreferNoSchedule" and not is_tolerated(taint, tolerations)
-            for taint in node.taints
-        )
+        sum(taint.effect == "PreferNoSchedule" and not tolerates(taint) for taint in node.taints)
         for node in nodes
     ]
     return normalized(counts, reverse=True)
@@ -75,6 +79,14 @@ def tolerations_of(pod: PendingPod) -> tuple[Toleration, ...]:
         )
         for toleration in pod.spec.children("tolerations")
     )
+
+
+def _tolerating(tolerations: Sequence[Toleration]) -> Callable[[Taint], bool]:
+    """Return what says whether a taint is tolerated, each compared with the tolerations once.
+
+    Nodes have few taints that differ; the creator of a pod decides how many tolerations it has.
+    """
+    return cache(lambda taint: is_tolerated(taint, tolerations))
 
 
 def tolerates_node(tolerations: Sequence[Toleration], node: NodeInfo) -> bool:
