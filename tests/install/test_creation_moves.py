@@ -9,9 +9,16 @@ import pytest
 from tests.install.twin import Twin, registrations, run
 from webhook.install import InstallError
 from webhook.install.apply import current
-from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from webhook.kube.api import (
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    POD_GATINGS,
+    VALIDATING_WEBHOOKS,
+    Kind,
+)
 from webhook.operations.creation import GATE_POLICY, MUST_SPECIFY_POLICIES
 from webhook.operations.names import policy_kinds
+from webhook.operations.retry import RetryPolicy
 
 CONFIGURATION = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
 ENTRIES = {"gate", "shape", "ungated"}
@@ -177,6 +184,42 @@ def test_a_first_one_takes_the_webhook() -> None:
         cast("Any", each)["metadata"]["name"] for each in twin.list(policy_kinds("v1")[0]).items
     }
     assert GATE_POLICY not in names
+
+
+def a_namespace_gated_by_need(twin: Twin) -> None:
+    labels = {"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "auto"}
+    twin.api.create(NAMESPACES, {"metadata": {"name": "team-a", "labels": labels}})
+
+
+def test_what_policies_go_by_is_there_before_the_entry_goes() -> None:
+    class Controlled(Twin):
+        looks = 0
+
+        def list(self, kind: Kind, **kwargs: Any) -> Any:
+            if kind == POD_GATINGS:
+                self.looks += 1
+                if self.looks == 3:
+                    assert entries(self) == ENTRIES
+                    metadata = {"name": "gating", "namespace": "team-a"}
+                    self.api.create(POD_GATINGS, {"metadata": metadata, "spec": {}})
+            return self.api.list(kind, **kwargs)
+
+    twin = Controlled()
+    run(twin, creation="webhook")
+    a_namespace_gated_by_need(twin)
+    _, lines = run(twin, creation="policy")
+    assert twin.looks == 3
+    assert entries(twin) == set()
+    assert not [line for line in lines if "PodGating" in line]
+
+
+def test_where_no_controller_makes_it_that_is_reported() -> None:
+    twin = Twin()
+    run(twin, creation="webhook")
+    a_namespace_gated_by_need(twin)
+    _, lines = run(twin, creation="policy", patience=RetryPolicy(seconds=0.05, pause_seconds=0.01))
+    assert [line for line in lines if "no PodGating in team-a" in line]
+    assert entries(twin) == set()
 
 
 def test_a_dry_run_moves_nothing() -> None:

@@ -140,7 +140,7 @@ SYSTEM = "deferred-quota-system"
 def run(twin: Twin, **wish: Any) -> tuple[int, list[str]]:
     lines: list[str] = []
     changes = install(
-        cast("InstallApi", twin), InstallOptions(patience=QUICK, **wish), lines.append
+        cast("InstallApi", twin), InstallOptions(**{"patience": QUICK, **wish}), lines.append
     )
     return changes, lines
 

@@ -67,8 +67,23 @@ from webhook.install.rendering import (
     render,
 )
 from webhook.jsonfields.fields import mapping, string_map
-from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, ClusterApi, NotFoundError, Object
-from webhook.operations.creation import CreationRules, creation_objects, differences
+from webhook.kube.api import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    POD_GATINGS,
+    SECRETS,
+    ClusterApi,
+    NotFoundError,
+    Object,
+)
+from webhook.operations.creation import (
+    AUTO_GATE_POLICY,
+    CreationRules,
+    creation_objects,
+    differences,
+    left_out,
+    without_gating,
+)
 from webhook.operations.emergency_state import opened_object
 from webhook.operations.names import CONFIG_KEY
 from webhook.operations.retry import Report, RetryPolicy
@@ -77,6 +92,9 @@ from webhook.state.well_known import CA_SECRET, CONFIG_MAP, DEFERRED_MODE, MODE_
 from webhook.tls.bootstrap import IssuedParts
 
 _GATES: Final = "MutatingAdmissionPolicy"
+_GATING_SECONDS: Final = 60.0
+"""How long a leader has to make PodGatings; an older one makes none."""
+_MOST_NAMED: Final = 5
 OLDEST_MINOR: Final = 30
 """Kubernetes 1.30: the first in which conditions of webhooks are final."""
 
@@ -198,6 +216,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
         _wait_until_in_force(api, wish, parts, settings, dropped, report)
         _redirect(api, wish, redirection, parts.entries)
         _let_policies_decide(api, applier, wish, parts)
+        _wait_until_gated(api, wish, parts, settings, report)
         _apply_and_settle(applier, wish, (*parts.stamps, *parts.registrations))
         drop_entries(api, parts.entries, parts.registrations, applier, report)
         if early != parts.identities:
@@ -266,6 +285,48 @@ def _let_policies_decide(
     if not applier.dry_run and is_registered(api):
         _apply_and_settle(applier, wish, parts.entries)
     _apply_and_settle(applier, wish, parts.creation)
+
+
+def _wait_until_gated(
+    api: InstallApi,
+    wish: InstallOptions,
+    parts: Rendered,
+    settings: Configuration,
+    report: Report,
+) -> None:
+    """Wait for what policies go by in namespaces that are gated by need; the entry goes after that.
+
+    The controller makes it. None that does is no reason to stop: the bind is guarded all the same.
+    """
+    if wish.dry_run or not any(_gates_by_need(each) for each in parts.creation):
+        return
+    seconds = min(wish.patience.seconds, _GATING_SECONDS)
+    wait = replace(wish.patience, seconds=seconds).begin()
+    exempt = left_out(wish.namespace, settings.exempt_namespaces)
+    while missing := _ungated(api, settings.gating, exempt):
+        if not wish.waits or not wait.pause():
+            names = ", ".join(missing[:_MOST_NAMED])
+            report(
+                f"new pods: no PodGating in {names}: until a controller of this release leads, no"
+                " pod is gated there"
+            )
+            return
+
+
+def _gates_by_need(obj: Object) -> bool:
+    return mapping(obj.get("metadata"), "metadata").get("name") == AUTO_GATE_POLICY
+
+
+def _ungated(api: InstallApi, gating: str, exempt: Collection[str]) -> list[str]:
+    found = api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}").items
+    named = (mapping(each.get("metadata"), "metadata") for each in found)
+    namespaces = {
+        str(each["name"]): string_map(each.get("labels"), "metadata.labels")
+        for each in named
+        if each["name"] not in exempt and not each.get("deletionTimestamp")
+    }
+    stored = (mapping(each.get("metadata"), "metadata") for each in api.list(POD_GATINGS).items)
+    return without_gating(namespaces, gating, {str(each["namespace"]) for each in stored})
 
 
 def _is_other(wanted: Object, found: Object | None) -> bool:

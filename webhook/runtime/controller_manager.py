@@ -42,10 +42,13 @@ from webhook.state.nodes.bind_fit import BindFit
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.well_known import (
+    ALWAYS_GATING,
     AUTO_GATING,
     CONFIG_MAP,
+    GATING_LABEL,
     IN_FORCE,
     LEADER_LEASE,
+    NEVER_GATING,
     NOT_IN_FORCE,
     gating_of,
 )
@@ -110,6 +113,20 @@ class LiveConfig:
     def may_admit_ungated(self, labels: Mapping[str, str] | None) -> bool:
         """Return whether pods of a namespace with these labels may be admitted ungated."""
         return gating_of(labels or {}, self.configuration().gating) == AUTO_GATING
+
+    def gating_by_need(self, labels: Mapping[str, str] | None) -> str | None:
+        """Return the gating of a namespace that the policy selects which gates by need, else None.
+
+        The policy reads the label of this version only; the former one may say otherwise.
+        """
+        if labels is None:
+            return None
+        configured = self.configuration().gating
+        label = labels.get(GATING_LABEL, "")
+        is_selected = label == AUTO_GATING or (
+            configured == AUTO_GATING and label not in (ALWAYS_GATING, NEVER_GATING)
+        )
+        return gating_of(labels, configured) if is_selected else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +215,10 @@ class ControllerManager:
             self.ledger_controller.usage_cache,
             caches.ledgers,
             caches.shared,
-            is_auto=release.may_admit_ungated,
+            gating=lambda name: config.gating_by_need(caches.namespaces.labels(name)),
+            are_ledgers_seen=lambda: (
+                caches.ledger_informer is None or caches.ledger_informer.has_synced
+            ),
         )
         if caches.ledger_informer is not None:
             caches.ledger_informer.add_handler(self._pod_gating.on_ledger)
@@ -332,6 +352,7 @@ class ControllerManager:
         """Look again at the pods that wait: other rules may let them go."""
         self.ledger_controller.requeue_waiting()
         self._elastic.requeue()
+        self._pod_gating.requeue_all()
 
     def _on_queue(
         self, namespace: str, pending: Mapping[str, PendingStatus], releasable: Collection[str]

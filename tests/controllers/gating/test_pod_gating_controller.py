@@ -25,7 +25,7 @@ class Gating:
     """A controller of PodGatings beside one of ledgers, on the same cluster."""
 
     harness: ControllerHarness
-    is_auto: bool = True
+    gating: str | None = "auto"
     controller: PodGatingController = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,7 +34,7 @@ class Gating:
             self.harness.controller.usage_cache,
             self.harness.ledgers,
             self.harness.store,
-            is_auto=lambda _namespace: self.is_auto,
+            gating=lambda _namespace: self.gating,
         )
 
     def step(self, seconds: float = 1) -> None:
@@ -190,10 +190,40 @@ def test_what_another_writes_is_written_again(gating: Gating) -> None:
 
 
 def test_a_namespace_that_is_gated_otherwise_has_none(gating: Gating) -> None:
-    gating.is_auto = False
+    gating.gating = None
     gating.controller.requeue_all()
     gating.settle()
     assert gating.said() == {}
+
+
+@pytest.mark.parametrize(("former", "gates_all"), [("always", True), ("never", False)])
+def test_one_whose_former_label_says_otherwise_is_gated_as_that_says(
+    gating: Gating, former: str, gates_all: bool
+) -> None:
+    gating.gating = former
+    gating.controller.requeue_all()
+    gating.settle()
+    assert (gating.said()["gatesAll"], gating.said()["requests"]) == (gates_all, {})
+
+
+def test_a_quota_that_cannot_be_read_gates_all(gating: Gating) -> None:
+    broken: Any = a_quota("p2", uid="p2", hard={"requests.cpu": "8"}, scopes=["NoSuchScope"])
+    broken["spec"]["hard"] = {"requests.cpu": "x"}
+    gating.harness.cluster.load([(RESOURCE_QUOTAS, broken)])
+    gating.settle()
+    assert gating.said()["gatesAll"]
+    assert gating.said()["reason"] == "a quota cannot be read"
+
+
+def test_pods_in_flight_are_summed_as_they_come_and_go(gating: Gating) -> None:
+    for number in range(3):
+        gating.harness.pod(f"pod-{number}", "1500m")
+    gating.settle()
+    assert gating.most() == "1"
+    gating.harness.bind("pod-0")
+    gating.harness.delete("pod-1")
+    gating.settle()
+    assert gating.most() == "2"
 
 
 def test_one_that_opts_out_has_none(gating: Gating) -> None:

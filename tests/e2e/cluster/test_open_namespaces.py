@@ -95,6 +95,12 @@ def test_a_pod_goes_ungated_up_to_a_part_of_what_its_quota_leaves(
         tenant, "", a_container("a", requests={"cpu": "1"}), a_container("b", requests={"cpu": "1"})
     )
     assert is_new_gated(tenant, "1", schedulingGates=[{"name": "example.com/hold"}])
+    named = {"memory": "1Mi", "ephemeral-storage": "1Mi", "example.com/a": "1"}
+    assert not is_new_gated(tenant, "1m", requests=named, limits={"example.com/a": "1"})
+    named["example.com/b"] = "1"
+    extended = {"example.com/a": "1", "example.com/b": "1"}
+    assert is_new_gated(tenant, "1m", requests=named, limits=extended)
+    assert is_new_gated(tenant, "1m", limits={"memory": "2e18"}, requests={"memory": "1"})
     many = [a_container(f"c{number}", requests={"cpu": "1m"}) for number in range(9)]
     assert is_new_gated(tenant, "", *many)
     assert not is_new_gated(tenant, "", *many[1:])

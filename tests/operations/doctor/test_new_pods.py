@@ -147,6 +147,18 @@ def test_a_policy_that_the_configuration_does_not_want_is_named() -> None:
     assert ids(found).count("creation.superfluous") == 4
 
 
+def test_a_namespace_of_which_no_policy_knows_how_to_gate_is_named() -> None:
+    cluster = deciding()
+    labels = {"deferredquota.io/mode": "deferred", "deferredquota.io/gating": "auto"}
+    made: Any = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "by-need"}}
+    made["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": "by-need"}
+    load(cluster, made)
+    assert "by-need" in the(examined(cluster), "creation.ungated").message
+    gating = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "PodGating", "spec": {}}
+    load(cluster, {**gating, "metadata": {"name": "gating", "namespace": "by-need"}})
+    assert "creation.ungated" not in ids(examined(cluster))
+
+
 def test_a_fault_that_the_api_server_finds_is_told() -> None:
     cluster = deciding()
     wrong = {"fieldRef": "spec.validations[0].expression", "warning": "no such overload"}

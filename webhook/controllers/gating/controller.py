@@ -42,7 +42,7 @@ from webhook.quota.shared.escrow import beside, open_to, shared_names
 from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
-from webhook.state.well_known import POD_GATING
+from webhook.state.well_known import ALWAYS_GATING, NEVER_GATING, POD_GATING
 
 _log = logging.getLogger(__name__)
 
@@ -50,13 +50,19 @@ _BACKOFF: Final = ExponentialBackoff(0.2, 30.0)
 _POD_SECONDS: Final = 0.02
 """From a change of a pod to the look: those that follow are part of it."""
 _LEDGER_SECONDS: Final = 0.1
-"""The same for ledgers, which each bind writes, and for shared quotas."""
+"""The same for ledgers, which each bind writes."""
 _LOOSEN_SECONDS: Final = 1.0
 """From one write of an object to the next one that gates less."""
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 5.0
-_SHARED: Final = ""
-"""The key under which the namespaces of shared quotas that have changed are looked up."""
+_SHARED_SECONDS: Final = 1.0
+"""The same for shared quotas, each of which may concern every namespace."""
+_OTHERWISE: Final = {
+    ALWAYS_GATING: UngatedLimits(gates_all=True, reason="all pods are gated here"),
+    NEVER_GATING: UngatedLimits(),
+}
+"""Limits of a namespace whose former label says another gating than `auto`: policies read the new
+one only."""
 
 
 class PodGatingController:
@@ -64,7 +70,8 @@ class PodGatingController:
 
     Args:
         usage_cache: What pods take, and will take.
-        is_auto: Returns whether pods of a namespace go ungated while there is room.
+        gating: Returns the gating of a namespace that is gated by need; None of any other.
+        are_ledgers_seen: Returns whether the ledgers have been listed.
     """
 
     def __init__(
@@ -74,18 +81,19 @@ class PodGatingController:
         ledgers: LedgerStore,
         shared: SharedQuotaStore,
         *,
-        is_auto: Callable[[str], bool],
+        gating: Callable[[str], str | None],
+        are_ledgers_seen: Callable[[], bool] = lambda: True,
     ) -> None:
         self._api = context.api
         self._clock = context.timings.clock
         self._usage_cache = usage_cache
         self._ledgers = ledgers
         self._shared = shared
-        self._is_auto = is_auto
+        self._gating = gating
+        self._are_ledgers_seen = are_ledgers_seen
         self._leadership = Leadership(context.leader_epoch, self.requeue_all)
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=self._clock)
         self._written_at: dict[str, float] = {}
-        self._changed_shared: dict[str, None] = {}
         self._is_following = False
         self.gatings: Final[Informer[_Stored]] = Informer(
             context.api, POD_GATINGS, transform=_stored, timings=context.timings.informer
@@ -130,9 +138,15 @@ class PodGatingController:
         return self.gatings.has_synced and bool(self._leadership.current_epoch())
 
     def reconcile(self, namespace: str) -> Result:
-        """Write what is to be stored for a namespace, if that differs."""
-        if namespace == _SHARED:
-            return self._requeue_sharing()
+        """Write what is to be stored for a namespace, if that differs.
+
+        Args:
+            namespace: Its name; or that of a shared quota, for all namespaces that share it.
+        """
+        if "/" in namespace:  # the name of a shared quota
+            for one in self._usage_cache.sharing_namespaces(namespace):
+                self._add(one, 0.0)
+            return DONE
         stored = self.gatings.get(f"{namespace}/{POD_GATING}")
         former = None if stored is None else stored.limits
         wanted = self._wanted(namespace, former)
@@ -147,15 +161,23 @@ class PodGatingController:
         return self._write(namespace, wanted, is_new=stored is None)
 
     def _leadership_is_due(self) -> bool:
-        return bool(self._leadership.current_epoch()) and self._usage_cache.are_synced
+        is_synced = self._usage_cache.are_synced and self._are_ledgers_seen()
+        return is_synced and bool(self._leadership.current_epoch())
 
     def _wanted(self, namespace: str, former: UngatedLimits | None) -> UngatedLimits | None:
         """Return what is to be stored; None where there is to be nothing."""
+        gating = self._gating(namespace)
+        if gating is None:
+            return None
         version = self._ledgers.known(namespace)
         ledger = None if version is None else version.ledger
         demand = self._usage_cache.demand(namespace, {} if ledger is None else ledger.reservations)
-        if demand is None or not self._is_auto(namespace):
+        if demand is None:
             return None
+        if gating in _OTHERWISE:
+            return _OTHERWISE[gating]
+        if demand.errors:
+            return UngatedLimits(gates_all=True, reason="a quota cannot be read")
         if not demand.observed:  # no quota limits anything that is deferred
             return UngatedLimits()
         is_counted = ledger is not None and ledger.observed == demand.observed
@@ -178,13 +200,6 @@ class PodGatingController:
             open_to(namespace, ledger.accounts[name], shared) for name, shared in found.items()
         )
         return beside(ledger, namespace, found), are_open
-
-    def _requeue_sharing(self) -> Result:
-        changed, self._changed_shared = self._changed_shared, {}
-        for name in changed:
-            for namespace in self._usage_cache.sharing_namespaces(name):
-                self._add(namespace, 0.0)
-        return DONE
 
     # -- writes --------------------------------------------------------------------------------
 
@@ -218,7 +233,7 @@ class PodGatingController:
     # -- events, on the informers' threads -----------------------------------------------------
 
     def _add(self, namespace: str, seconds: float) -> None:
-        if self._is_auto(namespace):
+        if self._gating(namespace) is not None:
             self._queue.add_after(namespace, seconds)
 
     def _on_pod(self, change: Change[Pod]) -> None:
@@ -236,8 +251,7 @@ class PodGatingController:
     def _on_shared(self, change: Change[SharedQuotaVersion]) -> None:
         version = change.new or change.old
         if version is not None:
-            self._changed_shared[version.name] = None
-            self._queue.add_after(_SHARED, _LEDGER_SECONDS)
+            self._queue.add_after(version.name, _SHARED_SECONDS)
 
 
 class _Stored:
@@ -248,7 +262,7 @@ class _Stored:
     def __init__(self, uid: str, limits: UngatedLimits | None) -> None:
         self.uid = uid
         self.limits = limits
-        """What it says; None where that is not as this version writes it."""
+        """The limits in it; None where they are not as this version writes them."""
 
 
 def _stored(obj: Object) -> _Stored:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 import threading
-from collections.abc import Container, Iterable, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -34,7 +34,7 @@ from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import SCHEDULING_GATE
 
 _MAX_SUMMED: Final = 500
-"""Gated pods of a namespace whose usage is summed; of more, some do not fit."""
+"""Pods of a namespace that wait for room and are summed; of more, some do not fit."""
 NAMESPACE_CACHE_LAG_SECONDS: Final = 5.0
 """By how much what is shown of namespaces is expected to lag behind what is shown of pods."""
 
@@ -61,6 +61,8 @@ class Demand:
     """Those that wait for room; None where there are too many to sum."""
     observed: frozenset[QuotaRevision]
     """The quotas by which they were judged."""
+    errors: tuple[str, ...]
+    """Why some of them cannot be read."""
 
 
 class TerminatingPods:
@@ -243,7 +245,7 @@ class UsageCache:
         with self.lock:
             return self._queue(namespace, state)
 
-    def demand(self, namespace: str, reserved: Container[str]) -> Demand | None:
+    def demand(self, namespace: str, reserved: Collection[str]) -> Demand | None:
         """Return what the pods of a namespace will take; None where none is counted.
 
         Args:
@@ -254,12 +256,13 @@ class UsageCache:
             if state is None or state.is_opted_out:
                 return None
             gated = state.usage.gated_pods
-            in_flight = gated.in_flight_usage(reserved)
-            waiting = self._queue(namespace, state) if len(gated) <= _MAX_SUMMED else None
+            quotas = self.managed.quotas_of(namespace)
+            queue = state.queue(quotas, self._options.policy(), earliest=None) if gated else ()
             return Demand(
-                in_flight,
-                None if waiting is None else _asked(waiting, reserved),
+                gated.in_flight_usage(reserved),
+                _requested(queue, reserved),
                 state.usage.quotas.observed,
+                tuple(quotas.errors),
             )
 
     def orphaned_gate_namespaces(self) -> set[str]:
@@ -453,10 +456,14 @@ def _frees_no_quota(change: Change[Pod]) -> bool:
     return change.type != "DELETED" and new is not None and took_nothing and not new.is_deleting
 
 
-def _asked(queue: Iterable[QueuedPod], reserved: Container[str]) -> ResourceList:
-    """Return what gated pods take that wait for nothing but room."""
+def _requested(queue: Iterable[QueuedPod], reserved: Container[str]) -> ResourceList | None:
+    """Return what gated pods take that wait for nothing but room; None for too many of them."""
     total: ResourceList = EMPTY
-    for one in queue:
-        if one.is_gated and one.is_waiting_for_quota and one.uid not in reserved and one.claim:
-            total = add(total, one.claim.usage)
+    summed = 0
+    for queued in queue:
+        if queued.is_waiting_for_quota and queued.uid not in reserved and queued.claim:
+            total = add(total, queued.claim.usage)
+            summed += 1
+            if summed > _MAX_SUMMED:
+                return None
     return total

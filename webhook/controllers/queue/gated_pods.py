@@ -6,11 +6,10 @@ what they take is reserved for them in their turn.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final
 
-from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.amounts.resources import ResourceList, add, remove_zeros, subtract
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.objects.model import Pod
@@ -36,6 +35,7 @@ class GatedPods:
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
         self._in_flight: dict[str, Pod] = {}
+        self._in_flight_usage: ResourceList = {}
         self._first_seen: dict[str, int] = {}
         self._criteria: QueueCriteria | None = None
         self._queued: dict[str, QueuedPod] = {}
@@ -55,6 +55,7 @@ class GatedPods:
             self._ordered = None
         elif is_in_flight(pod):
             self._in_flight[pod.uid] = pod
+            self._in_flight_usage = add(self._in_flight_usage, usage_of(pod, now=None))
         else:
             self._first_seen.pop(pod.uid, None)
             return
@@ -92,18 +93,17 @@ class GatedPods:
         ]
         return with_pods_ahead(queue, judged)
 
-    def in_flight_usage(self, reserved: Container[str]) -> ResourceList:
+    def in_flight_usage(self, reserved: Iterable[str]) -> ResourceList:
         """Return what pods without gate and node take for which nothing is reserved.
 
         Args:
             reserved: Uids of the pods for which something is.
         """
-        total: dict[str, Quantity] = {}
-        for uid, pod in self._in_flight.items():
-            if uid in reserved:
-                continue
-            for name, amount in usage_of(pod, now=None).items():
-                total[name] = total.get(name, ZERO) + amount
+        total = self._in_flight_usage
+        for uid in reserved:
+            pod = self._in_flight.get(uid)
+            if pod is not None:
+                total = subtract(total, usage_of(pod, now=None))
         return total
 
     def queued_pod(self, uid: str) -> QueuedPod | None:
@@ -115,7 +115,10 @@ class GatedPods:
 
     def _forget(self, uid: str) -> None:
         self._queued.pop(uid, None)
-        self._in_flight.pop(uid, None)
+        former = self._in_flight.pop(uid, None)
+        if former is not None:
+            usage = subtract(self._in_flight_usage, usage_of(former, now=None))
+            self._in_flight_usage = remove_zeros(usage)
         if self._pods.pop(uid, None) is not None:
             self._ordered = None
 

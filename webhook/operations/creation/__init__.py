@@ -17,6 +17,7 @@ from webhook.operations.creation.policies import (
     creation_objects,
     left_out,
     narrowed_entries,
+    without_gating,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "differences",
     "left_out",
     "narrowed_entries",
+    "without_gating",
 ]

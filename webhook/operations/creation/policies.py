@@ -64,6 +64,7 @@ from webhook.state.well_known import (
     SCHEDULING_GATE,
     UNEVALUATED_LABEL,
     UNGATED_ANNOTATION,
+    gating_of,
 )
 
 GATE_POLICY: Final = "deferred-quota-gate"
@@ -165,6 +166,23 @@ def creation_objects(rules: CreationRules) -> tuple[Object, ...]:
             ),
         ]
     return tuple(made)
+
+
+def without_gating(
+    namespaces: Mapping[str, Mapping[str, str]], gating: str, stored: Collection[str]
+) -> list[str]:
+    """Return the namespaces that are gated by need, and of which no policy knows how.
+
+    Args:
+        namespaces: Name of an opted-in namespace → its labels.
+        gating: What the configuration says.
+        stored: Names of the namespaces that have a PodGating.
+    """
+    return sorted(
+        name
+        for name, labels in namespaces.items()
+        if gating_of(labels, gating) == AUTO_GATING and name not in stored
+    )
 
 
 def narrowed_entries(entries: Iterable[Object], rules: CreationRules) -> list[Object]:
@@ -317,6 +335,17 @@ def _exceeds(kind: str) -> str:
     .isGreaterThan(quantity({most}[name])))"""
 
 
+_MOST_NAMES: Final = 4
+"""Resources that requests or limits of a container may name in an ungated pod. With eight
+containers that is `COUNTED_NAMES`; a bind of a pod that names more may be refused whatever is left.
+"""
+_LARGEST: Final = "1e18"
+"""An amount above which a pod is gated also where no quota limits the resource: no bind of a pod
+with one above `COUNTABLE` is admitted."""
+_IS_UNUSUAL: Final = f"""\
+all.exists(each, [each.?resources.?requests.orValue({{}}),
+    each.?resources.?limits.orValue({{}})].exists(amounts, amounts.size() > {_MOST_NAMES}
+    || amounts.exists(name, quantity(amounts[name]).isGreaterThan(quantity('{_LARGEST}')))))"""
 _NAMES_EXTENDED: Final = """\
 all.exists(each, each.?resources.?requests.orValue({}).exists(name, name.contains('/'))
     || each.?resources.?limits.orValue({}).exists(name, name.contains('/')))"""
@@ -325,6 +354,7 @@ params.spec.?gatesAll.orValue(false)
   || object.spec.?schedulingGates.orValue([]).size() > 0
   || object.spec.?resources.hasValue()
   || [{CONTAINERS}].exists(all, all.size() > {_MOST_CONTAINERS}
+  || {_IS_UNUSUAL}
   || params.spec.?gatesExtended.orValue(false) && {_NAMES_EXTENDED}
   || {_exceeds("requests")}
   || {_exceeds("limits")})"""

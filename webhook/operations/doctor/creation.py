@@ -9,7 +9,13 @@ from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, NotFoundError, Object
+from webhook.kube.api import (
+    MUTATING_WEBHOOKS,
+    POD_GATINGS,
+    VALIDATING_WEBHOOKS,
+    NotFoundError,
+    Object,
+)
 from webhook.operations.creation import (
     AUTO_GATE_POLICY,
     GATE_POLICY,
@@ -17,6 +23,7 @@ from webhook.operations.creation import (
     creation_objects,
     differences,
     left_out,
+    without_gating,
 )
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NotInSnapshotError
@@ -30,7 +37,12 @@ from webhook.operations.names import (
     VALIDATING_POLICIES,
 )
 from webhook.state.webhook_selectors import WebhookSelector
-from webhook.state.well_known import ALWAYS_GATING, AUTO_GATING, GATING_LABEL, REGISTRATION
+from webhook.state.well_known import (
+    ALWAYS_GATING,
+    AUTO_GATING,
+    GATING_LABEL,
+    REGISTRATION,
+)
 
 _Found: TypeAlias = Mapping[tuple[str, str], Object]
 """Kind and name → object."""
@@ -61,6 +73,8 @@ def creation(scene: CheckContext) -> Iterator[Finding]:
         yield warning("creation.superfluous", subject, message, APPLY)
     for key, raw in found.items():
         yield from _type_faults(Subject(*key), raw)
+    if any(name == AUTO_GATE_POLICY for _, name in found):
+        yield from _ungated(scene)
     if decides(scene) and (entries := _entries_beside(scene)):
         yield information(
             "creation.twice",
@@ -125,6 +139,26 @@ def _compared(wanted: Object, found: _Found) -> Iterator[Finding]:
         )
         hint = f"{_WRITE} Doctor reads the configuration with --config."
         yield warning("creation.edited", subject, message, hint)
+
+
+def _ungated(scene: CheckContext) -> Iterator[Finding]:
+    """Name the namespaces whose pods a policy is to gate by need, and does not know how."""
+    try:
+        stored = {subject_of(POD_GATINGS, raw).namespace for raw in scene.objects(POD_GATINGS)}
+    except NotInSnapshotError:
+        return
+    except NotFoundError:
+        stored = set()
+    namespaces = {one.name: one.labels for one in scene.deferred_namespaces()}
+    missing = without_gating(namespaces, scene.settings.creation.gating, stored)
+    if missing:
+        yield warning(
+            "creation.ungated",
+            None,
+            f"{len(missing)} opted-in namespaces whose gating is auto have no PodGating, so that no"
+            f" pod is gated there: {', '.join(missing[:_MOST_PATHS])}",
+            "The controller makes it: see that one of this release leads.",
+        )
 
 
 def _superfluous(wanted: tuple[Object, ...], found: _Found) -> Iterator[Subject]:
