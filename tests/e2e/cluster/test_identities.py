@@ -593,6 +593,35 @@ def test_a_tenant_writes_no_ledger_whatever_rights_it_has(world: World, owner: A
     assert world.admin.get(path).body.get("status") == before.get("status")
 
 
+def a_gating(**metadata: object) -> Object:
+    made = {"apiVersion": KINDS.removeprefix("/apis/"), "kind": "PodGating"}
+    return {**made, "metadata": {"name": "gating", **metadata}, "spec": {"state": "Open"}}
+
+
+def gatings(namespace: str) -> str:
+    return f"{KINDS}/namespaces/{namespace}/podgatings"
+
+
+def test_what_gates_new_pods_is_the_controllers_alone(world: World, owner: Api) -> None:
+    eventually(lambda: owner.get(gatings(TEAM)).ok, "the rights are in force")
+    is_refused(owner.create(gatings(TEAM), a_gating(), dry_run=True), LEDGERS_POLICY)
+    assert world.webhook.create(gatings(TEAM), a_gating(), dry_run=True).code == 403
+    made = world.controller.create(gatings(TEAM), a_gating(), dry_run=True)
+    assert made.ok, str(made)
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"finalizers": ["example.com/x"]}, {"name": "second"}], ids=str
+)
+def test_a_namespace_gets_one_of_it_without_more(world: World, metadata: Object) -> None:
+    is_refused(world.controller.create(gatings(TEAM), a_gating(**metadata), dry_run=True))
+
+
+@pytest.mark.parametrize("namespace", [PLAIN, PLATFORM])
+def test_where_nobody_has_opted_in_nothing_gates(world: World, namespace: str) -> None:
+    is_refused(world.controller.create(gatings(namespace), a_gating(), dry_run=True))
+
+
 def test_the_use_of_a_cluster_quota_is_ours_and_its_spec_the_administrators(
     owner: Api,
 ) -> None:
