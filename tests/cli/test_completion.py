@@ -26,14 +26,20 @@ NAMES = {
 
 
 class _Api(BaseHTTPRequestHandler):
-    """Lists of names, as an API server gives them."""
+    """Lists of names, as an API server gives them; of one kind there are no tables."""
 
     def do_GET(self) -> None:
-        found = NAMES.get(self.path.partition("?")[0], ())
-        items = [
-            {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}} for name in found
-        ]
-        body = encode_json({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
+        path = self.path.partition("?")[0]
+        found = NAMES.get(path, ())
+        answer: dict[str, object]
+        if "as=Table" in self.headers["Accept"] and "jobs" not in path:
+            assert "includeObject=None" in self.path
+            rows = [{"cells": [name, "1/1", "Running"]} for name in found]
+            answer = {"kind": "Table", "columnDefinitions": [], "rows": rows}
+        else:
+            items = [{"metadata": {"name": name, "uid": name}} for name in found]
+            answer = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
+        body = encode_json(answer)
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -387,6 +387,29 @@ def test_without_pods_elsewhere_the_nodes_are_judged_by_those_here(cluster: Fake
     assert words in entry["unknown"]
 
 
+@pytest.mark.parametrize(("elsewhere", "fit"), [("2", 1), ("5", 0)])
+def test_pods_here_and_elsewhere_take_of_a_node_each_once(
+    cluster: FakeCluster, elsewhere: str, fit: int
+) -> None:
+    """The node has 8, of which `web-1` takes 1 and the pod 4."""
+    taken = a_pod(name="far", namespace="far", node="node-1", requests={"cpu": elsewhere})
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"), taken)
+    api = client(cluster)
+    assert why(api, "x")["nodes"]["fit"] == fit
+    read = [
+        one["metadata"]["name"]
+        for call in api.calls_of("list", PODS)
+        for one in FakeClient(cluster)
+        .list(
+            PODS,
+            namespace=call.options.get("namespace"),
+            field_selector=call.options.get("field_selector") or "",
+        )
+        .items
+    ]
+    assert sorted(read) == ["far", "web-1", "x"]
+
+
 # -- workloads -----------------------------------------------------------------------------
 
 

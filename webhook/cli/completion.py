@@ -80,8 +80,7 @@ def _reader_of(word: str, given: Mapping[str, Any]) -> Callable[[], Sequence[str
         config = load_config(given.get("kubeconfig"), given.get("context"))
         client = RestClient(config, user_agent=PROGRAM, timeout_seconds=PATIENCE_SECONDS)
         namespace = str(given.get("namespace") or "default") if kind.namespaced else None
-        page = next(client.pages(kind, namespace=namespace, limit=_MOST))
-        return [one.key.rpartition("/")[2] for one in page.items]
+        return client.names(kind, namespace=namespace, limit=_MOST)
 
     return names
 

@@ -284,6 +284,13 @@ class TestForgetting:
             list(pages)
 
 
+def test_names_are_read_without_the_objects(client: RestClient) -> None:
+    client.create(CONFIG_MAPS, note("named"))
+    assert "named" in client.names(CONFIG_MAPS, namespace=SPACE, limit=500)
+    assert SPACE in client.names(NAMESPACES, limit=500)
+    assert len(client.names(NAMESPACES, limit=1)) == 1
+
+
 def test_many_threads_share_a_client(client: RestClient) -> None:
     client.create(CONFIG_MAPS, note("counter", count="0"))
     failures: list[Exception] = []

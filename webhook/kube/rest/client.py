@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 import webhook
+from webhook.jsonfields.fields import mapping, sequence
 from webhook.kube.api import (
     PODS,
     BadRequestError,
@@ -45,6 +46,7 @@ _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _APPLY_PATCH: Final = "application/apply-patch+yaml"
 _JSON: Final = "application/json"
+_TABLE: Final = "application/json;as=Table;g=meta.k8s.io;v=v1, application/json"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
 """What a client asks for that only wants to know which version it has made."""
 
@@ -355,6 +357,22 @@ class RestClient:
         target = _with_query(path, query or {})
         data = b"" if body is None else encode(body)
         return object_of(self._ask(Request(method, target, data)))
+
+    def names(self, kind: Kind, *, namespace: str | None = None, limit: int) -> tuple[str, ...]:
+        """Return the names of at most so many objects, and read nothing else of them.
+
+        Raises:
+            ApiError: They may not be listed, or the server does not answer.
+        """
+        # rows of what kubectl shows, whose first cell is the name: a fortieth of the objects
+        query = {"limit": str(limit), "includeObject": "None"}
+        path = _with_query(_collection_path(kind, namespace), query)
+        found = object_of(self._ask(Request("GET", path, accept=_TABLE)))
+        if found.get("kind") == "Table":
+            rows = (mapping(each, "rows") for each in sequence(found.get("rows"), "rows"))
+            return tuple(str(sequence(row.get("cells"), "cells")[0]) for row in rows)
+        items = (mapping(each, "items") for each in sequence(found.get("items"), "items"))
+        return tuple(str(mapping(item.get("metadata"), "metadata").get("name")) for item in items)
 
     def _ask(self, request: Request) -> Response:
         with observed(request, self._on_call) as call:

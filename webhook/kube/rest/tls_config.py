@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +72,8 @@ def _trusting_context(trust: Trust) -> ssl.SSLContext:
 
 
 def _show_certificate(context: ssl.SSLContext, chain: Pem, key: Pem) -> None:
+    import tempfile  # noqa: PLC0415 - a command that has a token needs none of it
+
     with tempfile.TemporaryDirectory(prefix="deferred-quota-") as directory:
         # OpenSSL reads both from files only; they are gone before the first connection
         chain_file = _as_file(chain, Path(directory), "chain")
