@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -397,7 +397,7 @@ def test_pods_here_and_elsewhere_take_of_a_node_each_once(
     api = client(cluster)
     assert why(api, "x")["nodes"]["fit"] == fit
     read = [
-        one["metadata"]["name"]
+        cast("Any", one)["metadata"]["name"]
         for call in api.calls_of("list", PODS)
         for one in FakeClient(cluster)
         .list(

@@ -178,7 +178,6 @@ def test_ledgers_can_be_kept(twin: Twin) -> None:
     remove(twin, keeps_ledgers=True)
     assert ours(twin) == {
         "CustomResourceDefinition quotaledgers.deferredquota.io",
-        "CustomResourceDefinition podgatings.deferredquota.io",
         "CustomResourceDefinition clusterdeferredquotas.deferredquota.io",
     }
     assert twin.api.get(QUOTA_LEDGERS, "ledger", namespace="team-a")

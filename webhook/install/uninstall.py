@@ -43,6 +43,7 @@ from webhook.jsonfields.fields import mapping
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
+    POD_GATINGS,
     PODS,
     QUOTA_LEDGERS,
     ApiError,
@@ -311,8 +312,14 @@ def _called(objects: Iterable[Object], name: str) -> list[Object]:
 
 
 def _without(objects: Iterable[Object], removal: Removal) -> list[Object]:
-    kept = "CustomResourceDefinition" if removal.keeps_ledgers else ""
-    return [each for each in objects if each["kind"] != kept]
+    """Return what goes; with PodGatings that stayed, a later installation would gate by them."""
+    if not removal.keeps_ledgers:
+        return list(objects)
+    return [
+        each
+        for each in objects
+        if each["kind"] != "CustomResourceDefinition" or _name(each) == POD_GATINGS.resource
+    ]
 
 
 def _name(obj: Object) -> str:

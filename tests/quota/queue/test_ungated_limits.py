@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -103,21 +104,27 @@ def test_of_several_quotas_the_smallest_counts() -> None:
     assert cpu_of(limits_of(both)) == "2"
 
 
+def test_what_another_quota_allows_closes_no_namespace_again() -> None:
+    """The one with more room stays at its level, whatever the limits were that both made."""
+    small = a_ledger({CPU: "1"}, name="a", requests_cpu="8")
+    large = a_ledger({CPU: "69"}, name="b", requests_cpu="80")
+    both = Ledger({**small.accounts, **large.accounts}, {})
+    first = limits_of(both)
+    assert (cpu_of(first), first.is_open) == ("2", True)
+    assert limits_of(both, first) == first
+
+
 def test_each_key_is_about_what_containers_state() -> None:
     hard = {
         "cpu": "8",
         "limits.cpu": "16",
         "memory": "8Gi",
         "requests.nvidia.com/gpu": "4",
-        "hugepages-2Mi": "8Mi",
-        "ephemeral-storage": "4",
     }
     account = Account(QuotaRevision("q", "uid", "hash"), amounts(hard), EMPTY)
     found = to_spec(limits_of(Ledger({"q": account}, {})))
     assert found["requests"] == {
         "cpu": "2",
-        "ephemeral-storage": "1",
-        "hugepages-2Mi": "2Mi",
         "memory": "2Gi",
         "nvidia.com/gpu": "1",
     }
@@ -132,13 +139,17 @@ def test_what_is_worked_out_from_other_resources_gates_those_that_name_some() ->
     assert (found.gates_extended, found.gates_all, found.is_open) == (True, False, True)
 
 
-@pytest.mark.parametrize(("used", "gates_all"), [("0", False), ("7", False), ("8", True)])
-def test_a_number_of_pods_gates_all_or_none(used: str, gates_all: bool) -> None:
-    account = Account(
-        QuotaRevision("q", "uid", "hash"), amounts({"pods": "10"}), amounts({"pods": used})
-    )
+GPU = "requests.example.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "most", "is_open"),
+    [("8", "0", "2", True), ("8", "5", "1", True), ("8", "7", "0", False), ("3", "0", "0", True)],
+)
+def test_devices_are_counted_whole(hard: str, used: str, most: str, is_open: bool) -> None:
+    account = Account(QuotaRevision("q", "uid", "hash"), amounts({GPU: hard}), amounts({GPU: used}))
     found = limits_of(Ledger({"q": account}, {}))
-    assert (found.gates_all, found.is_open) == (gates_all, not gates_all)
+    assert (str(found.requests["example.com/gpu"]), found.is_open) == (most, is_open)
 
 
 def test_a_quota_of_nothing_closes_no_namespace() -> None:
@@ -160,29 +171,38 @@ def test_where_usage_is_not_known_all_are_gated() -> None:
 MILLI = st.integers(min_value=0, max_value=20_000)
 
 
-@given(hard=MILLI, used=MILLI, in_flight=MILLI, queued=MILLI, before=MILLI)
+QUOTAS = st.lists(st.tuples(MILLI, MILLI, st.sampled_from(["q", "cdq/q"])), min_size=1, max_size=3)
+
+
+@given(quotas=QUOTAS, in_flight=MILLI, queued=MILLI, before=QUOTAS)
 def test_there_is_always_room_for_what_goes_ungated(
-    hard: int, used: int, in_flight: int, queued: int, before: int
+    quotas: list[tuple[int, int, str]],
+    in_flight: int,
+    queued: int,
+    before: list[tuple[int, int, str]],
 ) -> None:
-    """Twice: one more of the same size may come before what is said is known everywhere."""
-    former = limits_of(a_ledger({CPU: f"{before}m"}, requests_cpu=f"{hard}m"))
-    found = limits_of(
-        a_ledger({CPU: f"{used}m"}, requests_cpu=f"{hard}m"),
-        former,
-        in_flight=f"{in_flight}m",
-        queued=f"{queued}m",
-    )
+    """Twice: one more of the same size may come before what is stored is known everywhere."""
+    former = limits_of(several(before))
+    ledger = several(quotas)
+    asked: Any = {"in_flight": f"{in_flight}m", "queued": f"{queued}m"}
+    found = limits_of(ledger, former, **asked)
     most = found.requests["cpu"]
-    taken = sum((Quantity.parse(f"{each}m") for each in (used, in_flight, queued)), ZERO)
-    assert most == ZERO or taken + most + most <= Quantity.parse(f"{hard}m")
-    # and it says so again of the same: nothing is written twice
-    again = limits_of(
-        a_ledger({CPU: f"{used}m"}, requests_cpu=f"{hard}m"),
-        found,
-        in_flight=f"{in_flight}m",
-        queued=f"{queued}m",
-    )
-    assert again == found
+    for hard, used, _ in quotas:
+        taken = Quantity.parse(f"{used + in_flight + queued}m")
+        assert most == ZERO or taken + most + most <= Quantity.parse(f"{hard}m")
+    # nothing is written twice, and nothing is gated that would not be without a history
+    assert limits_of(ledger, found, **asked) == found
+    fresh = limits_of(ledger, **asked)
+    assert most <= fresh.requests["cpu"]
+    assert most == fresh.requests["cpu"] or not found.gates_more_than(former)
+
+
+def several(quotas: list[tuple[int, int, str]]) -> Ledger:
+    accounts: dict[str, Account] = {}
+    for number, (hard, used, name) in enumerate(quotas):
+        made = a_ledger({CPU: f"{used}m"}, name=f"{name}-{number}", requests_cpu=f"{hard}m")
+        accounts |= made.accounts
+    return Ledger(accounts, {})
 
 
 def test_what_is_stored_reads_back() -> None:

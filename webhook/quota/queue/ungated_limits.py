@@ -16,7 +16,7 @@ elsewhere are not seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,11 +34,10 @@ _PART_OF_SHARED: Final = 4
 """and of a shared quota a fourth."""
 _REACHED_AGAIN: Final = (5, 4)
 """How much more than needed has to be left for a level that is reached again."""
-_ONE: Final = Quantity.of_units(1)
-_POD_COUNTS: Final = frozenset({"pods", "count/pods"})
-_REQUESTS: Final = "requests."
-_LIMITS: Final = "limits."
-_HUGE_PAGES: Final = "hugepages-"
+_UNIT: Final = Quantity.of_units(1).nano
+_EXTENDED: Final = "requests."
+_REQUESTS: Final = "requests"
+_LIMITS: Final = "limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,79 +90,83 @@ def ungated_limits(
         is_counted: Whether it has counted the quotas as they are known now.
         in_flight: Usage of the pods without gate and node for which nothing is reserved.
         queued: Usage of the pods that are queued for room; None where there are too many to sum.
-        former: What was said last.
+        former: The limits that are stored.
     """
     if ledger is None or not is_counted:
         return UngatedLimits(gates_all=True, reason="usage is being counted")
     if queued is None:
         return UngatedLimits(gates_all=True, reason="many pods are queued")
     demand = add(in_flight, queued)
-    made = _Limits(former or UngatedLimits())
+    rooms: dict[tuple[str, str], list[_Room]] = {}
+    gates_extended = False
     for name, account in sorted(ledger.accounts.items()):
         for key, hard in sorted(account.hard.items()):
-            made.take(name, key, hard, _free(account, key, demand))
-    return made.limits()
-
-
-class _Limits:
-    """Limits in the making: of several quotas the smallest counts."""
-
-    def __init__(self, former: UngatedLimits) -> None:
-        self._former = former
-        self._requests: dict[str, Quantity] = {}
-        self._limits: dict[str, Quantity] = {}
-        self._gates_extended = False
-        self._gates_all = False
-        self._reasons: dict[str, None] = {}
-
-    def take(self, quota: str, key: str, hard: Quantity, free: Quantity) -> None:
-        """Add one resource of one quota."""
-        place = self._place(key)
-        if place is None:
-            if key in _POD_COUNTS:
-                # each pod takes one, and that is no part of a container
-                former_most = ZERO if self._former.gates_all else None
-                is_full = _most(hard, free, quota, former=former_most) < _ONE
-                self._gates_all = self._gates_all or is_full
-                self._explain(quota, key, hard, is_full=is_full)
+            place = _place(key)
+            if place is None:
+                gates_extended = True
             else:
-                self._gates_extended = True
-            return
-        amounts, former, resource = place
-        most = _most(hard, free, quota, former=former.get(resource))
-        if resource not in amounts or most < amounts[resource]:
-            amounts[resource] = most
-        self._explain(quota, key, hard, is_full=most <= ZERO)
+                levels = _levels(hard, name, is_whole="/" in place[1])
+                room = _Room(name, key, levels, _free(account, key, demand))
+                rooms.setdefault(place, []).append(room)
+    return _limits(rooms, former, gates_extended=gates_extended)
 
-    def limits(self) -> UngatedLimits:
-        """Return what was made."""
-        return UngatedLimits(
-            self._requests,
-            self._limits,
-            self._gates_extended,
-            self._gates_all,
-            "; ".join(self._reasons),
-        )
 
-    def _place(self, key: str) -> tuple[dict[str, Quantity], ResourceList, str] | None:
-        """Return where a key of a quota is stated by containers; None where it is not."""
-        if key in KEYS_OF_REQUESTS:
-            return self._requests, self._former.requests, KEYS_OF_REQUESTS[key]
-        if key in KEYS_OF_LIMITS:
-            return self._limits, self._former.limits, KEYS_OF_LIMITS[key]
-        if key.startswith(_REQUESTS):
-            name = key.removeprefix(_REQUESTS)
-            return self._requests, self._former.requests, name
-        if key.startswith(_LIMITS):
-            return self._limits, self._former.limits, key.removeprefix(_LIMITS)
-        if key == "ephemeral-storage" or key.startswith(_HUGE_PAGES):
-            return self._requests, self._former.requests, key
-        return None
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Room that a quota has for a resource."""
 
-    def _explain(self, quota: str, key: str, hard: Quantity, *, is_full: bool) -> None:
-        if is_full and hard > ZERO:  # of a limit of zero nothing is ever free
+    quota: str
+    key: str
+    levels: Mapping[Quantity, int]
+    """The most that a pod may take → what has to be left for it, in 10^-9."""
+    free: Quantity
+
+    def most(self, *, is_risen: bool) -> Quantity:
+        """Return the most that a pod may take, zero where it is to take none.
+
+        Args:
+            is_risen: Whether that is to be more than before, for which more has to be left.
+        """
+        more, than = _REACHED_AGAIN if is_risen else (1, 1)
+        for most, left in self.levels.items():
+            if self.free.nano >= left * more // than:
+                return most
+        return ZERO
+
+
+def _limits(
+    rooms: Mapping[tuple[str, str], Sequence[_Room]],
+    former: UngatedLimits | None,
+    *,
+    gates_extended: bool,
+) -> UngatedLimits:
+    """Return the limits by room in all quotas, of which the smallest counts."""
+    made: dict[str, dict[str, Quantity]] = {_REQUESTS: {}, _LIMITS: {}}
+    reasons: list[str] = []
+    for (stated, resource), found in rooms.items():
+        most = min(room.most(is_risen=False) for room in found)
+        if former is not None:
+            said = former.requests if stated == _REQUESTS else former.limits
+            risen = min(room.most(is_risen=True) for room in found)
+            most = max(risen, min(most, said.get(resource, most)))
+        made[stated][resource] = most
+        if most == ZERO:
             # without the amounts, by which the object would have to be written all the time
-            self._reasons[f"quota {quota}: little {key} is left"] = None
+            reasons += [
+                f"quota {room.quota}: little {room.key} is left"
+                for room in found
+                if room.levels and room.most(is_risen=True) == ZERO
+            ]
+    return UngatedLimits(made[_REQUESTS], made[_LIMITS], gates_extended, reason="; ".join(reasons))
+
+
+def _place(key: str) -> tuple[str, str] | None:
+    """Return where containers state what a key of a quota limits, and as which resource."""
+    if key in KEYS_OF_REQUESTS:
+        return _REQUESTS, KEYS_OF_REQUESTS[key]
+    if key in KEYS_OF_LIMITS:
+        return _LIMITS, KEYS_OF_LIMITS[key]
+    return (_REQUESTS, key.removeprefix(_EXTENDED)) if key.startswith(_EXTENDED) else None
 
 
 def _free(account: Account, key: str, demand: ResourceList) -> Quantity:
@@ -176,18 +179,16 @@ def _free(account: Account, key: str, demand: ResourceList) -> Quantity:
     )
 
 
-def _most(hard: Quantity, free: Quantity, quota: str, *, former: Quantity | None) -> Quantity:
-    """Return the most that a pod may take of a resource, zero where it is to take none."""
+def _levels(hard: Quantity, quota: str, *, is_whole: bool) -> dict[Quantity, int]:
+    """Return the most that a pod may take → what has to be left for it, in 10^-9; no zeros.
+
+    Args:
+        is_whole: Whether containers name whole units of the resource only.
+    """
     part = _PART_OF_SHARED if quota.startswith(SHARED_PREFIX) else _PART
-    more, than = _REACHED_AGAIN
-    for level in LEVELS:
-        most = Quantity.of_nano(hard.nano // (level * part), hard.format)
-        needed = most.nano * part
-        if former is not None and most > former:
-            needed = needed * more // than
-        if most > ZERO and free.nano >= needed:
-            return most
-    return ZERO
+    unit = _UNIT if is_whole else 1
+    nanos = (hard.nano // (level * part) // unit * unit for level in LEVELS)
+    return {Quantity.of_nano(nano, hard.format): nano * part for nano in nanos if nano}
 
 
 def to_spec(limits: UngatedLimits) -> dict[str, object]:
