@@ -89,12 +89,16 @@ def test_upgrades_and_rollbacks_leave_the_trust_as_it_is(release: Release) -> No
 
 
 def asks_for_gates(release: Release) -> list[str]:
-    """Return the values of the gating label by which the gating handler is called."""
+    """Return the values of the gating label by which the gating handler is called, if it is."""
     found = get(release, f"{_ADMISSION}/mutatingwebhookconfigurations/deferred-quota")
-    (entry,) = [each for each in found["webhooks"] if each["name"] == "gate.deferredquota.io"]
-    expressions = entry["namespaceSelector"]["matchExpressions"]
-    (values,) = [each["values"] for each in expressions if each["key"].endswith("/gating")]
-    return values  # type: ignore[no-any-return]
+    return [
+        value
+        for entry in found["webhooks"]
+        if entry["name"] == "gate.deferredquota.io"
+        for each in entry["namespaceSelector"]["matchExpressions"]
+        if each["key"].endswith("/gating")
+        for value in each["values"]
+    ]
 
 
 def test_policies_decide_before_the_entries_go(release: Release) -> None:
@@ -106,7 +110,9 @@ def test_policies_decide_before_the_entries_go(release: Release) -> None:
     assert asks_for_gates(release) == ["never"]  # beside the policies
     assert get(release, policy)["spec"]
     assert "waits" not in release.upgrade({"creation": "policy"})
-    assert asks_for_gates(release) == ["auto"]
+    assert asks_for_gates(release) == []
+    by_need = f"{_ADMISSION}/mutatingadmissionpolicybindings/deferred-quota-gate-auto"
+    assert get(release, by_need)["spec"]["paramRef"]["name"] == "gating"
     release.upgrade({"creation": "webhook"})
     assert asks_for_gates(release) == ["never"]
     assert get(release, policy)["code"] == 404
