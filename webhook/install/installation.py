@@ -318,14 +318,11 @@ def _gates_by_need(obj: Object) -> bool:
 
 
 def _ungated(api: InstallApi, gating: str, exempt: Collection[str]) -> list[str]:
-    found = api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}").items
-    named = (mapping(each.get("metadata"), "metadata") for each in found)
+    stored = (mapping(each.get("metadata"), "metadata") for each in api.list(POD_GATINGS).items)
     namespaces = {
         str(each["name"]): string_map(each.get("labels"), "metadata.labels")
-        for each in named
-        if each["name"] not in exempt and not each.get("deletionTimestamp")
+        for each in _opted_in(api, exempt)
     }
-    stored = (mapping(each.get("metadata"), "metadata") for each in api.list(POD_GATINGS).items)
     return without_gating(namespaces, gating, {str(each["namespace"]) for each in stored})
 
 
@@ -553,11 +550,19 @@ def _redirect(
 
 
 def _asked_about(api: ClusterApi, exempt: Collection[str]) -> list[str]:
-    """Return the namespaces about which guards are asked; none that are being deleted."""
+    """Return the namespaces about which guards are asked."""
+    return [str(each["name"]) for each in _opted_in(api, exempt)]
+
+
+def _opted_in(api: ClusterApi, exempt: Collection[str]) -> list[Object]:
+    """Return the metadata of opted-in namespaces, but of those that are being deleted."""
     found = api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}").items
-    metadata = [mapping(each.get("metadata"), "metadata") for each in found]
-    names = [str(each["name"]) for each in metadata if not each.get("deletionTimestamp")]
-    return [name for name in names if name not in exempt]
+    metadata = (mapping(each.get("metadata"), "metadata") for each in found)
+    return [
+        each
+        for each in metadata
+        if not each.get("deletionTimestamp") and str(each["name"]) not in exempt
+    ]
 
 
 def _secret(api: ClusterApi, name: str, namespace: str) -> Object | None:

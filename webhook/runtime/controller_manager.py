@@ -332,7 +332,6 @@ class ControllerManager:
         """Count everything again: other resources are deferred, or other namespaces exempt."""
         self.ledger_controller.recount()
         self._status_mask.requeue_all()
-        self._pod_gating.requeue_all()
 
     def report_configuration(self, namespace: str, faults: Sequence[str]) -> bool:
         """Report by an event what is not in force of a configuration, or that all is.

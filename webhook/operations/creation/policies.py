@@ -223,11 +223,14 @@ variables.{GATING} == '{ALWAYS_GATING}'
 })
   : variables.label == '{ALWAYS_GATING}'"""
 
-_TAKES_SOMETHING: Final = f"""\
+
+def _takes_something(containers: str) -> str:
+    return f"""\
 object.spec.?overhead.hasValue() || object.spec.?resources.hasValue()
   || object.?status.?qosClass.hasValue()
-  || ({CONTAINERS}).exists(each, each.?resources.?requests.orValue({{}}).size() > 0
+  || {containers}.exists(each, each.?resources.?requests.orValue({{}}).size() > 0
     || each.?resources.?limits.orValue({{}}).size() > 0)"""
+
 
 _MAY_MARK: Final = f"""\
 request.userInfo.username in variables.{TRUSTED}
@@ -288,6 +291,7 @@ _LABELS_OF_NAMESPACE: Final = "namespaceObject.metadata.?labels"
 
 
 def _gate_policy(rules: CreationRules) -> Object:
+    takes_something = _takes_something("variables.containers")
     return _mutating(
         GATE_POLICY,
         {},
@@ -299,7 +303,7 @@ def _gate_policy(rules: CreationRules) -> Object:
             "formerLabel": f"{_LABELS_OF_NAMESPACE}[?'{FORMER_GATING_LABEL}'].orValue('')",
             "wantsGate": _WANTS_GATE,
             "containers": CONTAINERS,
-            "takesSomething": f"variables.{GATES_ALL} || {_TAKES_SOMETHING}",
+            "takesSomething": f"variables.{GATES_ALL} || {takes_something}",
             "needsGate": "variables.wantsGate && variables.takesSomething",
         },
     )
@@ -365,7 +369,7 @@ One with gates of others is: it may sit out the time in which it was told that t
 
 
 def _auto_gate_policy(rules: CreationRules) -> Object:
-    needs_gate = f"({_IS_LARGE}) && ({_TAKES_SOMETHING})"
+    needs_gate = f"({_IS_LARGE}) && ({_takes_something(f'({CONTAINERS})')})"
     policy = _mutating(
         AUTO_GATE_POLICY,
         {
@@ -587,10 +591,8 @@ def _auto_term(gating: str) -> Object:
 
 def _not_auto_term(gating: str) -> Object:
     """Return the requirement on labels of a namespace whose gating is another one."""
-    if gating == AUTO_GATING:
-        others = [ALWAYS_GATING, NEVER_GATING]
-        return {"key": GATING_LABEL, "operator": "In", "values": others}
-    return {"key": GATING_LABEL, "operator": "NotIn", "values": [AUTO_GATING]}
+    term = _auto_term(gating)
+    return {**term, "operator": "In" if term["operator"] == "NotIn" else "NotIn"}
 
 
 def _base_terms(entry: Object) -> list[Object]:
