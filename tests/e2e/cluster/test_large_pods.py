@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
-import string
+import select
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,15 +33,9 @@ _MOST_BYTES: Final = 900_000
 _TRIES: Final = 2
 _MORE_SECONDS: Final = 3.0
 """How much more of a processor a change of such a pod may take where quota is deferred."""
-_GATES: Final = [
-    {"name": "".join(letters)}
-    for letters in itertools.islice(
-        itertools.product(string.ascii_lowercase + string.digits, repeat=3), 22_000
-    )
-][::-1]
-"""Against their order, which the API server puts them into: it is slowest then. Of some more it
-would keep no owners of fields, and be quick."""
 _SLOW_PODS: Final = 8
+_LONGEST_TIMEOUT_SECONDS: Final = 30
+"""That a registration may give a webhook."""
 
 
 def test_labels_of_pods_are_not_kept(
@@ -114,11 +110,51 @@ def test_pods_that_are_slow_to_write_keep_no_condition_from_a_neighbour(
     product: Product, neighbours: tuple[Tenant, Tenant]
 ) -> None:
     slow, neighbour = neighbours
-    for number in range(_SLOW_PODS):
-        slow.pod(f"slow-{number}", "2", schedulingGates=_GATES)
-    eventually(lambda: unanswered_writes(product, slow), "a write has no answer", 120.0)
-    neighbour.pod("waits", "2")
-    becomes(lambda: neighbour.condition("waits", QUOTA_RESERVED)[1], "NeverFits", "its reason", 90)
+    with silent_webhook(slow) as server:
+        names = (f"slow-{number}" for number in itertools.count())
+        eventually(lambda: slow.pod(next(names), "2").ok and is_called(server), "a write waits")
+        for name in itertools.islice(names, _SLOW_PODS):
+            slow.pod(name, "2")
+        eventually(lambda: unanswered_writes(product, slow), "a write has no answer", 60.0)
+        neighbour.pod("waits", "2")
+        becomes(lambda: neighbour.condition("waits", QUOTA_RESERVED)[1], "NeverFits", "its reason")
+
+
+@contextlib.contextmanager
+def silent_webhook(tenant: Tenant) -> Iterator[socket.socket]:
+    """Keep each write of the status of a pod of a namespace longer than any client waits for it.
+
+    A pod with tens of thousands of entries does so too, on a machine that is slow enough.
+    """
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["pods/status"],
+    }
+    name = f"silent-{tenant.namespace}"
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        webhook = {
+            "name": "silent.example.com",
+            "clientConfig": {"url": f"https://127.0.0.1:{server.getsockname()[1]}/"},
+            "rules": [rule],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": tenant.namespace}},
+            "sideEffects": "None",
+            "failurePolicy": "Ignore",
+            "timeoutSeconds": _LONGEST_TIMEOUT_SECONDS,
+            "admissionReviewVersions": ["v1"],
+        }
+        registration = {"metadata": {"name": name}, "webhooks": [webhook]}
+        assert tenant.api.create(objects.REGISTRATIONS, registration).ok
+        try:
+            yield server
+        finally:
+            tenant.api.delete(f"{objects.REGISTRATIONS}/{name}")
+
+
+def is_called(server: socket.socket) -> bool:
+    """Return whether a call has come within a second: a registration takes effect after a while."""
+    return bool(select.select([server], [], [], 1.0)[0])
 
 
 def unanswered_writes(product: Product, tenant: Tenant) -> list[dict[str, Any]]:
