@@ -42,7 +42,8 @@ class Bench:
 
     def load(self, requests: Sequence[bytes], clients: int, expected: bytes) -> bench_load.Result:
         result = bench_load.run_with(self.context, self.plane.url, requests, clients, expected)
-        assert result.wrong == 0, f"{result.wrong} of {len(requests)} requests were refused"
+        refused = f"{result.wrong} of {len(requests)} requests were refused"
+        assert result.wrong == 0, f"{refused}, the first with: {result.first_wrong}"
         return result
 
     def namespace(
@@ -138,7 +139,7 @@ def _rows(bench: Bench, product: Product, count: int) -> list[Row]:
     one = bench.namespace("guarded", mode="deferred", with_quota=True)
     eight = [bench.namespace(f"guarded-{n}", mode="deferred", with_quota=True) for n in range(8)]
     for space in (one, *eight):
-        _wait(lambda space=space: _used(bench).get(space) is not None, f"{space} is counted")  # type: ignore[misc]
+        wait_until_counted(bench, space)
     watched = {
         "API server": bench.plane.apiserver.pid,
         "webhook": product.webhooks[0].pid,
@@ -302,6 +303,23 @@ def _used(bench: Bench) -> dict[str, int]:
         )
         for item in found["items"]
     }
+
+
+def wait_until_counted(bench: Bench, namespace: str) -> None:
+    """Wait for the ledger of a namespace to count its quota.
+
+    Until then a bind, or a pod that names its node, is turned away with 429 ("try again"). A
+    ledger that is there before the quota is seen counts nothing.
+    """
+
+    def is_counted() -> bool:
+        found = bench.plane.rest.get("/apis/deferredquota.io/v1alpha1/quotaledgers")
+        return any(
+            item["metadata"]["namespace"] == namespace and item.get("status", {}).get("quotas")
+            for item in found["items"]
+        )
+
+    _wait(is_counted, f"{namespace} is counted")
 
 
 def _counted(bench: Bench) -> int:

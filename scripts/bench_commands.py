@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import bench_load
-from bench_cluster import Bench, _pod, _used, _wait, control_plane
+from bench_cluster import Bench, _pod, _used, _wait, control_plane, wait_until_counted
 
 from tests.e2e.cluster.product import Product
 from webhook.kube.rest import RestClient, load_config
@@ -59,6 +59,7 @@ def _crowd(bench: Bench) -> None:
     hard = {"requests.cpu": str(PODS // 10)}
     quota = {"metadata": {"name": "compute"}, "spec": {"hard": hard}}
     bench.plane.rest.create(f"/api/v1/namespaces/{_SPACE}/resourcequotas", quota)
+    wait_until_counted(bench, _SPACE)
     path = f"/api/v1/namespaces/{_SPACE}/pods"
     pods = [bench_load.request_bytes(path, _pod(f"run-{one}", "node-0")) for one in range(PODS)]
     bench.load(pods, 16, b" 201 ")

@@ -25,6 +25,8 @@ class Result:
     latencies: Sequence[float]
     seconds: float
     wrong: int
+    first_wrong: str = ""
+    """The first wrong answer, for messages."""
 
     @property
     def per_second(self) -> float:
@@ -114,7 +116,7 @@ def run_with(
 
 def _drive(connections: list[_Connection], expected: bytes) -> Result:
     latencies: list[float] = []
-    wrong = 0
+    wrong: list[bytes] = []
     with selectors.DefaultSelector() as selector:
         began = time.perf_counter()
         for one in connections:
@@ -129,10 +131,11 @@ def _drive(connections: list[_Connection], expected: bytes) -> Result:
                 if answer is None:
                     continue
                 latencies.append(time.perf_counter() - one.sent_at)
-                wrong += expected not in answer
+                if expected not in answer:
+                    wrong.append(answer)
                 if not one.send_next():
                     selector.unregister(one.sock)
                     one.sock.close()
                     busy -= 1
         seconds = time.perf_counter() - began
-    return Result(latencies, seconds, wrong)
+    return Result(latencies, seconds, len(wrong), wrong[0].decode() if wrong else "")

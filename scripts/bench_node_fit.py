@@ -13,7 +13,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import bench_load
-from bench_cluster import Bench, _binding, _pod, _processor_seconds, _used, _wait, control_plane
+from bench_cluster import (
+    Bench,
+    _binding,
+    _pod,
+    _processor_seconds,
+    _used,
+    _wait,
+    control_plane,
+    wait_until_counted,
+)
 
 from tests.controlplane.nodes import node
 from tests.e2e.cluster.configured import configured
@@ -64,7 +73,7 @@ def _prepare(bench: Bench) -> None:
             for one in range(_ON_NODE)
         ]
         bench.load(requests, 16, b" 201 ")
-    _wait(lambda: _SPACE in _used(bench), "the namespace is counted")
+    wait_until_counted(bench, _SPACE)
 
 
 _Block = tuple[bench_load.Result, float]

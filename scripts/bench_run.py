@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import bench_check
 import bench_explain
 import bench_load
 import bench_simulate
 
+from tests.controlplane.process import GUARD
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.quota.charging.deferral import claim_for_bind, deferred_quotas
 from webhook.quota.ledger.apply_usage import apply_usage
@@ -205,8 +207,10 @@ def running(command: Sequence[str], announce: Path, log: Path) -> Iterator[Mappi
     def pin() -> None:
         os.sched_setaffinity(0, server_on)
 
+    # a benchmark that is killed leaves no server behind
+    guarded = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), *command]
     with log.open("wb") as output:
-        server = subprocess.Popen(command, stderr=output, preexec_fn=pin)  # noqa: PLW1509
+        server = subprocess.Popen(guarded, stderr=output, preexec_fn=pin)  # noqa: PLW1509
     os.sched_setaffinity(0, load_on)
     try:
         yield _announced(server, announce, log)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+
+_SERVES = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "scripts")
+import bench_run
+
+announce = Path(sys.argv[1])
+announce.write_text('{"ops": {"url": ""}}')
+server = [sys.executable, "-c", "import time; time.sleep(600)"]
+with bench_run.running(server, announce, Path(sys.argv[2])):
+    print("up", flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.mark.timeout(300)  # two servers are started twice, each of which has a minute for it
@@ -30,3 +46,32 @@ def test_the_benchmark_measures_the_core_and_binds_over_https() -> None:
     binds = re.findall(r"bind, decided and reserved +(1|16) ", ran.stdout)
     assert len(decisions) == 4, ran.stdout
     assert binds == ["1", "16"], ran.stdout
+
+
+def test_no_server_outlives_a_benchmark_that_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVES, tmp_path / "announce.json", tmp_path / "log"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as bench:
+        assert bench.stdout is not None
+        assert bench.stdout.readline() == "up\n"
+        children = Path(f"/proc/{bench.pid}/task/{bench.pid}/children").read_text()
+        (server,) = map(int, children.split())
+        bench.kill()
+
+    give_up = time.monotonic() + 30
+    while _runs(server) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    if _runs(server):
+        os.kill(server, 9)
+        pytest.fail("the server still runs")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
