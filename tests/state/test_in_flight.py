@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -345,3 +346,26 @@ def test_namespaces_in_which_nothing_came_of_it_are_forgotten_too(scenario: Scen
         scenario.pod(name, namespace="elsewhere")
         scenario.catch_up()
     assert len(scenario.underway) == 1  # "elsewhere"
+
+
+def test_a_pod_takes_little_time_whatever_resources_others_name(scenario: Scenario) -> None:
+    """Each of very many pods may name 32 that no other pod names."""
+    pods = [
+        Pod.from_object(
+            a_pod(
+                name=f"pod-{number}",
+                uid="",
+                requests={f"example.com/r{number}-{one}": "1" for one in range(31)},
+            )
+        )
+        for number in range(3_000)
+    ]
+    started = time.process_time()
+    for number, pod in enumerate(pods):
+        scenario.underway.try_admit(
+            NAMESPACE,
+            pod,
+            fits=lambda _underway, _queued, may=number % 2 == 0: may,  # type: ignore[misc]
+            is_ahead=lambda _: True,
+        )
+    assert time.process_time() - started < 1.5

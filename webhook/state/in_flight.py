@@ -18,7 +18,8 @@ from typing import Final
 
 from webhook.kube.informer import Change, Informer
 from webhook.kube.informer_types import STALE_SECONDS
-from webhook.quota.amounts.resources import ResourceList, add, equal, remove_zeros, subtract
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import ResourceList, add, add_to, equal, take_from
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.ledger.ledger import EMPTY
 from webhook.quota.objects.compact import without_unused
@@ -49,9 +50,9 @@ class _Namespace:
 
     waiting: dict[str, tuple[Pod, ResourceList]] = field(default_factory=dict)
     """The pods that wait behind our gate alone, by name, and what each takes."""
-    usage: ResourceList = field(default_factory=dict)
+    usage: dict[str, Quantity] = field(default_factory=dict)
     """What pods take that have no gate, seen or not seen yet."""
-    queued: ResourceList = field(default_factory=dict)
+    queued: dict[str, Quantity] = field(default_factory=dict)
     """What those take that wait, seen or not seen yet."""
     recent: dict[str, _UnseenPod] = field(default_factory=dict)
     """Token → a pod that was let through and is not seen yet, in their order."""
@@ -59,16 +60,16 @@ class _Namespace:
     """Pods that were gated and are not seen yet, in their order."""
 
     def put(self, usage: ResourceList) -> None:
-        self.usage = add(self.usage, usage)
+        add_to(self.usage, usage)
 
     def take(self, usage: ResourceList) -> None:
-        self.usage = remove_zeros(subtract(self.usage, usage))
+        take_from(self.usage, usage)
 
     def enqueue(self, name: str, pod: Pod) -> None:
         """A pod that waits is seen."""
         usage = usage_of(pod, now=None)
         self.waiting[name] = pod, usage
-        self.queued = add(self.queued, usage)
+        add_to(self.queued, usage)
 
     def dequeue(self, name: str) -> None:
         """It does not wait any more, or not as it did."""
@@ -77,11 +78,11 @@ class _Namespace:
             self._take_queued(found[1])
 
     def _take_queued(self, usage: ResourceList) -> None:
-        self.queued = remove_zeros(subtract(self.queued, usage))
+        take_from(self.queued, usage)
 
     def remember_gated(self, recent: _UnseenPod) -> None:
         self.gated.append(recent)
-        self.queued = add(self.queued, recent.usage)
+        add_to(self.queued, recent.usage)
 
     def remember(self, token: str, recent: _UnseenPod) -> None:
         self.recent[token] = recent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,3 +131,13 @@ def test_what_is_not_charged_is_worth_a_word(harness: AdmissionHarness) -> None:
 def test_where_others_cannot_be_looked_up_it_passes(harness: AdmissionHarness) -> None:
     with harness.client.on("list", ELASTIC_QUOTAS, unavailable):
         assert decide(harness, quota({"cpu": 1}, namespaces=["team-b"])).allowed
+
+
+def test_very_many_namespaces_take_little_time(harness: AdmissionHarness) -> None:
+    """A definition keeps such objects from storage, and no client of the port from asking."""
+    names = [f"n{number}" for number in range(15_000)]
+    composite = an_elastic_quota("team-a", {"cpu": 2}, namespaces=[*names, names[0]])
+    started = time.process_time()
+    reply = decide(harness, composite)
+    assert time.process_time() - started < 1.5
+    assert reply.causes == [("FieldValueDuplicate", "spec.namespaces", 'Duplicate value: "n0"')]

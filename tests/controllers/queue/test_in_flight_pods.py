@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from tests.builders import a_quota
+from tests.builders import a_pod, a_quota
 from tests.controllers.controller_harness import (
     GATE_RELEASE_SECONDS,
     ControllerHarness,
@@ -15,7 +16,10 @@ from tests.controllers.controller_harness import (
 )
 from tests.controllers.queue.queue_steps import condition, gated, released, why
 from webhook.controllers.queue import controller
+from webhook.controllers.queue.gated_pods import GatedPods
+from webhook.quota.amounts.resources import to_text
 from webhook.quota.ledger.ledger import ReservationSource
+from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import PendingReason
 from webhook.state.reserver import Reserved
 
@@ -179,3 +183,31 @@ def test_no_room_is_kept_in_quotas_that_nobody_waits_for() -> None:
         gated(harness, "late", "2", priorityClassName="low")
         harness.step()
         assert set(harness.held()) == {"early"}
+
+
+def test_a_pod_takes_little_time_whatever_resources_others_name() -> None:
+    """Each of very many pods may name 32 that no other pod names, and no node have them."""
+    pods = [
+        Pod.from_object(
+            a_pod(
+                name=f"pod-{number}",
+                uid=f"uid-{number}",
+                requests={
+                    "cpu": "1",
+                    **{f"example.com/r{number}-{one}": "1" for one in range(30)},
+                },
+            )
+        )
+        for number in range(4_000)
+    ]
+    gated_pods = GatedPods()
+    started = time.process_time()
+    for pod in pods:
+        gated_pods.put(pod)
+    reserved = [f"uid-{number}" for number in range(100)]
+    usage = gated_pods.in_flight_usage(reserved, {"requests.cpu", "limits.cpu"})
+    assert time.process_time() - started < 1.0
+    assert to_text(usage) == {"limits.cpu": "0", "requests.cpu": "3900"}
+    for pod in pods:
+        gated_pods.remove(pod.uid)
+    assert to_text(gated_pods.in_flight_usage((), {"requests.cpu"})) == {"requests.cpu": "0"}

@@ -259,7 +259,7 @@ class UsageCache:
             quotas = self.managed.quotas_of(namespace)
             queue = state.queue(quotas, self._options.policy(), earliest=None) if gated else ()
             return Demand(
-                gated.in_flight_usage(reserved),
+                gated.in_flight_usage(reserved, state.usage.quotas.keys),
                 _requested(queue, reserved),
                 state.usage.quotas.observed,
                 tuple(quotas.errors),

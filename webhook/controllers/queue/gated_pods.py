@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final
 
-from webhook.quota.amounts.resources import ResourceList, add, remove_zeros, subtract
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, add_to, mask, subtract, take_from
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.objects.model import Pod
@@ -35,7 +36,7 @@ class GatedPods:
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
         self._in_flight: dict[str, Pod] = {}
-        self._in_flight_usage: ResourceList = {}
+        self._in_flight_usage: dict[str, Quantity] = {}
         self._first_seen: dict[str, int] = {}
         self._criteria: QueueCriteria | None = None
         self._queued: dict[str, QueuedPod] = {}
@@ -55,7 +56,7 @@ class GatedPods:
             self._ordered = None
         elif is_in_flight(pod):
             self._in_flight[pod.uid] = pod
-            self._in_flight_usage = add(self._in_flight_usage, usage_of(pod, now=None))
+            add_to(self._in_flight_usage, usage_of(pod, now=None))
         else:
             self._first_seen.pop(pod.uid, None)
             return
@@ -93,17 +94,18 @@ class GatedPods:
         ]
         return with_pods_ahead(queue, judged)
 
-    def in_flight_usage(self, reserved: Iterable[str]) -> ResourceList:
+    def in_flight_usage(self, reserved: Iterable[str], keys: Iterable[str]) -> ResourceList:
         """Return what pods without gate and node take for which nothing is reserved.
 
         Args:
             reserved: Uids of the pods for which something is.
+            keys: Quota keys that are looked at; pods may name any number of resources.
         """
-        total = self._in_flight_usage
+        total: ResourceList = {key: self._in_flight_usage.get(key, ZERO) for key in keys}
         for uid in reserved:
             pod = self._in_flight.get(uid)
             if pod is not None:
-                total = subtract(total, usage_of(pod, now=None))
+                total = subtract(total, mask(usage_of(pod, now=None), total))
         return total
 
     def queued_pod(self, uid: str) -> QueuedPod | None:
@@ -117,8 +119,7 @@ class GatedPods:
         self._queued.pop(uid, None)
         former = self._in_flight.pop(uid, None)
         if former is not None:
-            usage = subtract(self._in_flight_usage, usage_of(former, now=None))
-            self._in_flight_usage = remove_zeros(usage)
+            take_from(self._in_flight_usage, usage_of(former, now=None))
         if self._pods.pop(uid, None) is not None:
             self._ordered = None
 

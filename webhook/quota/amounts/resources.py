@@ -87,6 +87,23 @@ def add(left: ResourceList, right: ResourceList) -> ResourceList:
     return total
 
 
+def add_to(total: dict[str, Quantity], amounts: ResourceList) -> None:
+    """Add amounts to a sum in place: its other names, perhaps very many, take no time."""
+    for name, amount in amounts.items():
+        before = total.get(name)
+        total[name] = amount if before is None else before + amount
+
+
+def take_from(total: dict[str, Quantity], amounts: ResourceList) -> None:
+    """Take amounts out of a sum in place; names of which nothing is left go."""
+    for name, amount in amounts.items():
+        rest = total.get(name, ZERO) - amount
+        if rest.nano:
+            total[name] = rest
+        else:
+            total.pop(name, None)
+
+
 def subtract(left: ResourceList, right: ResourceList) -> ResourceList:
     """Return the differences; a name of the right side only becomes negative."""
     rest = dict(left)

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.amounts.resources import ResourceList, add_to
 from webhook.quota.objects.model import Container, Pod
 from webhook.quota.objects.names import is_hugepages
 
@@ -34,7 +34,7 @@ def pod_requests(pod: Pod) -> dict[str, Quantity]:
     if pod.resources is not None:
         requests.update(_pod_level(pod.resources.requests))
     if pod.overhead:
-        _add_to(requests, pod.overhead)
+        add_to(requests, pod.overhead)
     return requests
 
 
@@ -92,13 +92,16 @@ def _peak(pod: Pod, starting: _Reader, running: _Reader) -> _Amounts:
     sidecars: _Amounts = {}
     highest: _Amounts = {}
     for container in pod.init_containers:
+        amounts = running(container) if container.restartable else starting(container)
         if container.restartable:
-            amounts = running(container)
-            _add_to(total, amounts)
-            _add_to(sidecars, amounts)
-            _raise_to(highest, sidecars)
+            add_to(total, amounts)
+            add_to(sidecars, amounts)
+            needed = _of_names(sidecars, amounts)
         else:
-            _raise_to(highest, _sum((starting(container), sidecars)))
+            needed = _sum((amounts, _of_names(sidecars, amounts)))
+        # what this one does not name is as high already as all sidecars before it: to look at all
+        # names each time would take the square of the number of containers
+        _raise_to(highest, needed)
     _raise_to(total, highest)
     return total
 
@@ -122,10 +125,14 @@ def _pod_level(resources: ResourceList) -> _Amounts:
     return {name: amount for name, amount in resources.items() if is_pod_level_resource(name)}
 
 
+def _of_names(resources: _Amounts, names: ResourceList) -> _Amounts:
+    return {name: resources[name] for name in names if name in resources}
+
+
 def _sum(lists: Iterable[ResourceList]) -> _Amounts:
     total: _Amounts = {}
     for amounts in lists:
-        _add_to(total, amounts)
+        add_to(total, amounts)
     return total
 
 
@@ -134,12 +141,6 @@ def _largest(lists: Iterable[ResourceList]) -> _Amounts:
     for amounts in lists:
         _raise_to(largest, amounts)
     return largest
-
-
-def _add_to(total: _Amounts, amounts: ResourceList) -> None:
-    for name, amount in amounts.items():
-        before = total.get(name)
-        total[name] = amount if before is None else before + amount
 
 
 def _raise_to(total: _Amounts, amounts: ResourceList) -> None:

@@ -48,7 +48,9 @@ def can_skip_gate(
     if any(name.startswith(SHARED_PREFIX) for name in claim.quotas):
         return False  # others take of it too
     asked = claim.usage
-    before = add(asked, waiting)
+    # queued pods may name any number of resources: of those that no quota limits nothing is taken
+    limited = {key for account in ledger.accounts.values() for key in account.hard}
+    before = add(asked, {key: waiting[key] for key in limited if key in waiting})
     beside = {name: underway.get(name, ZERO) for name, amount in before.items() if amount > ZERO}
     once = add(before, beside)
     return not exceeded_quotas(ledger, replace(claim, uid="", usage=add(once, once)))
