@@ -209,6 +209,32 @@ def test_pods_of_a_large_cluster_are_not_read_to_explain_one(
     assert {call.namespace for call in page.reviews.calls_of("list", PODS)} == {"team-a"}
 
 
+def test_a_pod_is_explained_without_the_pods_beside_it_where_they_are_too_large(
+    page: PageHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be in the memory of the controller, which leads."""
+    token = page.users.add("ann", ALL)
+    labels = {f"l{number:05}": "" for number in range(5_000)}
+    for number in range(4):
+        page.controller.pod(f"large-{number}", "1", metadata={"labels": labels})
+    page.controller.step()
+    assert not any("too large" in one for one in page.values(f"{TEAM}/pods/fits", token)["unknown"])
+    monkeypatch.setattr("webhook.page.explaining.MOST_BYTES", 200_000)
+    values = page.values(f"{TEAM}/pods/fits", token)
+    assert values["name"] == "fits"
+    assert (
+        "the pods of namespace team-a: too large to be looked at from here; the command line looks"
+        " at them"
+    ) in values["unknown"]
+
+
+@pytest.mark.parametrize("name", ["..", ".", "%2e%2e", "UPPER", "x" * 300])
+def test_a_name_that_no_pod_can_have_is_that_of_no_pod(page: PageHarness, name: str) -> None:
+    answer = page.get(f"{TEAM}/pods/{name}", page.users.add("ann", ALL))
+    assert answer.status_code == 404
+    assert page.read_as == []  # in a path of the API server it could be another object
+
+
 # -- what strangers write ------------------------------------------------------------------------
 
 

@@ -33,6 +33,7 @@ from webhook.page.access import (
 from webhook.page.entries import Entry, snapshot_entry, summary_entry
 from webhook.page.explaining import BusyError, PodExplainer
 from webhook.page.history import UsageHistory
+from webhook.quota.objects.names import object_name_errors
 from webhook.telemetry.metrics import OTHER, PageMetrics
 
 _DIRECTIVES: Final = (
@@ -193,6 +194,8 @@ class _Values:
 
         def make(user: User, token: str) -> Entry:
             self._check_shown(user, namespace)
+            if object_name_errors(name):  # in a path it may mean another object
+                raise _RefusedError(404, f"Pod {namespace}/{name} does not exist")
             return self._parts.explainer.explain(token, namespace, name)
 
         return self._answer(make)

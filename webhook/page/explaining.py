@@ -23,6 +23,8 @@ from webhook.operations.explain.session import ExplainOptions
 MOST_PODS: Final = 2000
 """Pods of a cluster of which those with a node are read for each answer, in the memory of the
 controller."""
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of objects that are kept for an answer; decoded they may take eight times as much."""
 _AT_ONCE: Final = 2
 _WAIT_SECONDS: Final = 10.0
 _TOO_LARGE: Final = (
@@ -78,6 +80,7 @@ class PodExplainer:
                 options = ExplainOptions(
                     self._settings.configuration(),
                     self._settings.system_namespace,
+                    most_bytes=MOST_BYTES,
                     no_nodes=_TOO_LARGE if self._settings.pod_count() > MOST_PODS else "",
                 )
                 answer = explain(api, Target(PODS, namespace, name), options)

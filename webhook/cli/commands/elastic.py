@@ -60,8 +60,8 @@ def elastic(ctx: click.Context, /, **options: Any) -> ExitCode | None:
     """Show elastic quotas: min, max, used, borrowed, lent, guaranteed, headroom.
 
     Reads the ElasticQuotas and CompositeElasticQuotas of nos.nebuly.com/v1alpha1 and the pods that
-    have a node. Changes nothing. Quotas count in namespaces that have opted in. This version reads
-    elastic quotas and plans with them; binds are not refused by them yet.
+    have a node. Changes nothing. Quotas count in namespaces that have opted in, whose binds are
+    charged by them.
     """
     if ctx.invoked_subcommand is not None:
         return None

@@ -6,15 +6,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from webhook.config import Configuration
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ClusterApi, ForbiddenError, Kind, NotFoundError, Object
+from webhook.kube.codec import decode_object
 from webhook.operations.reading import read_all
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 _T = TypeVar("_T")
+
+_NOT_FROM_HERE: Final = "too large to be looked at from here; the command line looks at them"
+
+
+class TooLargeError(Exception):
+    """More would have to be kept of objects than one explanation may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,8 @@ class ExplainOptions:
     no_nodes: str = ""
     """Why nodes are not looked at, and the pods of the whole cluster for them; empty where they
     are."""
+    most_bytes: int = 0
+    """Bytes of objects that are kept at a time; 0 for any number. Tenants make objects large."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -44,6 +53,7 @@ class Session:
     options: ExplainOptions
     unknown: list[str] = field(default_factory=list)
     """Facts that could not be read, in words."""
+    _kept_bytes: int = 0
 
     def read(self, call: Callable[[], _T], otherwise: _T, what: str) -> _T:
         """Return what a call reads; `otherwise` where the caller has no right to it.
@@ -60,6 +70,8 @@ class Session:
             return otherwise
         except ForbiddenError:
             self.unknown.append(f"{what}: no right to read")
+        except TooLargeError:
+            self.unknown.append(f"{what}: {_NOT_FROM_HERE}")
         except InvalidFieldError as err:
             self.unknown.append(f"{what}: {err}")
         return otherwise
@@ -71,14 +83,31 @@ class Session:
 
         Raises:
             ApiError: They cannot be listed.
+            TooLargeError: They are larger, with what was read before, than may be kept.
         """
         if self.options.is_offline:  # all is in memory: parts would only be copies
             listed = self.api.list(kind, namespace=namespace, field_selector=field_selector)
             return listed.items
-        found = read_all(
-            self.api, kind, _as_it_is, namespace=namespace, field_selector=field_selector
-        )
+        before = self._kept_bytes
+        try:
+            found = read_all(
+                self.api,
+                kind,
+                _as_it_is,
+                namespace=namespace,
+                field_selector=field_selector,
+                decode=self._decode,
+            )
+        except TooLargeError:
+            self._kept_bytes = before  # nothing is kept of them, so there is room for others
+            raise
         return tuple(found)
+
+    def _decode(self, data: bytes) -> Object:
+        self._kept_bytes += len(data)
+        if 0 < self.options.most_bytes < self._kept_bytes:
+            raise TooLargeError
+        return decode_object(data)
 
 
 def _as_it_is(raw: Object) -> Object:
