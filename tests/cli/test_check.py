@@ -428,6 +428,23 @@ def test_the_manifests_quotas_replace_those_of_the_snapshot() -> None:
     assert (found["rule"], found["resources"][0]["used"]) == ("rollout", "9")
 
 
+def test_a_quota_that_is_refused_does_not_replace_the_one_that_is_there() -> None:
+    write("cluster.yaml", a_cluster(a_node("large", "64")))
+    write("quota.yaml", QUOTA.replace('"4"', '"-9"'))
+    report = checked("-f", "quota.yaml", "-f", "web.yaml", "--snapshot", "cluster.yaml")
+    refused, waits = findings(report)
+    assert refused["rule"] == "invalid"
+    assert refused["text"] == (
+        'ResourceQuota "team" is invalid: spec.hard[requests.cpu]: must be greater than or equal'
+        " to 0"
+    )
+    assert (refused["field"], refused["line"]) == ("spec.hard[requests.cpu]", 4)
+    assert (waits["rule"], waits["resources"][0]["hard"]) == ("quota-wait", "4")
+    # an amount that is none is input that cannot be read
+    write("quota.yaml", QUOTA.replace('"4"', '"4x"'))
+    assert run("-f", "quota.yaml").exit_code == 2
+
+
 def test_pods_that_run_already_are_not_counted_twice() -> None:
     owner = {"kind": "ReplicaSet", "name": "web-abc", "controller": True, "uid": "rs"}
     meta = {"labels": {"pod-template-hash": "abc"}, "ownerReferences": [owner]}

@@ -32,6 +32,7 @@ SEED: Final = 2
 KINDS: Final = "ns,quota,limits,priorityclasses,nodes,pods,ql"
 NO_PODS: Final = frozenset({"Service", "ConfigMap", "PersistentVolumeClaim"})
 _SHORT: Final = re.compile(r"(\d+) of (\d+) pods? (wait|are refused)")
+_VALUE: Final = re.compile(r"Invalid value: (?:\"[^\"]*\"|\[.*?\]|\{.*?\}+)(?:: )?")
 _PREFIX: Final = re.compile(r'^[A-Za-z.]+ "[^"]*" is (forbidden|invalid): ')
 
 Entry = Mapping[str, Any]
@@ -269,3 +270,126 @@ def _event_faults(stage: Stage) -> list[str]:
         if words and not any(_agree(each, text) for each in words for text in messages):
             faults.append(f"{one.key}: said {words}, the events are {messages[:3]}")
     return faults
+
+
+_HARD: Final[Mapping[str, Object]] = {
+    "good": {"hard": {"requests.cpu": "1", "count/jobs.batch": "1", "requests.example.com/x": 1}},
+    "empty": {},
+    "negative": {"hard": {"requests.cpu": "-1"}},
+    "fractions": {"hard": {"pods": "100m", "requests.example.com/x": "1500m", "limits.cpu": "1m"}},
+    "unknown": {"hard": {"foo": "1", "a/b/c": "1", "storage": "1"}},
+    "no-scope": {"hard": {"pods": "1"}, "scopes": ["Foo"]},
+    "unfit": {"hard": {"requests.cpu": "1"}, "scopes": ["BestEffort"]},
+    "conflict": {"hard": {"pods": "1"}, "scopes": ["Terminating", "NotTerminating"]},
+    "not-of-pods": {"hard": {"services": "1"}, "scopes": ["NotTerminating"]},
+    "no-values": {
+        "hard": {"pods": "1"},
+        "scopeSelector": {
+            "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": []}]
+        },
+    },
+    "values": {
+        "hard": {"pods": "1"},
+        "scopeSelector": {
+            "matchExpressions": [
+                {"scopeName": "Terminating", "operator": "Exists", "values": ["x"]},
+                {"scopeName": "BestEffort", "operator": "In", "values": ["x"]},
+            ]
+        },
+    },
+    "no-label": {
+        "hard": {"pods": "1"},
+        "scopeSelector": {
+            "matchExpressions": [
+                {"scopeName": "PriorityClass", "operator": "In", "values": ["not a label"]}
+            ]
+        },
+    },
+}
+_LIMITS: Final[Mapping[str, list[Object]]] = {
+    "good": [
+        {"type": "Container", "min": {"cpu": "1"}, "max": {"cpu": "2"}},
+        {"type": "Pod", "max": {"memory": "1Gi"}, "maxLimitRequestRatio": {"cpu": "2"}},
+        {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}},
+        {"type": "example.com/thing", "max": {"pods": "1"}, "default": {"pods": "2"}},
+    ],
+    "empty": [],
+    "order": [
+        {"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}},
+        {"type": "Pod", "min": {"memory": "2Gi"}, "max": {"memory": "1Gi"}},
+    ],
+    "defaults": [
+        {
+            "type": "Container",
+            "min": {"cpu": "1"},
+            "default": {"cpu": "500m"},
+            "defaultRequest": {"cpu": "600m"},
+        }
+    ],
+    "of-pods": [{"type": "Pod", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}}],
+    "types": [{"type": "Pod"}, {"type": "Pod"}, {"type": "Job"}, {"type": "a_/b"}, {"type": ""}],
+    "claims": [{"type": "PersistentVolumeClaim", "max": {"cpu": "1", "foo": "1"}}],
+    "names": [{"type": "Container", "max": {"pods": "1", "example.com/x": "1", "foo": "1"}}],
+    "ratios": [
+        {
+            "type": "Pod",
+            "min": {"cpu": "300m", "memory": "0"},
+            "max": {"cpu": "1", "memory": "1Gi"},
+            "maxLimitRequestRatio": {"cpu": "4", "memory": "500m", "ephemeral-storage": "2"},
+        }
+    ],
+    "devices": [
+        {
+            "type": "Container",
+            "default": {"example.com/x": "2", "hugepages-2Mi": "4Mi"},
+            "defaultRequest": {"example.com/x": "1", "hugepages-2Mi": "2Mi"},
+        }
+    ],
+    "of-others": [
+        {"type": "example.com/thing", "default": {"pods": "2"}, "max": {"pods": "1", "foo": "1"}}
+    ],
+}
+_CLASSES: Final[Mapping[str, Object]] = {
+    "user": {"value": 1_000_000_000},
+    "high": {"value": 1_000_000_001},
+    "system-gold": {"value": 1},
+}
+
+
+def _limiting() -> Iterator[tuple[str, Object]]:
+    """Yield objects by which others are judged, right and wrong, with the path of each."""
+    for name, spec in _HARD.items():
+        raw = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": f"quota-{name}"}}
+        yield "/api/v1/namespaces/default/resourcequotas", {**raw, "spec": spec}
+    for name, limits in _LIMITS.items():
+        raw = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": f"range-{name}"}}
+        yield "/api/v1/namespaces/default/limitranges", {**raw, "spec": {"limits": limits}}
+    for name, fields in _CLASSES.items():
+        version = "scheduling.k8s.io/v1"
+        raw = {"apiVersion": version, "kind": "PriorityClass", "metadata": {"name": name}}
+        yield f"/apis/{version}/priorityclasses", {**raw, **fields}
+
+
+def test_what_limits_others_is_refused_as_the_api_server_refuses_it(
+    own_plane: ControlPlane, tmp_path: Path
+) -> None:
+    made = list(_limiting())
+    path = tmp_path / "limits.json"
+    items = [raw for _, raw in made]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), "utf-8")
+    result = CliRunner().invoke(cli, ["check", "-f", str(path), "-o", "json"])
+    assert result.exit_code == 1, result.output
+    entries = json.loads(result.stdout)["objects"]
+    api, wrong = Api(own_plane.rest), []
+    for (where, raw), entry in zip(made, entries, strict=True):
+        answer = api.create(f"{where}?dryRun=All", raw)
+        said = [one["text"] for one in entry["findings"]]
+        if _faults(said) != _faults([] if answer.ok else [answer.body["message"]]):
+            wrong.append(f"{raw['metadata']['name']}: said {said}, was {answer.body}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _faults(messages: list[str]) -> set[str]:
+    """Return the faults that messages list, without the values: maps have no order."""
+    bare = [_VALUE.sub("", _PREFIX.sub("", one).strip("[]")) for one in messages]
+    return {fault for one in bare for fault in re.split(r", (?=spec|value|metadata)", one)}

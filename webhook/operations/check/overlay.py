@@ -9,6 +9,8 @@ from typing import Final
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.checking.classes import PriorityClass, RuntimeClass
 from webhook.quota.checking.limit_ranges import LimitRange
+from webhook.quota.checking.limit_rules import limit_errors
+from webhook.quota.checking.name_rules import object_errors
 from webhook.quota.checking.subjects import ManifestObject
 from webhook.quota.objects.defaults import default_quota
 from webhook.quota.objects.model import ResourceQuota
@@ -35,7 +37,16 @@ class Overlay:
         """
         take = _TAKERS.get(one.resource)
         if take is not None:
-            take(self, one)
+            # what the API server refuses is read all the same: it may be unreadable as well
+            take(self if _is_stored(one) else Overlay(), one)
+
+
+def _is_stored(one: ManifestObject) -> bool:
+    """Return whether the API server takes the object, as far as its own fields decide that."""
+    given = FieldReader(one.raw, one.field).child("metadata").text("name")
+    if given and any(object_errors(one.resource, given)):
+        return False
+    return not limit_errors(one.resource, one.raw, field=one.field)
 
 
 def _take_namespace(overlay: Overlay, one: ManifestObject) -> None:

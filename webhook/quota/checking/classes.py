@@ -18,7 +18,7 @@ from webhook.quota.amounts.resources import ResourceList, equal, to_text
 
 _Object = Mapping[str, object]
 
-_SYSTEM_CLASSES: Final[Mapping[str, int]] = MappingProxyType(
+SYSTEM_CLASSES: Final[Mapping[str, int]] = MappingProxyType(
     {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 )
 """Source: kubernetes v1.36, pkg/apis/scheduling/v1/helpers.go SystemPriorityClasses."""
@@ -115,8 +115,8 @@ def _with_priority(raw: _Object, table: ClassTable) -> _Object:
     spec = ResourceReader(raw).child("spec")
     name, given = spec.text("priorityClassName"), spec.integer("priority")
     chosen = table.priorities.get(name) if name else table.default()
-    if chosen is None and name in _SYSTEM_CLASSES:
-        chosen = PriorityClass(name, _SYSTEM_CLASSES[name])
+    if chosen is None and name in SYSTEM_CLASSES:
+        chosen = PriorityClass(name, SYSTEM_CLASSES[name])
     if chosen is None and name:
         if table.has_all_priorities:
             text = f"no PriorityClass with name {name} was found"

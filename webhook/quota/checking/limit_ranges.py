@@ -197,10 +197,10 @@ def _ratio(item: LimitRangeItem, requests: ResourceList, limits: ResourceList) -
         elif limit is None or not limit.nano:
             yield f"{rule}, but no limit is specified or limit is 0"
         elif limit.nano * Quantity.parse("1").nano > most.nano * request.nano:
-            yield f"{rule}, but provided ratio is {_decimal(limit.nano, request.nano)}"
+            yield f"{rule}, but provided ratio is {decimal(limit.nano, request.nano)}"
 
 
-def _decimal(limit: int, request: int) -> str:
+def decimal(limit: int, request: int) -> str:
     """Return a quotient with six decimals, as Go prints it."""
     whole, rest = divmod((limit * _MILLION * 2 + request) // (request * 2), _MILLION)
     return f"{whole}.{rest:06d}"

@@ -18,6 +18,7 @@ from webhook.quota.checking.limit_ranges import (
     violations,
     with_defaults,
 )
+from webhook.quota.checking.limit_rules import limit_errors
 from webhook.quota.checking.name_rules import container_errors, has_good_containers, object_errors
 from webhook.quota.checking.object_usage import (
     claim_requests,
@@ -100,7 +101,7 @@ def read_subject(
     is_claim = one.resource == "persistentvolumeclaims"
     issues = [] if is_claim else list(claims)
     written = [_Written.read(pods) for pods in sets]
-    refusals = list(_invalid_name(one))
+    refusals = [*_invalid_name(one), *_invalid_limits(one, terms)]
     refusals += [issue for template in written for issue in _invalid_template(one, template)]
     refusals += _job_issues(one, sets, terms) if is_new and not refusals else ()
     for template in () if refusals else written:
@@ -206,6 +207,13 @@ def _invalid_name(one: ManifestObject) -> Iterator[Issue]:
     errors = [str(error) for error in object_errors(one.resource, one.name)]
     if errors:
         yield _invalid(one, errors, meta.path("name"))
+
+
+def _invalid_limits(one: ManifestObject, terms: Terms) -> Iterator[Issue]:
+    """Yield that a quota, a LimitRange or a PriorityClass is refused for what it says itself."""
+    errors = limit_errors(one.resource, one.raw, field=one.field, is_guarded=terms.is_deferred)
+    if errors:
+        yield _invalid(one, list(map(str, errors)), child(one.field, errors[0].field))
 
 
 def _invalid(one: ManifestObject, errors: Sequence[str], field: str) -> Issue:

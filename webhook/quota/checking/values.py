@@ -57,7 +57,7 @@ class Rule(StrEnum):
 RULES: Mapping[Rule, str] = {
     Rule.BAD_INPUT: "The input cannot be read.",
     Rule.NAMESPACE: "The namespace exists.",
-    Rule.INVALID: "Resources and node affinity of pods are valid.",
+    Rule.INVALID: "Names, resources, affinity, quotas, limits and classes are valid.",
     Rule.PRIORITY_CLASS: "The PriorityClass exists, and the priority is its own.",
     Rule.RUNTIME_CLASS: "The RuntimeClass exists, and overhead and node selector are its own.",
     Rule.LIMIT_RANGE: "Every container, pod and claim is within the LimitRanges.",

@@ -86,7 +86,7 @@ def read_requirements(raw: object, field: str) -> Requirements:
 
 def container_name_errors(name: str, field: str) -> Iterator[FieldError]:
     """Yield what is wrong with the name of a container's resource."""
-    yield from _name_errors(name, field)
+    yield from resource_name_errors(name, field)
     if "/" not in name:
         if name not in _OF_CONTAINERS and not is_hugepages(name):
             yield _invalid(field, "must be a standard resource for containers", name)
@@ -96,7 +96,7 @@ def container_name_errors(name: str, field: str) -> Iterator[FieldError]:
 
 def pod_name_errors(name: str, field: str) -> Iterator[FieldError]:
     """Yield what is wrong with the name of a resource that is given for the whole pod."""
-    errors = list(_name_errors(name, field))
+    errors = list(resource_name_errors(name, field))
     yield from errors
     if not errors and name not in _COMPUTE and not is_hugepages(name):
         supported = 'supported values: "cpu", "hugepages-", "memory"'
@@ -150,7 +150,8 @@ def _claim(raw: object, field: str) -> Claim:
     )
 
 
-def _name_errors(name: str, field: str) -> Iterator[FieldError]:
+def resource_name_errors(name: str, field: str) -> Iterator[FieldError]:
+    """Yield what is wrong with the name of any resource."""
     errors = qualified_name_errors(name)
     yield from (_invalid(field, error, name) for error in errors)
     is_standard = name in _STANDARD or name.startswith((_HUGEPAGES, f"requests.{_HUGEPAGES}"))

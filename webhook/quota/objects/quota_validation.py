@@ -89,12 +89,16 @@ class _Spec:
     unreadable: tuple[FieldError, ...]
 
 
-def quota_errors(raw: Mapping[str, object]) -> list[FieldError]:
+def quota_errors(raw: Mapping[str, object], *, is_guarded: bool = True) -> list[FieldError]:
     """List what is wrong with a ResourceQuota that is to be stored.
 
     Only the spec is looked at. A field of the wrong type is an error like any other.
+
+    Args:
+        raw: The quota.
+        is_guarded: Whether our own rules hold beside those of the API server.
     """
-    return _once(_errors(_read(raw)))
+    return _once(_errors(_read(raw), is_guarded=is_guarded))
 
 
 def quota_update_errors(
@@ -172,20 +176,21 @@ def _expressions(spec: _Object) -> tuple[ScopeExpression, ...]:
     return read_expressions(selector.get("matchExpressions"), _EXPRESSIONS)
 
 
-def _errors(spec: _Spec) -> Iterator[FieldError]:
+def _errors(spec: _Spec, *, is_guarded: bool = True) -> Iterator[FieldError]:
     yield from spec.unreadable
-    yield from _hard_errors(spec)
+    yield from _hard_errors(spec, is_guarded=is_guarded)
     yield from _scope_errors(spec)
-    yield from _selector_errors(spec)
+    yield from _selector_errors(spec, is_guarded=is_guarded)
 
 
 def _once(errors: Iterable[FieldError]) -> list[FieldError]:
     return list(dict.fromkeys(islice(errors, _MOST_ERRORS)))
 
 
-def _hard_errors(spec: _Spec) -> Iterator[FieldError]:
+def _hard_errors(spec: _Spec, *, is_guarded: bool) -> Iterator[FieldError]:
     for key in sorted(spec.hard):
-        for detail in (*_key_faults(key), *_amount_faults(key, spec.hard[key])):
+        amount_faults = _amount_faults(key, spec.hard[key], is_guarded=is_guarded)
+        for detail in (*_key_faults(key), *amount_faults):
             yield FieldError("FieldValueInvalid", f"spec.hard[{key}]", detail)
 
 
@@ -199,7 +204,7 @@ def _key_faults(key: str) -> Iterator[str]:
     yield "must be a standard resource for quota"
 
 
-def _amount_faults(key: str, value: object) -> Iterator[str]:
+def _amount_faults(key: str, value: object, *, is_guarded: bool) -> Iterator[str]:
     try:
         amount = Quantity.from_json(value).rounded_to_milli()
     except InvalidFieldError as err:
@@ -209,7 +214,7 @@ def _amount_faults(key: str, value: object) -> Iterator[str]:
         yield "must be greater than or equal to 0"
     if amount.nano % _NANO and (key in _WHOLE_NUMBERS or is_extended_resource(key)):
         yield "must be an integer"
-    if not amount.is_storable:
+    if is_guarded and not amount.is_storable:
         yield f"cannot be stored exactly: the API server would keep {amount.canonical}"
 
 
@@ -223,7 +228,7 @@ def _scope_errors(spec: _Spec) -> Iterator[FieldError]:
     yield from _conflicts(spec.scopes, _SCOPES)
 
 
-def _selector_errors(spec: _Spec) -> Iterator[FieldError]:
+def _selector_errors(spec: _Spec, *, is_guarded: bool) -> Iterator[FieldError]:
     unfit = _unfit_scopes(spec)
     for index, expression in enumerate(spec.expressions):
         if not is_scope(expression.scope_name):
@@ -231,7 +236,8 @@ def _selector_errors(spec: _Spec) -> Iterator[FieldError]:
         if expression.scope_name in unfit:
             yield FieldError("FieldValueInvalid", _EXPRESSIONS, _UNFIT)
         yield from operator_errors(expression, _EXPRESSIONS)
-        yield from value_errors(expression, f"{_EXPRESSIONS}[{index}]")
+        if is_guarded:
+            yield from value_errors(expression, f"{_EXPRESSIONS}[{index}]")
     yield from _conflicts([each.scope_name for each in spec.expressions], _EXPRESSIONS)
 
 
