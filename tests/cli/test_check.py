@@ -177,6 +177,14 @@ def test_annotations_are_one_line_each() -> None:
     assert "%0Afix: kubectl patch" in lines[1]
 
 
+def test_a_file_name_reaches_no_terminal_as_it_is() -> None:
+    write("a\x1b[2J.yaml", "x: [")
+    for output in ("text", "github", "tap", "table"):
+        assert "a\\x1b[2J.yaml" in run("-f", "a\x1b[2J.yaml", "-o", output).output.replace(
+            "\\\\", "\\"
+        )
+
+
 def test_tap_counts_every_object() -> None:
     everything()
     lines = run(*EVERY, "-o", "tap").stdout.splitlines()
@@ -302,6 +310,7 @@ BAD: Final = {
         "check the output of 'kustomize build'",
     ),
     "cut off": ('{"kind": "Pod",\n "a": "b', 2, 7, "the text ends in the middle of a value"),
+    "a list without its end": ("x: [", 2, 1, "did not find expected node content"),
     "broken JSON": ('{"kind": "Pod",\n "a" 1}', 2, 6, "Expecting"),
 }
 
@@ -387,7 +396,17 @@ def test_lists_job_sets_and_kinds_by_path() -> None:
         ("JobSet", 6),
         ("RayCluster", 5),
     ]
+    assert report["notes"] == []
     assert run("-f", "web.yaml", "--template-path", "x").exit_code == ExitCode.BAD_INPUT
+    # what is not said is not judged, and that is said
+    report = checked("-f", "-", text=dumped(both))
+    assert [(one["kind"], one["pods"]) for one in report["objects"]] == [
+        ("JobSet", 6),
+        ("RayCluster", 0),
+    ]
+    assert report["notes"] == [
+        f"pods of RayCluster.ray.io are not judged: --template-path '{path}'"
+    ]
 
 
 def a_node(name: str, cpu: str, **labels: str) -> Object:

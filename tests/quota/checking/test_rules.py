@@ -17,6 +17,7 @@ from webhook.quota.checking.template_paths import (
     TemplatePath,
     TemplatePathError,
     pods_by_path,
+    template_places,
 )
 from webhook.quota.checking.values import Rule, Terms
 from webhook.quota.jobs.policy import JobRule
@@ -276,6 +277,21 @@ def test_a_path_that_leads_nowhere_is_named() -> None:
     with pytest.raises(InvalidFieldError) as caught:
         pods_by_path({"kind": "Thing", "spec": {}}, [path])
     assert caught.value.field == "spec.worker"
+
+
+def test_places_that_look_like_templates_are_found() -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "app"}]}}
+    groups = [{"replicas": 2, "template": template}, {"replicas": 1, "template": template}]
+    raw = {
+        "spec": {
+            "head": {"template": template},
+            "workers": groups,
+            "other": {"spec": {"containers": "none"}},
+            "a.b": {"template": template},
+        }
+    }
+    assert template_places(raw) == ("spec.head.template", "spec.workers[*].template:replicas")
+    assert template_places({"kind": "Other", "spec": {"containers": []}}) == ()
 
 
 @pytest.mark.parametrize("text", ["", "Thing", "Thing=", "=spec", "Thing=spec..x", "Thing=a:b..c"])

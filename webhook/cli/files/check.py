@@ -175,13 +175,20 @@ class Manifests:
 
 
 def _is_tab(lines: Sequence[str], place: Location) -> bool:
-    return lines[place.line - 1 : place.line][0][place.column - 1 : place.column] == "\t"
+    return _line(lines, place.line)[place.column - 1 : place.column] == "\t"
+
+
+def _line(lines: Sequence[str], number: int) -> str:
+    """Return a line; empty behind the last one, where a parser misses what should follow."""
+    return lines[number - 1] if number <= len(lines) else ""
 
 
 def _column(lines: Sequence[str], line: int, field: str) -> int:
     """Return where the last name of a path begins in a line; 1 if it is not there."""
     name = re.split(r"[.\[\]]", field.rstrip("]"))[-1]
-    found = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", lines[line - 1]) if name else None
+    if not name:
+        return 1
+    found = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", _line(lines, line))
     return 1 if found is None else found.start() + 1
 
 

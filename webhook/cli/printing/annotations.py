@@ -26,7 +26,7 @@ def _annotation(found: CheckFinding) -> str:
     finding, place = found.finding, found.location
     about = "" if finding.subject is None else f"{finding.subject}: "
     properties = {
-        "file": place.file,
+        "file": printable(place.file),
         "line": str(place.line),
         "col": str(place.column),
         "title": f"deferred-quota {finding.id}",

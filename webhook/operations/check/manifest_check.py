@@ -30,7 +30,8 @@ from webhook.operations.findings import Finding
 from webhook.operations.findings import Subject as FindingSubject
 from webhook.quota.amounts.resources import ResourceList, add, subtract
 from webhook.quota.checking.node_fit import NodeFit, nodes_of_daemon_set
-from webhook.quota.checking.subjects import ManifestObject, ReadOptions, read_subject
+from webhook.quota.checking.subjects import JOB_SETS, ManifestObject, ReadOptions, read_subject
+from webhook.quota.checking.template_paths import template_places
 from webhook.quota.checking.values import Issue, Result, Rule, Subject, Terms, Verdict
 from webhook.quota.checking.verdicts import Outcome, check_namespace
 from webhook.quota.objects.names import SHARED_PREFIX
@@ -143,8 +144,21 @@ class Checker:
         return Report(
             tuple(objects[index] for index in sorted(objects)),
             tuple(problem for part in judged for problem in part.problems),
-            self._state.unknown,
+            (*self._state.unknown, *dict.fromkeys(self._unjudged(entries))),
         )
+
+    def _unjudged(self, entries: Iterable[Entry]) -> Iterator[str]:
+        """Yield which kinds seem to have pods that nothing says where to find."""
+        for entry in entries:
+            one = entry.object
+            group = one.resource.partition(".")[2]
+            if group in {*_SERVED, JOB_SETS}:
+                continue
+            if any(path.is_about(group, one.kind) for path in self._options.paths):
+                continue
+            for place in template_places(one.raw):
+                named = f"{one.kind}.{group}"
+                yield f"pods of {named} are not judged: --template-path '{named}={place}'"
 
     def _shared_out(self, groups: _Groups, count: int) -> tuple[_Groups, _Groups]:
         """Share namespaces out to two processes, if they are many and nothing is read for them.

@@ -39,7 +39,7 @@ from webhook.quota.objects.model import Pod
 
 _Object = Mapping[str, object]
 
-_JOB_SETS: Final = "jobset.x-k8s.io"
+JOB_SETS: Final = "jobset.x-k8s.io"
 _JOBS: Final = frozenset({"jobs.batch", "cronjobs.batch", "jobsets.jobset.x-k8s.io"})
 _VALIDATED: Final = frozenset({"", "apps", "batch"})
 """API groups whose objects the API server validates itself."""
@@ -131,7 +131,7 @@ def _pod_sets(one: ManifestObject, options: ReadOptions) -> tuple[PodSet, ...]:
     paths = [path for path in options.paths if path.is_about(group, one.kind)]
     if paths:
         return pods_by_path(one.raw, paths, field=one.field)
-    if (group, one.kind) == (_JOB_SETS, "JobSet"):
+    if (group, one.kind) == (JOB_SETS, "JobSet"):
         sets = pods_of_job_set(one.raw)
         found = tuple(replace(pods, field=child(one.field, pods.field)) for pods in sets)
     else:

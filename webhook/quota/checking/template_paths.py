@@ -17,6 +17,8 @@ _Object = Mapping[str, object]
 
 _MOST = 2**31 - 1
 _ALL = "[*]"
+_DEEPEST = 12
+"""Levels of an object in which templates are looked for."""
 
 
 class TemplatePathError(ValueError):
@@ -66,6 +68,34 @@ def pods_by_path(
             pods cannot be read.
     """
     return tuple(pods for path in paths for pods in _pods(raw, path, field))
+
+
+def template_places(raw: _Object) -> tuple[str, ...]:
+    """Return where an object seems to have pod templates, in the form that `TemplatePath` reads."""
+    return tuple(dict.fromkeys(_places(raw, (), _DEEPEST)))
+
+
+def _places(holder: _Object, steps: tuple[str, ...], levels: int) -> Iterator[str]:
+    for name, value in holder.items():
+        if "." in name or not levels:
+            continue
+        items, step = (value, f"{name}{_ALL}") if isinstance(value, list) else ([value], name)
+        for item in items:
+            if not isinstance(item, Mapping):
+                continue
+            if _is_template(item):
+                is_counted = isinstance(holder.get("replicas"), int)
+                yield ".".join((*steps, step)) + ":replicas" * is_counted
+            else:
+                yield from _places(item, (*steps, step), levels - 1)
+
+
+def _is_template(value: _Object) -> bool:
+    spec = value.get("spec")
+    containers = spec.get("containers") if isinstance(spec, Mapping) else None
+    return isinstance(containers, list) and any(
+        isinstance(one, Mapping) and "image" in one for one in containers
+    )
 
 
 def _pods(raw: _Object, path: TemplatePath, field: str) -> Iterator[PodSet]:
