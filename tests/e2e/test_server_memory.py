@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.admission.reviews import a_review, encoded
-from tests.e2e.harness import Server, post, running_server
+from tests.e2e.harness import Server, eventually, post, running_server
 
 CLIENTS = 30
 BODY_BYTES = 6_900_000
@@ -20,6 +21,10 @@ MOST_GROWTH_MIB = 400
 
 HALF_SENT = 900
 MOST_HELD_MIB = 150
+
+UNREAD = 16
+UNREAD_KIB = 12_000
+UNREAD_SECONDS = 30.0
 
 BODIES = {
     "too large for any": (b'{"a":{}}', BODY_BYTES),
@@ -93,3 +98,24 @@ def test_a_crowd_of_bodies_that_never_end_takes_a_bounded_amount_of_memory(
         assert server.post(a_review()).status == 200
         growth = mebibytes(server, "VmHWM") - before
     assert growth < MOST_HELD_MIB, f"{growth:.0f} MiB more"
+
+
+def test_of_answers_that_nobody_takes_the_largest_go(tmp_path: Path) -> None:
+    """A small request may have a large answer."""
+    body = encoded(a_review({"name": f"long-{UNREAD_KIB}"}))
+    head = b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with running_server(tmp_path, tls=False, threads=2) as server, contextlib.ExitStack() as opened:
+        for _ in range(UNREAD):
+            client = opened.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # or the kernel has it
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(request)
+
+        def evicted() -> float:
+            return server.metric("connections_closed_total", reason="evicted")
+
+        assert eventually(lambda: evicted() > 0, UNREAD_SECONDS)
+        with contextlib.closing(server.connect(30)) as connection:
+            assert len(post(connection, body).body) > 1024 * UNREAD_KIB
+        assert evicted() < UNREAD

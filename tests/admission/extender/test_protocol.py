@@ -19,6 +19,7 @@ from tests.admission.extender.calls import (
     the_pod,
 )
 from webhook.admission.extender.protocol import (
+    MOST_NODES,
     MalformedCallError,
     PodIdentity,
     all_candidates,
@@ -182,3 +183,29 @@ def test_bytes_that_are_not_json_are_refused(data: bytes, why: str) -> None:
         with pytest.raises(MalformedCallError) as caught:
             read(data)
         assert caught.value.reason == why
+
+
+def test_reasons_are_cut_where_there_are_many_nodes() -> None:
+    call = filter_call(names=[f"{number:05x}" for number in range(MOST_NODES)])
+    answer = no_node(read_filter(encoded(call)), "because " * 128)
+    assert len(answer) < 6_000_000
+    reasons = set(json.loads(answer)["FailedAndUnresolvableNodes"].values())
+    assert reasons == {("because " * 128)[:61] + "..."}
+    usual = filter_call(names=[f"node-{number}" for number in range(4000)])
+    (whole,) = set(
+        json.loads(no_node(read_filter(encoded(usual)), "because " * 128))[
+            "FailedAndUnresolvableNodes"
+        ].values()
+    )
+    assert whole == "because " * 128
+
+
+@pytest.mark.parametrize("field", ["NodeNames", "Nodes.items"])
+def test_more_nodes_than_any_cluster_has_are_no_call(field: str) -> None:
+    names = [f"{number:05x}" for number in range(MOST_NODES + 1)]
+    call = filter_call(names=names)
+    if field != "NodeNames":
+        items = [{"metadata": {"name": name}} for name in names]
+        call |= {"NodeNames": None, "Nodes": {"metadata": {}, "items": items}}
+    with pytest.raises(MalformedCallError, match=rf"^{field}: must be no more than 65536$"):
+        read_filter(encoded(call))

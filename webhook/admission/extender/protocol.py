@@ -110,6 +110,11 @@ class _PreemptResult(msgspec.Struct, gc=False, rename="pascal"):
     node_name_to_meta_victims: Mapping[str, Any]
 
 
+MOST_NODES: Final = 65_536
+"""Nodes of a call; Kubernetes is made for 5,000."""
+_MOST_BYTES: Final = 4 * 1024 * 1024
+"""What the reasons of an answer take together: each node has its own copy."""
+
 _FILTER: Final = msgspec.json.Decoder(_FilterArguments)
 _PREEMPT: Final = msgspec.json.Decoder(_PreemptArguments)
 _NODES: Final = msgspec.json.Decoder(_NodeList)
@@ -125,10 +130,12 @@ def read_filter(data: bytes) -> FilterCall:
     call = _parsed(_FILTER, data, "ExtenderArgs")
     pod = _identity(call.pod)
     if call.node_names is not None:
+        _check_count(len(call.node_names), "NodeNames")
         return FilterCall(pod, call.node_names, has_names=True, nodes=_NULL)
     if bytes(call.nodes) == b"null":
         raise MalformedCallError("request", "NodeNames: must be present, or Nodes")
     listed = _parsed(_NODES, call.nodes, "Nodes", "Nodes.").items or ()
+    _check_count(len(listed), "Nodes.items")
     names = [_name(node, f"Nodes.items[{index}]") for index, node in enumerate(listed)]
     return FilterCall(pod, names, has_names=False, nodes=call.nodes)
 
@@ -157,8 +164,14 @@ def all_nodes(call: FilterCall) -> bytes:
 
 
 def no_node(call: FilterCall, why: str) -> bytes:
-    """Write that no node is left, and that no eviction would change that."""
-    failed = dict.fromkeys(call.node_names, why)
+    """Write that no node is left, and that no eviction would change that.
+
+    Where there are many nodes the reason is cut, so that an answer is not many times as large as
+    the call.
+    """
+    most = _MOST_BYTES // max(1, len(call.node_names))
+    text = why if len(why) <= most else f"{why[: most - 3]}..."
+    failed = dict.fromkeys(call.node_names, text)
     if call.has_names:
         return _filter_result(_NULL, [], failed)
     return _filter_result(_NO_NODES, None, failed)
@@ -189,6 +202,11 @@ def _identity(pod: _Object | None) -> PodIdentity:
         if not getattr(found, field):
             raise MalformedCallError("request", f"Pod.metadata.{field}: must not be empty")
     return found
+
+
+def _check_count(nodes: int, path: str) -> None:
+    if nodes > MOST_NODES:
+        raise MalformedCallError("request", f"{path}: must be no more than {MOST_NODES}")
 
 
 def _name(node: _Object, path: str) -> str:

@@ -50,6 +50,9 @@ QUIET_SECONDS: Final = 1.0
 HELD_BYTES: Final = ((256 * 1024, 64 * 1024 * 1024), (SMALL_BYTES, 96 * 1024 * 1024))
 """What requests and answers that are not sent yet may hold together until requests of more than a
 size are turned away, the largest first. What is small is always taken: binds are."""
+UNSENT_BYTES: Final = 64 * 1024 * 1024
+"""What answers may hold together that clients do not take; the largest of them go first. A small
+request may have a large answer, so it is not enough to turn requests away."""
 
 _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
@@ -381,6 +384,20 @@ class ConnectionLoop:
             connection.parked = False
             self._enter(connection, State.WRITING, self._settings.write_seconds)
             self._event(connection, None)
+            if len(connection.out) > SMALL_BYTES:
+                self._bound_unsent()
+
+    def _bound_unsent(self) -> None:
+        """Drop clients that do not take their answers, while these are too much together."""
+        writing = [each for each in self.connections if each.state is State.WRITING]
+        unsent = sum(len(each.out) for each in writing)
+        if unsent <= UNSENT_BYTES:
+            return
+        for connection in sorted(writing, key=lambda each: -len(each.out)):
+            unsent -= len(connection.out)
+            self._drop(connection, "evicted")
+            if unsent <= UNSENT_BYTES:
+                return
 
     def _resume(self, connection: Connection) -> None:
         """Watch a socket again that had an event while its connection was BUSY."""
