@@ -464,6 +464,20 @@ def test_a_quota_that_is_refused_does_not_replace_the_one_that_is_there() -> Non
     assert run("-f", "quota.yaml").exit_code == 2
 
 
+def test_the_scopes_of_a_quota_that_is_there_stay() -> None:
+    write("cluster.yaml", a_cluster(a_node("large", "64")))
+    scoped = "{hard: {requests.cpu: '9'}, scopes: [NotTerminating]}"
+    write("quota.yaml", QUOTA.replace('{hard: {requests.cpu: "4", count/configmaps: "2"}}', scoped))
+    files = ("-f", "quota.yaml", "-f", "web.yaml", "--snapshot", "cluster.yaml")
+    refused, waits = findings(checked(*files))
+    assert (refused["rule"], refused["field"]) == ("invalid", "spec.scopes")
+    assert refused["text"] == 'ResourceQuota "team" is invalid: spec.scopes: field is immutable'
+    assert (waits["rule"], waits["resources"][0]["hard"]) == ("quota-wait", "4")
+    # one of another name may have them
+    write("quota.yaml", Path("quota.yaml").read_text("utf-8").replace("name: team,", "name: new,"))
+    assert [one["quota"] for one in findings(checked(*files))] == ["team"]
+
+
 def test_pods_that_run_already_are_not_counted_twice() -> None:
     owner = {"kind": "ReplicaSet", "name": "web-abc", "controller": True, "uid": "rs"}
     meta = {"labels": {"pod-template-hash": "abc"}, "ownerReferences": [owner]}

@@ -57,6 +57,7 @@ Source: kubernetes v1.36, pkg/controlplane/storageversionhashdata/data.go; depre
 
 _MANY: Final = 2000
 """From how many objects on a second process judges some of them."""
+_SCOPES: Final = "spec.scopes"
 _KUSTOMIZATION: Final = ("kustomize.config.k8s.io", "Kustomization")
 
 
@@ -232,6 +233,10 @@ class Checker:
         if place.is_missing and namespace:
             text = f'namespaces "{namespace}" not found'
             issue = Issue(Rule.NAMESPACE, Verdict.REFUSED, text, child(one.field, "metadata"))
+            return replace(subject, refusals=(issue, *subject.refusals))
+        if one.resource == "resourcequotas" and name in place.rescoped:
+            text = f'ResourceQuota "{name}" is invalid: {_SCOPES}: field is immutable'
+            issue = Issue(Rule.INVALID, Verdict.REFUSED, text, child(one.field, _SCOPES))
             return replace(subject, refusals=(issue, *subject.refusals))
         return subject
 

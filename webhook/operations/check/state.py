@@ -58,6 +58,8 @@ class Place:
     """Kind and name of a workload → its pods that have not ended."""
     reserved: frozenset[str] = frozenset()
     """Uids of pods that have a reservation."""
+    rescoped: frozenset[str] = frozenset()
+    """Quotas that are there with other scopes than the manifests': the API server keeps them."""
 
 
 class ClusterState:
@@ -173,6 +175,7 @@ class ClusterState:
                 () if inside is None else inside.pods, {one.pod.uid: one.pod for one in known}
             ),
             reserved=frozenset(() if ledger is None else ledger.reservations),
+            rescoped=self._rescoped(namespace, inside),
         )
 
     def _stored_labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -213,8 +216,11 @@ class ClusterState:
 
     def _quotas(self, namespace: str, inside: Inside | None) -> tuple[ResourceQuota, ...]:
         """Return the quotas of a namespace: the manifests' limits, the cluster's usage."""
-        there = {one.name: one for one in (() if inside is None else inside.quotas)}
+        there = _by_name(inside)
+        rescoped = self._rescoped(namespace, inside)
         for name, brought in self._overlay.quotas.get(namespace, {}).items():
+            if name in rescoped:
+                continue
             stored = there.get(name)
             there[name] = brought
             if stored is not None:
@@ -225,6 +231,14 @@ class ClusterState:
                     status_used=stored.status_used,
                 )
         return tuple(sorted(there.values(), key=lambda one: one.name))
+
+    def _rescoped(self, namespace: str, inside: Inside | None) -> frozenset[str]:
+        brought, there = self._overlay.quotas.get(namespace, {}), _by_name(inside)
+        return frozenset(
+            name
+            for name in brought.keys() & there.keys()
+            if set(brought[name].scopes) != set(there[name].scopes)
+        )
 
     def _limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
         none: tuple[Object, ...] = ()
@@ -298,6 +312,10 @@ def with_former(subject: Subject, place: Place) -> Subject:
     """Return a subject with the pods of its former state."""
     held = place.held.get((subject.kind, subject.name), ())
     return replace(subject, held=held, reserved=place.reserved) if held else subject
+
+
+def _by_name(inside: Inside | None) -> dict[str, ResourceQuota]:
+    return {one.name: one for one in (() if inside is None else inside.quotas)}
 
 
 def _pods(inside: Inside | None) -> tuple[Pod, ...]:
