@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,12 @@ def test_what_is_wrong_is_named_with_its_place(
 def test_what_is_no_scenario_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(ScenarioError):
         read_scenario(written(tmp_path, text))
+
+
+def test_pods_beyond_the_most_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.operations.simulate.scenario_files.MOST_PODS", 5)
+    text = SCENARIO.replace("count: 3", "count: 1000000")
+    started = time.process_time()
+    with pytest.raises(ScenarioError, match="workloads: make more than 5 pods"):
+        read_scenario(written(tmp_path, text))
+    assert time.process_time() - started < 1.0

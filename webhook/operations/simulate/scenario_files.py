@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,7 +164,8 @@ class _Builder:
         configuration = _configuration(written.configuration)
         policy = compile_policy(configuration)
         nodes = tuple(self._nodes())
-        arrivals = sorted(self._arrivals(), key=lambda arrival: arrival.at)
+        # counted before they are kept: more of them than are allowed may be more than memory holds
+        arrivals = sorted(islice(self._arrivals(), MOST_PODS + 1), key=lambda arrival: arrival.at)
         _require_own_names(arrivals)
         return Scenario(
             nodes=nodes,

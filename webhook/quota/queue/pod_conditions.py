@@ -22,7 +22,7 @@ Status: TypeAlias = Literal["True", "False"]
 Patch: TypeAlias = Sequence[Mapping[str, object]]
 
 _WITH_PLACE: Final = re.compile(
-    r"(?:(?P<text>.*); )?place (?P<place>\d+) of (?P<total>\d+)", re.ASCII | re.DOTALL
+    r"(?:(?P<text>.*); )?place (?P<place>\d{1,9}) of (?P<total>\d{1,9})", re.ASCII | re.DOTALL
 )
 _WITH_NODES: Final = re.compile(
     r"(?:(?P<text>.*); )?(?P<nodes>no node fits: .*, as of [-0-9T:Z]{20})", re.ASCII | re.DOTALL
