@@ -115,7 +115,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         require_quota_for_priority=(),
         coverage=Coverage.PRODUCT,
         quota_update=QuotaUpdate.ALLOW,
-        gating=Gating.ALWAYS,
+        gating=Gating.AUTO,
         break_glass_groups=frozenset({"system:masters"}),
         trusted_users=frozenset(),
         exempt_namespaces=frozenset({"kube-system", "kube-public", "kube-node-lease"}),

@@ -20,7 +20,8 @@ from webhook.telemetry.metrics import Metrics
 @pytest.fixture(scope="module")
 def harness() -> Iterator[AdmissionHarness]:
     cluster = new_cluster()
-    cluster.load([(NAMESPACES, a_namespace(NAMESPACE)), *stored()])
+    namespace = a_namespace(NAMESPACE, gating="always")
+    cluster.load([(NAMESPACES, namespace), *stored()])
     line = ReactiveClient(cluster)
     engine = Engine(line, Metrics())
     engine.start()

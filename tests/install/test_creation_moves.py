@@ -130,7 +130,7 @@ def test_a_policy_that_was_edited_is_mended() -> None:
     _, lines = run(twin)
     assert f"MutatingAdmissionPolicy {GATE_POLICY}: changed" in lines
     mended: Any = twin.api.get(kind, GATE_POLICY)
-    assert mended["spec"]["variables"][0]["expression"] == "'always'"
+    assert mended["spec"]["variables"][0]["expression"] == "'auto'"
 
 
 def test_a_rule_that_is_given_up_takes_its_policies_with_it() -> None:

@@ -387,7 +387,7 @@ class Configuration:
     quota_update: QuotaUpdate = QuotaUpdate.ALLOW
     """`quotaUpdate`: what may change in the spec of a ResourceQuota."""
 
-    gating: Gating = Gating.ALWAYS
+    gating: Gating = Gating.AUTO
     """`gating`: whether pods are gated until quota is reserved for them, for namespaces without the
     label `deferredquota.io/gating`; the label wins. It is written into the registration by
     `scripts/install`."""

@@ -142,7 +142,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     judges_nodes: bool = False,
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
-    gating: str = ALWAYS_GATING,
+    gating: str = Configuration().gating,
     creation: CreationRules | None = None,
     trusted_users: Collection[str] = (),
     break_glass_groups: Collection[str] = Configuration().break_glass_groups,

@@ -25,7 +25,7 @@ Where there is no cluster to look at (`helm template`, a first installation), al
 {{- end -}}
 
 {{- define "deferred-quota.gating" -}}
-{{- .Values.configuration.gating | default "always" -}}
+{{- .Values.configuration.gating | default "auto" -}}
 {{- end -}}
 
 {{- /* Whether the page is switched on: empty if not. */ -}}

@@ -27,6 +27,7 @@ class OpenHarness(Protocol):
 
 @pytest.fixture
 def open_harness(tmp_path: Path) -> Iterator[Callable[..., AdmissionHarness]]:
+    """Harnesses where every pod that a quota concerns is gated, unless a setting says otherwise."""
     with ExitStack() as stack:
 
         def opened(
@@ -38,7 +39,7 @@ def open_harness(tmp_path: Path) -> Iterator[Callable[..., AdmissionHarness]]:
             harness = admission_harness(
                 *objects,
                 directory=tmp_path,
-                settings=settings,
+                settings={"gating": "always", **(settings or {})},
                 mode=mode,
                 with_controller=with_controller,
             )

@@ -70,9 +70,10 @@ def eventually(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.001)
 
 
-def a_namespace(name: str = NAMESPACE, *, mode: str = "deferred") -> Object:
-    """A namespace, opted in unless `mode` is empty."""
-    labels = {"deferredquota.io/mode": mode} if mode else {}
+def a_namespace(name: str = NAMESPACE, *, mode: str = "deferred", gating: str = "") -> Object:
+    """A namespace, opted in unless `mode` is empty, with the configured gating unless one is given."""
+    given = {"deferredquota.io/mode": mode, "deferredquota.io/gating": gating}
+    labels = {key: value for key, value in given.items() if value}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 

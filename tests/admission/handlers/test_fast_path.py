@@ -246,7 +246,7 @@ def test_a_forged_mark_goes_where_the_pod_is_gated_or_not_concerned(
     harness = opened(open_harness)
     assert annotations_of(asked(harness, requests={"cpu": "9"}, metadata=FORGED)) == {}
     assert annotations_of(asked(harness, requests={"memory": "1Gi"}, metadata=FORGED)) == {}
-    labelled(harness, "gate")
+    labelled(harness, "always")
     reply = asked(harness, metadata=FORGED)
     assert not is_let_through(reply)
     assert reply.warnings == []
@@ -256,7 +256,7 @@ def test_nor_do_those_who_may_write_marks_keep_one_that_is_not_true(
     open_harness: OpenHarness,
 ) -> None:
     harness = opened(open_harness)
-    labelled(harness, "gate")
+    labelled(harness, "always")
     pod = a_pod(requests={"cpu": "1"}, metadata=FORGED)
     reply = harness.mutate(a_review("CREATE", "pods", pod, user=controller_user(DEFAULT_NAMESPACE)))
     assert (gates_of(reply), annotations_of(reply)) == ([OURS], {})

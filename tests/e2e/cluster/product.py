@@ -31,7 +31,7 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
-from webhook.config import ReclaimMode, load_configuration
+from webhook.config import Configuration, ReclaimMode, load_configuration
 from webhook.install import Mask, render
 from webhook.install.policies import Form
 from webhook.operations.creation import CreationRules
@@ -171,7 +171,7 @@ class Product:
                 ca_pem=ca,
                 mask=mask,
                 deferred_resources=extended,
-                gating=given.get("gating", "always"),
+                gating=given.get("gating", Configuration().gating),
                 creation=_creation_rules(given) if creation == "policy" else None,
                 judges_nodes=judges_nodes,
                 reclaim=ReclaimMode(elastic.get("reclaim", {}).get("mode", "Plan")),

@@ -75,7 +75,9 @@ _ANY_RESOURCE: Final = LimitedResource("pods", match_contains=("",))
 _STRICT: Final = Policy(must_specify=MustSpecify.BIND)
 _NARROWED: Final = {
     GATE_ENTRY: {
-        f"and (not ({_SOME_GATES})) (not ({_IS_AUTO}))": CreationRules(policy=_STRICT),
+        f"and (not ({_SOME_GATES})) (not ({_IS_AUTO}))": CreationRules(
+            gating=ALWAYS_GATING, policy=_STRICT
+        ),
         f"and (not ({_SOME_GATES})) ({_IS_AUTO})": CreationRules(
             gating=AUTO_GATING, policy=_STRICT
         ),

@@ -95,7 +95,7 @@ _NEEDS_A_QUOTA: Final = "may-need-a-quota"
 class CreationRules:
     """What the configuration says of new pods."""
 
-    gating: str = ALWAYS_GATING
+    gating: str = Configuration().gating
     """`always`, `auto` or `never`, for namespaces that do not say it by a label."""
     policy: Policy = field(default_factory=Policy)
     trusted_users: Collection[str] = ()

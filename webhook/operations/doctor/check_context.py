@@ -42,7 +42,6 @@ from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import (
-    ALWAYS_GATING,
     DEFAULT_NAMESPACE,
     DEFERRED_MODE,
     MODE_LABEL,
@@ -88,7 +87,7 @@ class Settings:
     system_namespace: str = DEFAULT_NAMESPACE
     rejected: str = ""
     """Why the installed configuration cannot be used; empty when it can."""
-    gating: str = ALWAYS_GATING
+    gating: str = Configuration().gating
     """`always`, `auto` or `never`, for namespaces that do not say it by a label."""
     creation: CreationRules = field(default_factory=CreationRules)
     """What policies go by that decide about new pods, but for the namespaces that they leave
