@@ -2,10 +2,11 @@
 
 The same pods are created by 16 clients in one namespace after the other of a real control plane,
 and its scheduler binds them: without a quota, under a native one, and, once the product is
-installed, under ours, with gates for all (`always`) and with gates where they are needed (`auto`),
-each also where policies add them; and with room for a fifth of them. Before each figure the cluster
-is empty. What is compared was measured in the same round. Etcd, the API server, the scheduler, the
-product and the load share the processors.
+installed, under ours, with gates for all (`always`) and with gates where they are needed (`auto`);
+and with room for a fifth of them. All of that once where the webhook adds the gates and once where
+policies do, each on a control plane of its own, as one grows slower with what it has done. Before
+each figure the cluster is empty. What is compared was measured on the same control plane. Etcd, the
+API server, the scheduler, the product and the load share the processors.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from bench_cluster import HARD, WAIT_SECONDS, Bench, _processor_seconds, _used, 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster.product import Product
+from webhook.install.policies import Form
 from webhook.kube.api import PODS, ApiError
 from webhook.kube.rest import RestClient, load_config
 
@@ -38,7 +40,8 @@ NODES = 4
 POD_MILLIS = 100
 """What a pod of `Bench.creates` asks for."""
 GATINGS = ("always", "auto")
-BY_POLICIES = {"always": "always by policies", "auto": "auto by policies"}
+FORMS: tuple[Form, ...] = ("webhook", "policy")
+"""What adds gates to new pods."""
 AMPLE = HARD["requests.cpu"]
 WARMING_UP = "warming up"
 REST_SECONDS = 3
@@ -179,7 +182,7 @@ def _course() -> Iterator[Course]:
         yield Course(Bench(plane, context), Binds(plane))
 
 
-def _round(pods: int) -> Round:
+def _round(pods: int, form: Form) -> Round:
     with _course() as course:
         bench = course.bench
         course.whole(WARMING_UP, bench.namespace("warm"), pods // 2, None)
@@ -188,20 +191,16 @@ def _round(pods: int) -> Round:
         _wait(lambda: _is_counted(bench, native), "the native quota is counted")
         course.whole("native quota, ample", native, pods, None)
         directory = bench.plane.directory / "product"
-        with Product.start(bench.plane, directory, direct=True) as product:
+        with Product.start(bench.plane, directory, direct=True, creation=form) as product:
             course.whole(WARMING_UP, _deferred(bench, "warm", "always", AMPLE), pods // 2, product)
             for gating in GATINGS:
                 space = _deferred(bench, f"ample-{gating}", gating, AMPLE)
                 course.whole(_ample(gating), space, pods, product)
             for gating in GATINGS:
                 _fill_scarce(course, product, gating, pods)
-            product.let_policies_decide()
-            for gating, name in BY_POLICIES.items():
-                space = _deferred(bench, f"policies-{gating}", gating, AMPLE)
-                course.whole(_ample(name), space, pods, product)
             gates = product.metric("gate_removals_total", result="removed")
             scarce = pods // 5 + pods // 10
-            bound = pods // 2 + len(BY_POLICIES) * pods + len(GATINGS) * (pods + scarce)
+            bound = pods // 2 + len(GATINGS) * (pods + scarce)
             print(f"  {bound} pods were bound by us; {gates:.0f} of them had been gated")
         return course.result
 
@@ -238,20 +237,22 @@ def bench_line(pods: int, rounds: int) -> None:
     """Measure so many rounds, and print the medians."""
     print(f"\nReal control plane and scheduler: {pods:,} pods, {CLIENTS} creators, {NODES} nodes")
     print(f"  up to {WAIT_SECONDS:.0f} s are waited for each figure; {rounds} rounds")
-    results = []
+    results: dict[Form, list[Round]] = {form: [] for form in FORMS}
     for number in range(1, rounds + 1):
-        print(f"  round {number}")
-        results.append(_round(pods))
-    print(f"\n  {'':<40}{'s':>8}{'per s':>8}{'x none':>8}  processor s: plane, product")
-    for what in results[0].seconds:
-        if what != WARMING_UP:
-            _print_line(what, results, pods)
+        for form in FORMS:
+            print(f"  round {number}, gates by the {form}")
+            results[form].append(_round(pods, form))
+    for form, found in results.items():
+        print(f"\n  {f'gates by the {form}':<40}{'s':>8}{'per s':>8}{'x none':>8}", end="")
+        print("  processor s: plane, product")
+        for what in found[0].seconds:
+            if what != WARMING_UP:
+                _print_line(what, found, pods)
 
 
 def _print_line(what: str, results: Sequence[Round], pods: int) -> None:
     seconds = _median([one.seconds for one in results], what)
-    ours = map(_ample, (*GATINGS, *BY_POLICIES.values()))
-    is_whole = what in {"no quota", "native quota, ample", *ours}
+    is_whole = what in {"no quota", "native quota, ample", *map(_ample, GATINGS)}
     ratio = statistics.median(one.seconds[what] / one.seconds["no quota"] for one in results)
     rate = f"{pods / seconds:>8.0f}{ratio:>8.2f}" if is_whole else f"{'':>16}"
     spent = ""

@@ -71,7 +71,7 @@ def eventually(is_so: Callable[[], bool], what: str) -> None:
 
 
 def a_namespace(name: str = NAMESPACE, *, mode: str = "deferred", gating: str = "") -> Object:
-    """A namespace, opted in unless `mode` is empty, with the configured gating unless one is given."""
+    """A namespace, opted in unless `mode` is empty; without `gating` the configured one holds."""
     given = {"deferredquota.io/mode": mode, "deferredquota.io/gating": gating}
     labels = {key: value for key, value in given.items() if value}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}

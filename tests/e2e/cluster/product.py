@@ -16,7 +16,6 @@ import contextlib
 import http.client
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +37,6 @@ from webhook.operations.creation import CreationRules
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
 
 SYSTEM: Final = DEFAULT_NAMESPACE
-_SETTLE_SECONDS: Final = 2
-"""In this time an API server has read what was registered."""
 _PROBE: Final = "deferred-quota-probe"
 _CONFIGURATION: Final = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
 
@@ -257,15 +254,6 @@ class Product:
             if made in servers:
                 servers.remove(made)
             self.front.ports = tuple(server.port for server in self.webhooks)
-
-    def let_policies_decide(self) -> None:
-        """Decide about new pods by policies; the webhook is called about them no more."""
-        ca = (self.certificates / "ca.crt").read_bytes()
-        parts = render(url=self.url, ca_pem=ca, creation=CreationRules())
-        apply(self.plane, parts.creation)
-        time.sleep(_SETTLE_SECONDS)
-        apply(self.plane, _as_by_service(parts.registrations))
-        time.sleep(_SETTLE_SECONDS)
 
     def metric(self, name: str, **labels: str) -> float:
         """Sum a metric over all processes."""
