@@ -97,7 +97,7 @@ Examples:
     "--creation",
     type=click.Choice(("auto", "policy", "webhook")),
     default=None,
-    show_default="as it is installed, else webhook",
+    show_default="as it is installed, else auto",
     help="What gates new pods, and refuses those that do not name what a quota limits: the webhook,"
     " or policies in the API server (1.36 and later), without a call; auto takes policies where"
     " there are any.",

@@ -18,6 +18,7 @@ from webhook.fakecluster.storage.admission_hook import WriteRequest
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     LEASES,
+    POD_GATINGS,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
@@ -40,7 +41,13 @@ from webhook.quota.ledger.ledger_codec import ledger_status
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
-from webhook.state.well_known import BIND_ENTRY, DEFAULT_NAMESPACE, GUARDED_ANNOTATION, LEADER_LEASE
+from webhook.state.well_known import (
+    BIND_ENTRY,
+    DEFAULT_NAMESPACE,
+    GUARDED_ANNOTATION,
+    LEADER_LEASE,
+    POD_GATING,
+)
 from webhook.telemetry.metrics import Metrics
 from webhook.tls.issue import issue_ca
 
@@ -109,6 +116,16 @@ def all_ready(deployment: Any) -> None:
     counts = ("replicas", "updatedReplicas", "availableReplicas")
     status = dict.fromkeys(counts, deployment["spec"]["replicas"])
     deployment["status"] = {"observedGeneration": 1, **status}
+
+
+def a_pod_gating(namespace: str) -> Object:
+    """What policies go by in a namespace with room."""
+    return {
+        "apiVersion": POD_GATINGS.api_version,
+        "kind": POD_GATINGS.kind,
+        "metadata": {"name": POD_GATING, "namespace": namespace},
+        "spec": {},
+    }
 
 
 def a_lease(holder: str = "deferred-quota-controller-1-7-0a1b2c3d", **spec: object) -> Object:
@@ -211,6 +228,7 @@ def healthy() -> FakeCluster:
         a_node(),
         a_guarded_pod(),
         a_lease(),
+        a_pod_gating(NAMESPACE),
         a_closed_port(),
     )
     count(cluster)

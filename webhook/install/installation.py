@@ -266,8 +266,10 @@ def _creation(api: InstallApi, wish: InstallOptions, report: Report) -> Form:
     return form
 
 
-def _installed_creation(api: InstallApi) -> Form:
-    """Return what decides about new pods now, or is on its way to it."""
+def _installed_creation(api: InstallApi) -> Choice:
+    """Return what decides about new pods now, or is on its way to it; at first, what there is."""
+    if not is_registered(api):
+        return "auto"
     gates = (each for each in creation_objects(CreationRules()) if each["kind"] == _GATES)
     return "policy" if any(current(api, each) is not None for each in gates) else "webhook"
 

@@ -126,7 +126,7 @@ def wanted_objects(
         home: The namespace of the release.
         serves_policies: Whether the API server has policies that may decide about new pods.
     """
-    is_served = serves_policies and values.get("creation", "webhook") != "webhook"
+    is_served = serves_policies and values.get("creation", "auto") != "webhook"
     text = made[f"ConfigMap {home}/deferred-quota-config"]["data"][CONFIG_KEY]
     settings = load_configuration(text, "ConfigMap")
     given = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}

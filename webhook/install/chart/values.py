@@ -123,7 +123,7 @@ def values() -> tuple[Value, ...]:
         ),
         Value(
             "creation",
-            "webhook",
+            "auto",
             {"enum": ["auto", "policy", "webhook"]},
             "What gates new pods, and refuses those that do not name what a quota limits: the"
             " `webhook`, or policies in the API server (`policy`, 1.36 and later). `auto` takes"
