@@ -35,8 +35,15 @@ def configuration(**fields: Any) -> dict[str, Any]:
 
 VALUES: Final[dict[str, Values]] = {
     "a mask by the webhook": {"mask": "webhook"},
-    "new pods by policies": {"creation": "policy"},
-    "new pods by what there is": {"creation": "auto"},
+    "new pods by the webhook": {"creation": "webhook"},
+    "new pods by policies where every pod is gated": {
+        "creation": "policy",
+        **configuration(gating="always"),
+    },
+    "new pods by what there is, without gates": {
+        "creation": "auto",
+        **configuration(gating="never"),
+    },
     "new pods by policies where gates go by need": {
         "creation": "policy",
         **configuration(gating="auto"),
