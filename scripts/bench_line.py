@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench_cluster import HARD, WAIT_SECONDS, Bench, _processor_seconds, _used, _wait
+from bench_cluster import HARD, WAIT_SECONDS, Bench, _processor_seconds, _wait, wait_until_counted
 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
@@ -220,7 +220,10 @@ def _deferred(bench: Bench, name: str, gating: str, cpu: str) -> str:
     space = bench.namespace(f"{name}-ours", mode="deferred", gating=gating)
     quota = {"metadata": {"name": "compute"}, "spec": {"hard": {**HARD, "requests.cpu": cpu}}}
     bench.plane.rest.create(f"/api/v1/namespaces/{space}/resourcequotas", quota)
-    _wait(lambda: space in _used(bench), f"{space} is counted")
+    wait_until_counted(bench, space)
+    if gating == "auto":  # policies go by it, and gate nothing without
+        gating_path = f"/apis/deferredquota.io/v1alpha1/namespaces/{space}/podgatings"
+        _wait(lambda: bench.plane.rest.get(gating_path)["items"], f"{space} has its PodGating")
     return space
 
 

@@ -550,7 +550,7 @@ def test_the_job_that_is_tried_is_tried_by_dry_run_only(world: World) -> None:
 
 
 @pytest.fixture
-def owner(plane: ControlPlane, world: World) -> Api:
+def owner(plane: ControlPlane, world: World) -> Iterator[Api]:
     """A tenant with all rights in both namespaces, and to everything of ours."""
     rules = [
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
@@ -563,7 +563,9 @@ def owner(plane: ControlPlane, world: World) -> Api:
     ours = [{"apiGroups": ["deferredquota.io"], "resources": ["*"], "verbs": ["*"]}]
     world.admin.create(f"{cluster}/clusterroles", {"metadata": {"name": "owner"}, "rules": ours})
     grant(world, f"{cluster}/clusterrolebindings", "ClusterRole")
-    return Api(plane.rest_as("owner", ()))
+    yield Api(plane.rest_as("owner", ()))
+    # the doctor of later tests would name it
+    world.admin.delete(f"{cluster}/clusterrolebindings/owner")
 
 
 def grant(world: World, path: str, kind: str) -> None:
