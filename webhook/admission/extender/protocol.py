@@ -149,11 +149,13 @@ def read_preempt(data: bytes) -> PreemptCall:
     call = _parsed(_PREEMPT, data, "ExtenderPreemptionArgs")
     pod = _identity(call.pod)
     if call.node_name_to_meta_victims is not None:
+        _check_count(len(call.node_name_to_meta_victims), "NodeNameToMetaVictims")
         given = call.node_name_to_meta_victims.items()
         return PreemptCall(pod, {node: each for node, each in given if bytes(each) != b"null"})
     if call.node_name_to_victims is None:
         detail = "NodeNameToMetaVictims: must be present, or NodeNameToVictims"
         raise MalformedCallError("request", detail)
+    _check_count(len(call.node_name_to_victims), "NodeNameToVictims")
     victims = call.node_name_to_victims.items()
     return PreemptCall(pod, {node: _identified(node, each) for node, each in victims if each})
 
