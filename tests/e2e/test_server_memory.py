@@ -105,7 +105,11 @@ def test_of_answers_that_nobody_takes_the_largest_go(tmp_path: Path) -> None:
     body = encoded(a_review({"name": f"long-{UNREAD_KIB}"}))
     head = b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    with running_server(tmp_path, tls=False, threads=2) as server, contextlib.ExitStack() as opened:
+    with (
+        # on a slow machine the answers must not time out one by one before they are too much
+        running_server(tmp_path, tls=False, threads=2, write_seconds=UNREAD_SECONDS) as server,
+        contextlib.ExitStack() as opened,
+    ):
         for _ in range(UNREAD):
             client = opened.enter_context(socket.socket())
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # or the kernel has it
