@@ -10,7 +10,7 @@ for it in vain. So what the bind refuses whatever is used, by a rule, waits behi
 The bind is charged in any case, with a gate or without.
 
 Where gating is `auto`, a pod that finds enough room for itself and all before it gets no gate
-(`quota.passage`).
+(`quota.queue.fast_path`).
 
 Other webhooks may add containers to the pod, and then this one is asked again.
 """
