@@ -478,6 +478,38 @@ def test_the_scopes_of_a_quota_that_is_there_stay() -> None:
     assert [one["quota"] for one in findings(checked(*files))] == ["team"]
 
 
+ODD_SCOPE: Final = """\
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: odd, namespace: team-a}
+spec:
+  hard: {requests.cpu: "9"}
+  scopeSelector:
+    matchExpressions: [{scopeName: PriorityClass, operator: In, values: ["not a label"]}]
+"""
+
+
+def test_a_quota_that_the_webhook_refuses_judges_nothing_where_it_is_refused() -> None:
+    namespace = a_namespace(**{"deferredquota.io/mode": "deferred"})
+    pod = dumped(a_pod(name="p", requests={"cpu": "1"}))
+    deferred = f"{dumped(namespace)}---\n{ODD_SCOPE}---\n{pod}"
+    (refused,) = findings(checked("-f", "-", text=deferred))
+    assert refused["rule"] == "invalid"
+    assert refused["text"].startswith('ResourceQuota "odd" is invalid: spec.scopeSelector')
+    # the API server stores it, and then cannot evaluate it
+    (scopes,) = findings(checked("-f", "-", text=f"{ODD_SCOPE}---\n{pod}"))
+    assert scopes["rule"] == "quota-scopes"
+
+
+def test_a_quota_that_the_webhook_refuses_does_not_replace_the_one_that_is_there() -> None:
+    quota = a_quota("odd", namespace="team-a", hard={"requests.cpu": "4"})
+    write("cluster.yaml", dumped(a_namespace(**{"deferredquota.io/mode": "deferred"}), quota))
+    files = ("-f", "-", "-f", "web.yaml", "--snapshot", "cluster.yaml")
+    refused, waits = findings(checked(*files, text=ODD_SCOPE))
+    assert refused["rule"] == "invalid"
+    assert (waits["quota"], waits["resources"][0]["hard"]) == ("odd", "4")
+
+
 def test_pods_that_run_already_are_not_counted_twice() -> None:
     owner = {"kind": "ReplicaSet", "name": "web-abc", "controller": True, "uid": "rs"}
     meta = {"labels": {"pod-template-hash": "abc"}, "ownerReferences": [owner]}

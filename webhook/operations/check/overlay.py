@@ -23,7 +23,9 @@ class Overlay:
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Name → labels."""
     quotas: dict[str, dict[str, ResourceQuota]] = field(default_factory=dict)
-    """Namespace → name → quota."""
+    """Namespace → name → quota that the API server stores where the webhook does not judge it."""
+    guarded_quotas: dict[str, dict[str, ResourceQuota]] = field(default_factory=dict)
+    """Namespace → name → quota that the webhook admits as well: all there are where it judges."""
     limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=dict)
     priorities: dict[str, PriorityClass] = field(default_factory=dict)
     runtimes: dict[str, RuntimeClass] = field(default_factory=dict)
@@ -39,6 +41,16 @@ class Overlay:
         if take is not None:
             # what the API server refuses is read all the same: it may be unreadable as well
             take(self if _is_stored(one) else Overlay(), one)
+
+    def quotas_of(self, namespace: str, *, is_guarded: bool) -> Mapping[str, ResourceQuota]:
+        """Return the quotas of a namespace by name.
+
+        Args:
+            namespace: Its name.
+            is_guarded: Whether the namespace defers its quotas, so that the webhook judges them.
+        """
+        quotas = self.guarded_quotas if is_guarded else self.quotas
+        return quotas.get(namespace, {})
 
 
 def _is_stored(one: ManifestObject) -> bool:
@@ -58,6 +70,9 @@ def _take_quota(overlay: Overlay, one: ManifestObject) -> None:
     raw = default_quota(one.raw, field=one.field)
     found = ResourceQuota.from_object(raw, field=one.field)
     overlay.quotas.setdefault(one.namespace, {})[one.name] = found
+    # the mode of the namespace is not known before all is read
+    if not limit_errors(one.resource, one.raw, field=one.field, is_guarded=True):
+        overlay.guarded_quotas.setdefault(one.namespace, {})[one.name] = found
 
 
 def _take_limit_range(overlay: Overlay, one: ManifestObject) -> None:

@@ -168,14 +168,16 @@ class ClusterState:
         is_fresh = not self._is_known or (self._has_namespaces and stored is None)
         known = () if inside is None else inside.facts.pods
         ledger = None if inside is None else inside.facts.ledger
+        terms = self._terms(namespace, inside, labels or {}, is_fresh=is_fresh)
+        brought = self._overlay.quotas_of(namespace, is_guarded=terms.is_deferred)
         return Place(
-            self._terms(namespace, inside, labels or {}, is_fresh=is_fresh),
+            terms,
             is_missing=self._has_namespaces and labels is None,
             held=pods_by_owner(
                 () if inside is None else inside.pods, {one.pod.uid: one.pod for one in known}
             ),
             reserved=frozenset(() if ledger is None else ledger.reservations),
-            rescoped=self._rescoped(namespace, inside),
+            rescoped=_rescoped(brought, _by_name(inside)),
         )
 
     def _stored_labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -195,7 +197,7 @@ class ClusterState:
         if inside is not None and namespace not in self._overlay.namespaces:
             is_deferred = inside.facts.is_deferred
         is_deferred = is_deferred and namespace not in policy.exempt_namespaces
-        quotas = self._quotas(namespace, inside)
+        quotas = self._quotas(namespace, inside, is_deferred=is_deferred)
         rules = queue_policy(configuration, policy)
         is_gated = gating_of(labels, configuration.gating) != NEVER_GATING
         balances = list(self._native(inside, quotas, is_deferred=is_deferred, is_fresh=is_fresh))
@@ -214,31 +216,26 @@ class ClusterState:
             jobs=policy.jobs if is_deferred else (),
         )
 
-    def _quotas(self, namespace: str, inside: Inside | None) -> tuple[ResourceQuota, ...]:
+    def _quotas(
+        self, namespace: str, inside: Inside | None, *, is_deferred: bool
+    ) -> tuple[ResourceQuota, ...]:
         """Return the quotas of a namespace: the manifests' limits, the cluster's usage."""
         there = _by_name(inside)
-        rescoped = self._rescoped(namespace, inside)
-        for name, brought in self._overlay.quotas.get(namespace, {}).items():
+        brought = self._overlay.quotas_of(namespace, is_guarded=is_deferred)
+        rescoped = _rescoped(brought, there)
+        for name, quota in brought.items():
             if name in rescoped:
                 continue
             stored = there.get(name)
-            there[name] = brought
+            there[name] = quota
             if stored is not None:
                 there[name] = replace(
-                    brought,
+                    quota,
                     uid=stored.uid,
                     status_hard=stored.status_hard,
                     status_used=stored.status_used,
                 )
         return tuple(sorted(there.values(), key=lambda one: one.name))
-
-    def _rescoped(self, namespace: str, inside: Inside | None) -> frozenset[str]:
-        brought, there = self._overlay.quotas.get(namespace, {}), _by_name(inside)
-        return frozenset(
-            name
-            for name in brought.keys() & there.keys()
-            if set(brought[name].scopes) != set(there[name].scopes)
-        )
 
     def _limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
         none: tuple[Object, ...] = ()
@@ -316,6 +313,16 @@ def with_former(subject: Subject, place: Place) -> Subject:
 
 def _by_name(inside: Inside | None) -> dict[str, ResourceQuota]:
     return {one.name: one for one in (() if inside is None else inside.quotas)}
+
+
+def _rescoped(
+    brought: Mapping[str, ResourceQuota], there: Mapping[str, ResourceQuota]
+) -> frozenset[str]:
+    return frozenset(
+        name
+        for name in brought.keys() & there.keys()
+        if set(brought[name].scopes) != set(there[name].scopes)
+    )
 
 
 def _pods(inside: Inside | None) -> tuple[Pod, ...]:
