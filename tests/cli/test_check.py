@@ -409,6 +409,33 @@ def test_lists_job_sets_and_kinds_by_path() -> None:
     ]
 
 
+def a_thing(spec: Object, *, kind: str = "Thing") -> Object:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": kind,
+        "metadata": {"name": "a"},
+        "spec": spec,
+    }
+
+
+def test_the_option_of_a_note_can_be_pasted() -> None:
+    template = {"spec": {"containers": [a_container()]}}
+    text = dumped(a_thing({"h'; touch x; '": template}))
+    (note,) = checked("-f", "-", text=text)["notes"]
+    words = shlex.split(note.removeprefix("pods of Thing.example.com are not judged: "))
+    assert words == ["--template-path", "Thing.example.com=spec.h'; touch x; '"]
+    report = checked("-f", "-", *words, text=text)
+    assert (report["objects"][0]["pods"], report["notes"]) == (1, [])
+
+
+@pytest.mark.parametrize("kind", ["Thing", "Odd=Thing"])
+def test_a_note_offers_no_option_where_none_would_do(kind: str) -> None:
+    template = {"spec": {"containers": [a_container()]}}
+    groups = [{"template": template}, {}] if kind == "Thing" else [{"template": template}]
+    report = checked("-f", "-", text=dumped(a_thing({"groups": groups}, kind=kind)))
+    assert report["notes"] == [f"pods of {kind}.example.com are not judged"]
+
+
 def a_node(name: str, cpu: str, **labels: str) -> Object:
     amounts = {"cpu": cpu, "memory": "8Gi", "pods": "10"}
     return {

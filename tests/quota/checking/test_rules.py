@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 from tests.builders import Object, a_container
@@ -290,8 +292,41 @@ def test_places_that_look_like_templates_are_found() -> None:
             "a.b": {"template": template},
         }
     }
-    assert template_places(raw) == ("spec.head.template", "spec.workers[*].template:replicas")
+    assert template_places(raw) == ("spec.head.template", "spec.workers[*].template:replicas", "")
     assert template_places({"kind": "Other", "spec": {"containers": []}}) == ()
+
+
+A_TEMPLATE: Final = {"spec": {"containers": [{"name": "main", "image": "app"}]}}
+WITHOUT_A_PATH: Final[dict[str, Object]] = {
+    "a colon": {"a:b": A_TEMPLATE},
+    "a bracket": {"a[*]": A_TEMPLATE},
+    "a dot": {"a.b": A_TEMPLATE},
+    "no name": {"": A_TEMPLATE},
+    "a line break": {"a\nb": A_TEMPLATE},
+    "some items only": {"groups": [{"template": A_TEMPLATE}, {}]},
+    "some items are none": {"groups": [A_TEMPLATE, None]},
+    "a number of pods below zero": {"replicas": -1, "template": A_TEMPLATE},
+}
+
+
+@pytest.mark.parametrize("spec", WITHOUT_A_PATH.values(), ids=WITHOUT_A_PATH.keys())
+def test_no_path_is_offered_that_does_not_lead_to_the_templates(spec: Object) -> None:
+    assert template_places({"spec": spec}) == ("",)
+
+
+def test_offered_paths_read_the_object_that_they_are_offered_for() -> None:
+    counted, uncounted = {"replicas": 2, "template": A_TEMPLATE}, {"template": A_TEMPLATE}
+    raw = {
+        "spec": {
+            "h'; touch x; '": A_TEMPLATE,
+            "some": [uncounted, counted],
+            "flag": {"replicas": True, "template": A_TEMPLATE},
+        }
+    }
+    places = template_places(raw)
+    assert places == ("spec.h'; touch x; '", "spec.some[*].template:replicas", "spec.flag.template")
+    paths = [TemplatePath.parse(f"Thing.example.com={place}") for place in places]
+    assert [one.count for one in pods_by_path(raw, paths)] == [1, 1, 2, 1]
 
 
 @pytest.mark.parametrize("text", ["", "Thing", "Thing=", "=spec", "Thing=spec..x", "Thing=a:b..c"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -31,7 +32,11 @@ from webhook.operations.findings import Subject as FindingSubject
 from webhook.quota.amounts.resources import ResourceList, add, subtract
 from webhook.quota.checking.node_fit import NodeFit, nodes_of_daemon_set
 from webhook.quota.checking.subjects import JOB_SETS, ManifestObject, ReadOptions, read_subject
-from webhook.quota.checking.template_paths import template_places
+from webhook.quota.checking.template_paths import (
+    TemplatePath,
+    TemplatePathError,
+    template_places,
+)
 from webhook.quota.checking.values import Issue, Result, Rule, Subject, Terms, Verdict
 from webhook.quota.checking.verdicts import Outcome, check_namespace
 from webhook.quota.objects.names import SHARED_PREFIX
@@ -158,8 +163,7 @@ class Checker:
             if any(path.is_about(group, one.kind) for path in self._options.paths):
                 continue
             for place in template_places(one.raw):
-                named = f"{one.kind}.{group}"
-                yield f"pods of {named} are not judged: --template-path '{named}={place}'"
+                yield _unjudged_note(group, one.kind, place)
 
     def _shared_out(self, groups: _Groups, count: int) -> tuple[_Groups, _Groups]:
         """Share namespaces out to two processes, if they are many and nothing is read for them.
@@ -283,6 +287,18 @@ class Checker:
     def _location(self, document: Document, field: str) -> Location:
         position = self._positions.of(document, field)
         return Location(document.file, position.line, position.column, field)
+
+
+def _unjudged_note(group: str, kind: str, place: str) -> str:
+    """Return the note about pods of a kind at a place; without an option if none would do."""
+    named = f"{kind}.{group}"
+    note = f"pods of {named} are not judged"
+    text = f"{named}={place}"
+    try:
+        is_read = named.isprintable() and TemplatePath.parse(text).is_about(group, kind)
+    except TemplatePathError:
+        is_read = False
+    return f"{note}: --template-path {shlex.quote(text)}" if is_read else note
 
 
 def _is_ignored(issue: Issue, entry: Entry, ignored: Iterable[Ignore]) -> bool:

@@ -17,6 +17,8 @@ _Object = Mapping[str, object]
 
 _MOST = 2**31 - 1
 _ALL = "[*]"
+_SYNTAX = frozenset(".:[")
+"""Characters that end the name of a field in a path."""
 _DEEPEST = 12
 """Levels of an object in which templates are looked for."""
 
@@ -53,6 +55,11 @@ class TemplatePath:
             raise TemplatePathError(f"{text}: must be KIND[.GROUP]=PATH[:COUNT]")
         return cls(kind, group, steps, counted)
 
+    @property
+    def place(self) -> str:
+        """The path as it is written, without the kind."""
+        return ":".join(".".join(names) for names in (self.steps, self.count) if names)
+
     def is_about(self, group: str, kind: str) -> bool:
         """Return whether objects of a kind have such templates."""
         return kind == self.kind and self.group in {"", group}
@@ -71,23 +78,54 @@ def pods_by_path(
 
 
 def template_places(raw: _Object) -> tuple[str, ...]:
-    """Return where an object seems to have pod templates, in the form that `TemplatePath` reads."""
-    return tuple(dict.fromkeys(_places(raw, (), _DEEPEST)))
+    """Return where an object seems to have pod templates, in the form that `TemplatePath` reads.
+
+    Places to which no path leads are one empty text.
+    """
+    counted: dict[tuple[str, ...], bool] = {}
+    for steps, is_counted in _places(raw, (), _DEEPEST):
+        counted[steps] = counted.get(steps, False) or is_counted
+    paths = (
+        TemplatePath("", "", steps, ("replicas",) * is_counted)
+        for steps, is_counted in counted.items()
+    )
+    texts = (path.place if _reads(path, raw) else "" for path in paths)
+    return tuple(dict.fromkeys(texts))
 
 
-def _places(holder: _Object, steps: tuple[str, ...], levels: int) -> Iterator[str]:
-    for name, value in holder.items():
-        if "." in name or not levels:
-            continue
+def _reads(path: TemplatePath, raw: _Object) -> bool:
+    """Return whether a path can be written, and all of an object's pods under it can be read.
+
+    A path that leads to a template in some items of a list only makes the object unreadable.
+    """
+    try:
+        return all(path.steps) and bool(pods_by_path(raw, [path]))
+    except InvalidFieldError:
+        return False
+
+
+def _places(
+    holder: _Object, steps: tuple[str, ...], levels: int
+) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Yield the steps to each template, and whether a number of pods stands beside it.
+
+    A field that has no place in a path, for its name, is an empty step.
+    """
+    for name, value in holder.items() if levels else ():
         items, step = (value, f"{name}{_ALL}") if isinstance(value, list) else ([value], name)
+        way = (*steps, step if _is_plain(name) else "")
         for item in items:
             if not isinstance(item, Mapping):
                 continue
             if _is_template(item):
-                is_counted = isinstance(holder.get("replicas"), int)
-                yield ".".join((*steps, step)) + ":replicas" * is_counted
+                replicas = holder.get("replicas")
+                yield way, isinstance(replicas, int) and not isinstance(replicas, bool)
             else:
-                yield from _places(item, (*steps, step), levels - 1)
+                yield from _places(item, way, levels - 1)
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and name.isprintable() and _SYNTAX.isdisjoint(name)
 
 
 def _is_template(value: _Object) -> bool:
