@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
@@ -434,6 +435,47 @@ def test_a_note_offers_no_option_where_none_would_do(kind: str) -> None:
     groups = [{"template": template}, {}] if kind == "Thing" else [{"template": template}]
     report = checked("-f", "-", text=dumped(a_thing({"groups": groups}, kind=kind)))
     assert report["notes"] == [f"pods of {kind}.example.com are not judged"]
+
+
+NOTE: Final = (
+    "pods of Thing.example.com are not judged: --template-path Thing.example.com=spec.pods"
+)
+
+
+def a_note(output: str) -> str:
+    """The answer about an object that makes a note."""
+    template = {"spec": {"containers": [a_container()]}}
+    return run("-f", "-", "-o", output, text=dumped(a_thing({"pods": template}))).stdout
+
+
+@pytest.mark.parametrize(
+    ("output", "lines"),
+    {
+        "text": [f"note: {NOTE}", "1 object: 1 admitted"],
+        "table": [f"note: {NOTE}", "1 object: 1 admitted"],
+        "github": [f"::notice title=deferred-quota note::{NOTE}"],
+        "tap": ["ok 1 - Thing default/a", f"# note: {NOTE}"],
+    }.items(),
+)
+def test_every_format_of_lines_has_the_notes(output: str, lines: list[str]) -> None:
+    assert a_note(output).splitlines()[-len(lines) :] == lines
+
+
+def test_a_note_is_the_output_of_the_suite_of_junit() -> None:
+    text = a_note("junit")
+    assert list(xml_errors(text, VECTORS / "junit-10.xsd")) == []
+    assert ET.fromstring(text).findtext("testsuite/system-out") == f"note: {NOTE}"  # noqa: S314
+
+
+def test_a_note_is_a_notification_of_sarif() -> None:
+    log = json.loads(a_note("sarif"))
+    assert list(schema_errors(log, SARIF)) == []
+    (run_of_log,) = log["runs"]
+    assert run_of_log["results"] == []
+    (invocation,) = run_of_log["invocations"]
+    assert invocation["toolExecutionNotifications"] == [
+        {"level": "note", "message": {"text": NOTE}}
+    ]
 
 
 def a_node(name: str, cpu: str, **labels: str) -> Object:

@@ -18,8 +18,13 @@ _PROPERTY: Final[Mapping[str, str]] = {**_MESSAGE, ":": "%3A", ",": "%2C"}
 
 
 def github_text(report: Report) -> str:
-    """Return one annotation for each finding."""
-    return "\n".join(map(_annotation, report.findings))
+    """Return one annotation for each finding, and one without a place for each note."""
+    notes = (_note_annotation(printable(note)) for note in report.notes)
+    return "\n".join((*map(_annotation, report.findings), *notes))
+
+
+def _note_annotation(note: str) -> str:
+    return f"::notice title=deferred-quota note::{_escaped(note, _MESSAGE)}"
 
 
 def _annotation(found: CheckFinding) -> str:
@@ -43,7 +48,7 @@ def _escaped(text: str, table: Mapping[str, str]) -> str:
 
 
 def tap_text(report: Report) -> str:
-    """Return one test for each object, and one for each thing that cannot be read."""
+    """Return one test for each object and each thing that cannot be read; notes are comments."""
     tests: list[tuple[str, tuple[CheckFinding, ...]]]
     tests = [(str(one.location), (one.finding,)) for one in report.problems]
     tests += [(one.label, one.findings) for one in report.objects]
@@ -53,6 +58,7 @@ def tap_text(report: Report) -> str:
         lines.append(f"{'not ok' if bad else 'ok'} {number} - {_description(name)}")
         for found in findings:
             lines += _diagnostics(found)
+    lines += [f"# note: {printable(note)}" for note in report.notes]
     return "\n".join(lines)
 
 

@@ -63,8 +63,11 @@ def write_report(report: Report, outputs: Iterable[Output]) -> None:
 
 def _text(report: Report) -> str:
     lines = [line for one in report.findings for line in _finding_lines(one)]
-    lines += [f"note: {printable(one)}" for one in report.notes]
-    return "\n".join((*lines, summary(report)))
+    return "\n".join((*lines, *_note_lines(report), summary(report)))
+
+
+def _note_lines(report: Report) -> list[str]:
+    return [f"note: {printable(one)}" for one in report.notes]
 
 
 def _finding_lines(found: CheckFinding) -> Iterator[str]:
@@ -100,7 +103,7 @@ def summary(report: Report) -> str:
 def _table(report: Report) -> str:
     lines = [table_text(_HEAD, [_row(one) for one in report.objects], right=(2, 3))]
     lines += [line for one in report.problems for line in _finding_lines(one.finding)]
-    return "\n".join((*lines, summary(report)))
+    return "\n".join((*lines, *_note_lines(report), summary(report)))
 
 
 def _row(one: CheckedObject) -> tuple[str, ...]:

@@ -17,7 +17,10 @@ _SUITE: Final = "deferred-quota check"
 
 
 def junit_text(report: Report) -> str:
-    """Return a report as an XML document; warnings are the output of their case."""
+    """Return a report as an XML document.
+
+    Warnings are the output of their case, notes that of the suite.
+    """
     failures = sum(any(map(_fails, one.findings)) for one in report.objects)
     total = len(report.objects) + len(report.problems)
     counts = {
@@ -32,6 +35,9 @@ def junit_text(report: Report) -> str:
         _add_problem(suite, problem)
     for one in report.objects:
         _add_object(suite, one)
+    if report.notes:
+        output = ET.SubElement(suite, "system-out")
+        output.text = "\n".join(f"note: {printable(note)}" for note in report.notes)
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode")
 

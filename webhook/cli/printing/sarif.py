@@ -21,7 +21,7 @@ _RULES: Final = list(Rule)
 
 
 def sarif_log(report: Report) -> dict[str, object]:
-    """Return a log with one run; every finding is a result in it."""
+    """Return a log with one run; findings are its results, notes its notifications."""
     driver = {
         "name": "deferred-quota",
         "version": __version__,
@@ -30,9 +30,19 @@ def sarif_log(report: Report) -> dict[str, object]:
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
+        "invocations": [
+            {
+                "executionSuccessful": True,
+                "toolExecutionNotifications": [_notification(note) for note in report.notes],
+            }
+        ],
         "results": [_result(found) for found in report.findings],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _notification(note: str) -> dict[str, object]:
+    return {"level": "note", "message": {"text": printable(note)}}
 
 
 def _result(found: CheckFinding) -> dict[str, object]:
