@@ -213,7 +213,7 @@ def test_more_nodes_than_any_cluster_has_are_no_call(field: str) -> None:
 
 @pytest.mark.parametrize("field", ["NodeNameToMetaVictims", "NodeNameToVictims"])
 def test_a_preemption_on_more_nodes_than_any_cluster_has_is_no_call(field: str) -> None:
-    nodes = {f"{number:05x}": {"Pods": []} for number in range(MOST_NODES + 1)}
+    nodes: dict[str, object] = {f"{number:05x}": {"Pods": []} for number in range(MOST_NODES + 1)}
     call = {"Pod": the_pod(), field: nodes}
     with pytest.raises(MalformedCallError, match=rf"^{field}: must be no more than 65536$"):
         read_preempt(encoded(call))
