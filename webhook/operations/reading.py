@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
+from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import (
     PODS,
@@ -32,16 +33,20 @@ def read_all(
     namespace: str | None = None,
     field_selector: str = "",
     decode: Callable[[bytes], Object] | None = None,
+    begin: Callable[[], None] | None = None,
 ) -> list[_T]:
     """Return what `read` makes of every object of a kind, all of one moment.
 
     They are read in parts; where they change too fast for that, at once. `decode` may leave out
-    what `read` does not look at.
+    what `read` does not look at; `begin` is called before each attempt, as what was read in an
+    earlier one is forgotten.
 
     Raises:
         ApiError: They cannot be listed.
     """
     for _ in range(_ATTEMPTS):
+        if begin is not None:
+            begin()
         try:
             pages = api.pages(kind, namespace=namespace, field_selector=field_selector)
             return [
@@ -51,8 +56,12 @@ def read_all(
             ]
         except ExpiredError:
             continue  # the moment that was read is no longer kept: from the beginning
+    if begin is not None:
+        begin()
     found = api.list(kind, namespace=namespace, field_selector=field_selector)
-    return [read(raw) for raw in found.items]
+    if decode is None:
+        return [read(raw) for raw in found.items]
+    return [read(decode(encode_json(raw))) for raw in found.items]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from webhook.operations.explain.session import ExplainOptions
 MOST_PODS: Final = 2000
 """Pods of a cluster of which those with a node are read for each answer, in the memory of the
 controller."""
-MOST_BYTES: Final = 16 * 1024 * 1024
-"""Of objects that are kept for an answer; decoded they may take eight times as much."""
-_AT_ONCE: Final = 2
+MOST_BYTES: Final = 160 * 1024 * 1024
+"""Of memory that objects may take which are kept for an answer, estimated from above; 2,000 usual
+pods are estimated at 90 MiB. A page of a list and one object that is decoded come on top."""
+_AT_ONCE: Final = 1
 _WAIT_SECONDS: Final = 10.0
 _TOO_LARGE: Final = (
     f"not looked at from here, as the cluster has more than {MOST_PODS} pods; the command line"
@@ -49,7 +50,7 @@ class ExplainSettings:
 
 
 class PodExplainer:
-    """Answers about pods, a few at once. Safe to use from several threads.
+    """Answers about pods, one at a time, as each takes memory. Safe to use from several threads.
 
     Args:
         client_of: Opens the API server as the user of a token, see `user_clients`.

@@ -16,6 +16,8 @@ import itertools
 import threading
 from typing import Final, Generic, TypeVar
 
+from webhook.jsonfields.encoding import decoded_bytes
+
 BUDGET_BYTES: Final = 256 * 1024 * 1024
 """What the bodies under way may take decoded, and thereby the most of a single one.
 
@@ -24,25 +26,15 @@ Two objects of the API server's own limit, made of the smallest values that pods
 SMALL_BYTES: Final = 64 * 1024
 """Up to this size a body is not weighed."""
 
-_BYTES_OF: Final = ((b",", 136), (b":", 100), (b"{", 184), (b"[", 80))
-"""What a value, a key, an object and a list take at most, as decoded and as read: measured."""
-_BYTES_OF_TEXT: Final = 4
-"""For each byte of the body: itself, its copies, or a character outside of the basic plane."""
-
 T = TypeVar("T")
 
 SMOOTHING: Final = 0.1
 """Weight of the newest request in the average time of service, once there were enough."""
 
 
-def decoded_bytes(body: bytes) -> int:
-    """Return what a body takes at most when it is decoded and read; 0 for a small one.
-
-    Signs inside of texts count as well, which makes it more: a millisecond for a megabyte.
-    """
-    if len(body) <= SMALL_BYTES:
-        return 0
-    return _BYTES_OF_TEXT * len(body) + sum(body.count(sign) * size for sign, size in _BYTES_OF)
+def body_weight(body: bytes) -> int:
+    """Return what a body takes at most when it is decoded and read; 0 for a small one."""
+    return 0 if len(body) <= SMALL_BYTES else decoded_bytes(body)
 
 
 class MemoryBudget:

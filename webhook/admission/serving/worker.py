@@ -38,7 +38,7 @@ from webhook.admission.serving.concurrency import (
     ConcurrencyLimiter,
     DeadlineQueue,
     MemoryBudget,
-    decoded_bytes,
+    body_weight,
 )
 from webhook.admission.serving.connection import Connection, ResponseBuffer
 from webhook.admission.serving.event_loop import ConnectionLoop, WorkerHooks
@@ -203,7 +203,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
     def _serve(self, connection: Connection) -> None:
         """Answer one request; the outermost frame of a thread's work."""
         started = time.monotonic()
-        size = decoded_bytes(connection.request[1])
+        size = body_weight(connection.request[1])
         has_room = self.budget.enter(size)
         try:
             answer, keep = self._respond(connection) if has_room else self._reject(connection, size)

@@ -61,9 +61,9 @@ def _waiting(
     }
     none: tuple[Object, ...] = ()
     raws = session.read(lambda: session.objects(PODS, field_selector=_UNASSIGNED), none, _WHAT)
-    apart = Session(session.api, replace(session.options, probes=False, no_nodes="not needed"))
     found = {}
     for name in sorted(others & {_namespace(raw) for raw in raws if _is_gated(raw)}):
+        apart = session.apart(probes=False, no_nodes="not needed")
         elsewhere = read_namespace(apart, name).facts
         lacking = {} if elsewhere.ledger is None else waits_for_pools(elsewhere)
         if lacking:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from webhook.config import Configuration
+from webhook.jsonfields.encoding import decoded_bytes, encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ClusterApi, ForbiddenError, Kind, NotFoundError, Object
 from webhook.kube.codec import decode_object
@@ -17,10 +18,27 @@ from webhook.state.well_known import DEFAULT_NAMESPACE
 
 _T = TypeVar("_T")
 
+_UNREAD_IN_LISTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    **dict.fromkeys(
+        (("spec", "containers"), ("spec", "initContainers"), ("spec", "ephemeralContainers")),
+        (
+            "args", "command", "env", "envFrom", "imagePullPolicy", "lifecycle", "livenessProbe",
+            "readinessProbe", "securityContext", "startupProbe", "terminationMessagePath",
+            "terminationMessagePolicy", "volumeMounts",
+        ),
+    ),
+    ("spec", "volumes"): ("configMap", "downwardAPI", "projected", "secret"),
+    **dict.fromkeys(
+        (("status", "containerStatuses"), ("status", "initContainerStatuses")),
+        ("containerID", "image", "imageID", "lastState", "volumeMounts"),
+    ),
+}  # fmt: skip
+"""List of a pod → fields of its items that no explanation looks at: half of what a pod is."""
+
 _NOT_FROM_HERE: Final = "too large to be looked at from here; the command line looks at them"
 
 
-class TooLargeError(Exception):
+class TooMuchKeptError(Exception):
     """More would have to be kept of objects than one explanation may."""
 
 
@@ -39,7 +57,8 @@ class ExplainOptions:
     """Why nodes are not looked at, and the pods of the whole cluster for them; empty where they
     are."""
     most_bytes: int = 0
-    """Bytes of objects that are kept at a time; 0 for any number. Tenants make objects large."""
+    """Bytes of memory that objects may take which are kept, estimated from above; 0 for any number.
+    Tenants make objects large. Fields of pods that nothing looks at are not kept then."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -70,7 +89,7 @@ class Session:
             return otherwise
         except ForbiddenError:
             self.unknown.append(f"{what}: no right to read")
-        except TooLargeError:
+        except TooMuchKeptError:
             self.unknown.append(f"{what}: {_NOT_FROM_HERE}")
         except InvalidFieldError as err:
             self.unknown.append(f"{what}: {err}")
@@ -83,7 +102,7 @@ class Session:
 
         Raises:
             ApiError: They cannot be listed.
-            TooLargeError: They are larger, with what was read before, than may be kept.
+            TooMuchKeptError: They are larger, with what was read before, than may be kept.
         """
         if self.options.is_offline:  # all is in memory: parts would only be copies
             listed = self.api.list(kind, namespace=namespace, field_selector=field_selector)
@@ -97,17 +116,50 @@ class Session:
                 namespace=namespace,
                 field_selector=field_selector,
                 decode=self._decode,
+                begin=lambda: self._forget(before),
             )
-        except TooLargeError:
-            self._kept_bytes = before  # nothing is kept of them, so there is room for others
+        except TooMuchKeptError:
+            self._forget(before)  # nothing is kept of them, so there is room for others
             raise
         return tuple(found)
 
+    def apart(self, **changes: Any) -> Session:
+        """Return a session for what is looked at aside and not kept, in what is left of memory."""
+        most = self.options.most_bytes
+        left = max(1, most - self._kept_bytes) if most else 0
+        return Session(self.api, replace(self.options, most_bytes=left, **changes))
+
+    def _forget(self, before: int) -> None:
+        self._kept_bytes = before
+
     def _decode(self, data: bytes) -> Object:
-        self._kept_bytes += len(data)
-        if 0 < self.options.most_bytes < self._kept_bytes:
-            raise TooLargeError
-        return decode_object(data)
+        most = self.options.most_bytes
+        if not most:
+            return decode_object(data)
+        if decoded_bytes(data) > most:  # not even for the moment until it is less
+            raise TooMuchKeptError
+        kept = _without_unread(decode_object(data))
+        self._kept_bytes += decoded_bytes(encode_json(kept))
+        if self._kept_bytes > most:
+            raise TooMuchKeptError
+        return kept
+
+
+def _without_unread(raw: dict[str, object]) -> Object:
+    """Leave out what nothing looks at; what is there in an odd form is left as it is."""
+    _drop(raw.get("metadata"), ("managedFields",))
+    for (part, name), unread in _UNREAD_IN_LISTS.items():
+        holder = raw.get(part)
+        items = holder.get(name) if isinstance(holder, dict) else None
+        for item in items if isinstance(items, list) else ():
+            _drop(item, unread)
+    return raw
+
+
+def _drop(value: object, names: Iterable[str]) -> None:
+    if isinstance(value, dict):
+        for name in names:
+            value.pop(name, None)
 
 
 def _as_it_is(raw: Object) -> Object:
