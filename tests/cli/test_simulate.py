@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from webhook.cli import ExitCode, cli
+from webhook.config import Configuration
 
 SCENARIO = """\
 apiVersion: deferredquota.io/v1alpha1
@@ -54,6 +55,12 @@ def run(folder: Path, *arguments: str, scenario: str = SCENARIO) -> Result:
     path = folder / "scenario.yaml"
     path.write_text(scenario)
     return CliRunner().invoke(cli, ["simulate", "-f", str(path), *arguments])
+
+
+@pytest.mark.parametrize("command", ["simulate", "replay"])
+def test_help_says_that_the_default_gating_is_not_simulated(command: str) -> None:
+    text = " ".join(CliRunner().invoke(cli, [command, "--help"]).output.split())
+    assert f"The default of an installation, {Configuration().gating}, is not simulated" in text
 
 
 def test_the_table_has_a_column_for_each_mode(tmp_path: Path) -> None:

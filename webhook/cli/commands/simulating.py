@@ -14,7 +14,9 @@ _mode_option = click.option(
     "modes",
     type=click.Choice(("native", "deferred", "gated")),
     multiple=True,
-    help="How quota is charged; all three unless given. Repeatable.",
+    help="How quota is charged; all three unless given. `gated` is gating: always. The default of"
+    " an installation, auto, is not simulated: pods that it leaves without a gate start no later,"
+    " in another order perhaps. Repeatable.",
 )
 
 
