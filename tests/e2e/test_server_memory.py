@@ -100,7 +100,7 @@ def test_a_crowd_of_bodies_that_never_end_takes_a_bounded_amount_of_memory(
     assert growth < MOST_HELD_MIB, f"{growth:.0f} MiB more"
 
 
-def test_of_answers_that_nobody_takes_the_largest_go(tmp_path: Path) -> None:
+def test_the_largest_unread_answers_are_dropped_first(tmp_path: Path) -> None:
     """A small request may have a large answer."""
     body = encoded(a_review({"name": f"long-{UNREAD_KIB}"}))
     head = b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

@@ -126,7 +126,7 @@ def test_it_is_found_where_it_is(present: tuple[Object, ...], index: int) -> Non
     assert found == ObservedCondition("pod-uid-1", "7", WAITS, BEFORE, index)
 
 
-def test_a_place_that_nobody_has_is_text() -> None:
+def test_a_place_of_very_many_digits_is_text() -> None:
     message = f"x; place {'9' * 5000} of 1"
     found = observed_condition(a_version({**OURS, "message": message})).condition
     assert found is not None

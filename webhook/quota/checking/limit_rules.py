@@ -1,4 +1,4 @@
-"""Rules for what limits other objects: ResourceQuotas, LimitRanges and PriorityClasses themselves.
+"""Rules for the objects that limit others: ResourceQuotas, LimitRanges and PriorityClasses.
 
 Source: kubernetes v1.36, pkg/apis/core/validation/validation.go ValidateLimitRange;
 pkg/apis/scheduling/validation/validation.go ValidatePriorityClass; for quotas see
@@ -39,7 +39,7 @@ _RESERVED: Final = (
 def limit_errors(
     resource: str, raw: _Object, *, field: str = "", is_guarded: bool = False
 ) -> tuple[FieldError, ...]:
-    """Return what is wrong with an object by which others are judged; nothing of other kinds.
+    """Return the errors of an object by which others are judged; none for other kinds.
 
     Args:
         resource: Its kind as error messages name it: "resourcequotas".

@@ -196,7 +196,7 @@ def _group(
 
 
 def _invalid_name(one: ManifestObject) -> Iterator[Issue]:
-    """Yield that an object is refused for its name; kinds of others are not asked.
+    """Yield the refusal of an object for its name; none for kinds of other groups.
 
     A name that the API server makes is good.
     """
@@ -210,7 +210,7 @@ def _invalid_name(one: ManifestObject) -> Iterator[Issue]:
 
 
 def _invalid_limits(one: ManifestObject, terms: Terms) -> Iterator[Issue]:
-    """Yield that a quota, a LimitRange or a PriorityClass is refused for what it says itself."""
+    """Yield the refusal of a quota, a LimitRange or a PriorityClass for its own fields."""
     errors = limit_errors(one.resource, one.raw, field=one.field, is_guarded=terms.is_deferred)
     if errors:
         yield _invalid(one, list(map(str, errors)), child(one.field, errors[0].field))
@@ -224,7 +224,7 @@ def _invalid(one: ManifestObject, errors: Sequence[str], field: str) -> Issue:
 
 
 def _invalid_template(one: ManifestObject, written: _Written) -> Iterator[Issue]:
-    """Yield why an object is refused for its pods, or its template; kinds of others are not asked.
+    """Yield the refusal of an object for its pods or its template; none for other groups.
 
     Source: kubernetes v1.36, pkg/apis/core/validation/validation.go ValidatePodTemplateSpec.
     """
