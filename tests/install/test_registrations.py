@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from tests.install.manifests import MASKS, SYSTEM, Manifest, entries, everything
 from tests.kube.builders import a_write
 from webhook.admission.handlers.dispatch import ROUTES, fails_closed
 from webhook.admission.review import Phase
+from webhook.config import Configuration
 from webhook.fakecluster.admission import webhook_configurations
 from webhook.fakecluster.admission.chain import Webhook
 from webhook.install import render
@@ -331,6 +333,11 @@ def test_where_nobody_gates_every_new_pod_is_looked_at(gating: str, value: str) 
     assert found["ungated"].matches(labels) is not is_gated
     for name, wanted in {"gate": is_gated, "ungated": not is_gated}.items():
         assert all(term.accepts(labels.get(term.key)) for term in hooks[name]) is wanted
+
+
+def test_the_embedded_api_server_gates_by_the_default_of_the_configuration() -> None:
+    default = inspect.signature(webhook_configurations.webhooks).parameters["gating"].default
+    assert default == Configuration().gating
 
 
 def rendered(gating: str) -> list[Manifest]:

@@ -157,7 +157,9 @@ def ledger(namespace: str) -> str:
 def a_namespace(name: str, *, mode: str = "deferred", gating: str = "never") -> Object:
     """Make a namespace, opted in unless `mode` is empty.
 
-    Its pods get no gate unless `gating` is "always" or empty, so that a test can bind them at once.
+    Its pods get no gate unless `gating` is given, so that a test can bind them at once: "always"
+    gates all of them, "auto" those for which little quota is free, and an empty one is what the
+    configuration says, "auto" by default.
     """
     labels = {MODE_LABEL: mode, GATING_LABEL: gating}
     given = {label: value for label, value in labels.items() if value}

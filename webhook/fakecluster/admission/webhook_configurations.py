@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
+from webhook.config import Configuration
 from webhook.fakecluster.admission.chain import Rule, Webhook
 from webhook.fakecluster.storage.admission_hook import WriteRequest
 from webhook.kube.api import (
@@ -76,7 +77,7 @@ _JOB_SETS: Final = Rule(
 )
 
 
-def webhooks(url: str, *, gating: str = ALWAYS_GATING) -> tuple[Webhook, ...]:
+def webhooks(url: str, *, gating: str = Configuration().gating) -> tuple[Webhook, ...]:
     """Return all registrations of a webhook.
 
     Args:
