@@ -434,7 +434,9 @@ def test_a_note_offers_no_option_where_none_would_do(kind: str) -> None:
     template = {"spec": {"containers": [a_container()]}}
     groups = [{"template": template}, {}] if kind == "Thing" else [{"template": template}]
     report = checked("-f", "-", text=dumped(a_thing({"groups": groups}, kind=kind)))
-    assert report["notes"] == [f"pods of {kind}.example.com are not judged"]
+    assert report["notes"] == [
+        f"pods of {kind}.example.com are not judged, and no --template-path reads them"
+    ]
 
 
 NOTE: Final = (

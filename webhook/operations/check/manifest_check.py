@@ -298,7 +298,9 @@ def _unjudged_note(group: str, kind: str, place: str) -> str:
         is_read = named.isprintable() and TemplatePath.parse(text).is_about(group, kind)
     except TemplatePathError:
         is_read = False
-    return f"{note}: --template-path {shlex.quote(text)}" if is_read else note
+    if is_read:
+        return f"{note}: --template-path {shlex.quote(text)}"
+    return f"{note}, and no --template-path reads them"
 
 
 def _is_ignored(issue: Issue, entry: Entry, ignored: Iterable[Ignore]) -> bool:
