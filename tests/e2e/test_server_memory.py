@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,12 @@ MOST_HELD_MIB = 150
 UNREAD = 16
 UNREAD_KIB = 12_000
 UNREAD_SECONDS = 30.0
+
+STALLED = 6
+STALLED_KIB = 10_000
+STALLED_SECONDS = 1.5
+TAKEN_KIB = 45_000
+"""Too much beside the others, whatever of each the kernel has."""
 
 BODIES = {
     "too large for any": (b'{"a":{}}', BODY_BYTES),
@@ -100,26 +107,68 @@ def test_a_crowd_of_bodies_that_never_end_takes_a_bounded_amount_of_memory(
     assert growth < MOST_HELD_MIB, f"{growth:.0f} MiB more"
 
 
-def test_the_largest_unread_answers_are_dropped_first(tmp_path: Path) -> None:
+def a_request(kibibytes: int) -> bytes:
+    """A small request with a large answer."""
+    body = encoded(a_review({"name": f"long-{kibibytes}"}))
+    head = b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def a_client(server: Server, request: bytes) -> socket.socket:
+    """A client that asks, and takes no answer by itself."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # or the kernel has it
+    client.connect(("127.0.0.1", server.port))
+    client.sendall(request)
+    return client
+
+
+def taken(client: socket.socket, most: int) -> int:
+    """Read that many bytes, or to the end; give how many there were."""
+    left = most
+    while left and (size := len(client.recv(min(left, 2**20)))):
+        left -= size
+    return most - left
+
+
+def test_unread_answers_are_bounded_together(tmp_path: Path) -> None:
     """A small request may have a large answer."""
     body = encoded(a_review({"name": f"long-{UNREAD_KIB}"}))
-    head = b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
     with (
         # on a slow machine the answers must not time out one by one before they are too much
         running_server(tmp_path, tls=False, threads=2, write_seconds=UNREAD_SECONDS) as server,
         contextlib.ExitStack() as opened,
     ):
         for _ in range(UNREAD):
-            client = opened.enter_context(socket.socket())
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # or the kernel has it
-            client.connect(("127.0.0.1", server.port))
-            client.sendall(request)
+            opened.enter_context(a_client(server, a_request(UNREAD_KIB)))
 
-        def evicted() -> float:
-            return server.metric("connections_closed_total", reason="evicted")
+        def dropped() -> float:
+            return server.metric("connections_closed_total", reason="unsent")
 
-        assert eventually(lambda: evicted() > 0, UNREAD_SECONDS)
+        assert eventually(lambda: dropped() > 0, UNREAD_SECONDS)
         with contextlib.closing(server.connect(30)) as connection:
             assert len(post(connection, body).body) > 1024 * UNREAD_KIB
-        assert evicted() < UNREAD
+        assert dropped() < UNREAD
+        assert eventually(lambda: server.log_lines("connections dropped", reason="unsent"), 10)
+
+
+def test_a_stalled_answer_is_dropped_before_a_larger_one_that_has_just_begun(
+    tmp_path: Path,
+) -> None:
+    with (
+        running_server(tmp_path, tls=False, threads=2, write_seconds=UNREAD_SECONDS) as server,
+        contextlib.ExitStack() as opened,
+    ):
+        for _ in range(STALLED):
+            stalled = opened.enter_context(a_client(server, a_request(STALLED_KIB)))
+            assert stalled.recv(1)
+        time.sleep(STALLED_SECONDS)
+        taker = opened.enter_context(server.socket())
+        taker.sendall(a_request(TAKEN_KIB))
+
+        def dropped() -> float:
+            return server.metric("connections_closed_total", reason="unsent")
+
+        assert eventually(lambda: dropped() > 0, UNREAD_SECONDS)
+        assert taken(taker, 1024 * TAKEN_KIB) == 1024 * TAKEN_KIB
+        assert dropped() <= STALLED

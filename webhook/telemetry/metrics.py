@@ -39,7 +39,7 @@ TURNED_AWAY: Final = frozenset({"overload", "too_late"})
 CLOSED: Final = frozenset(
     {
         "peer", "idle", "handshake_failed", "handshake_timeout", "request_timeout",
-        "write_timeout", "evicted", "error", "answered", "stopping",
+        "write_timeout", "evicted", "unsent", "error", "answered", "stopping",
     }
 )  # fmt: skip
 

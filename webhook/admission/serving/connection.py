@@ -36,7 +36,7 @@ class Connection:
 
     __slots__ = (
         "buffer", "client", "continued", "deadline", "interest", "keep", "lock", "out", "parked",
-        "received", "request", "served", "server", "sock", "state",
+        "progressed", "received", "request", "served", "server", "sock", "state",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +58,8 @@ class Connection:
         self.request = (b"", b"")
         self.received = 0.0
         self.out = b""
+        self.progressed = 0.0
+        """When the client last took something of its answer, on the monotonic clock."""
         self.keep = False
         self.lock = threading.Lock()
         """Guards `state` and `parked` where a thread hands the connection back."""

@@ -51,8 +51,8 @@ HELD_BYTES: Final = ((256 * 1024, 64 * 1024 * 1024), (SMALL_BYTES, 96 * 1024 * 1
 """What requests and answers that are not sent yet may hold together until requests of more than a
 size are turned away, the largest first. What is small is always taken: binds are."""
 UNSENT_BYTES: Final = 64 * 1024 * 1024
-"""What answers may hold together that clients do not take; the largest of them go first. A small
-request may have a large answer, so it is not enough to turn requests away."""
+"""What answers may hold together that clients do not take; those stalled for longest go first. A
+small request may have a large answer, so it is not enough to turn requests away."""
 
 _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
@@ -111,6 +111,7 @@ class ConnectionLoop:
         self._metrics = metrics
         self._next_sweep = 0.0
         self._next_warning = 0.0
+        self._next_unsent_warning = 0.0
         self._held_bytes = 0
         self._next_count = 0.0
         self._steps: dict[State, Step] = {
@@ -382,8 +383,7 @@ class ConnectionLoop:
         """Go on with a connection whose answer is not out yet, or that has more to say."""
         if connection.state is not State.CLOSED:
             connection.parked = False
-            self._enter(connection, State.WRITING, self._settings.write_seconds)
-            self._event(connection, None)
+            self._start_writing(connection)
             if len(connection.out) > SMALL_BYTES:
                 self._bound_unsent()
 
@@ -393,9 +393,14 @@ class ConnectionLoop:
         unsent = sum(len(each.out) for each in writing)
         if unsent <= UNSENT_BYTES:
             return
-        for connection in sorted(writing, key=lambda each: -len(each.out)):
+        now = time.monotonic()
+        if now >= self._next_unsent_warning:
+            self._next_unsent_warning = now + QUIET_SECONDS
+            detail = "clients do not take their answers"
+            log.warning("connections dropped", extra={"reason": "unsent", "detail": detail})
+        for connection in sorted(writing, key=lambda each: _unsent_rank(each, now)):
             unsent -= len(connection.out)
-            self._drop(connection, "evicted")
+            self._drop(connection, "unsent")
             if unsent <= UNSENT_BYTES:
                 return
 
@@ -411,7 +416,11 @@ class ConnectionLoop:
         connection.out, connection.keep = answer.wire(keep=keep), keep
         if not keep:
             connection.buffer = RequestBuffer(self._settings.body_bytes)  # nothing more is read
+        self._start_writing(connection)
+
+    def _start_writing(self, connection: Connection) -> None:
         self._enter(connection, State.WRITING, self._settings.write_seconds)
+        connection.progressed = time.monotonic()
         self._event(connection, None)
 
     def _write(self, connection: Connection) -> None:
@@ -425,6 +434,7 @@ class ConnectionLoop:
                 self._watch(connection, _WRITE)
                 return
             connection.out = connection.out[sent:]
+            connection.progressed = time.monotonic()
         self._watch(connection, _READ)
         if not connection.keep:
             self._linger(connection)
@@ -445,6 +455,12 @@ class ConnectionLoop:
 def _eviction_rank(connection: Connection) -> tuple[bool, float]:
     """Rank connections: strangers first, the oldest of them first; then those idle longest."""
     return connection.served, connection.deadline if connection.served else 0.0
+
+
+def _unsent_rank(connection: Connection, now: float) -> tuple[bool, int, int]:
+    """Rank unsent answers: what is not small first, then by whole seconds stalled, then by size."""
+    size = len(connection.out)
+    return size <= SMALL_BYTES, -int(now - connection.progressed), -size
 
 
 def _target(head: bytes) -> str:
