@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
 
@@ -305,6 +306,7 @@ def test_a_composite_gives_and_takes_as_one_quota(own_plane: ControlPlane, actin
         with Kubelets(own_plane.rest, mine.namespaces), History(own_plane) as history:
             mine.run("x", 3)
             mine.run("y", 4)
+            time.sleep(1.1)  # times of pods have whole seconds
             mine.run("x", 1)  # the newest of the composite, and over its min
             mine.create("z")
             mine.become(x=3, y=4, z=1)
