@@ -40,6 +40,8 @@ class World:
 
     def __init__(self, harness: AdmissionHarness) -> None:
         self.harness = harness
+        self.replies: list[Reply] = []
+        """All answers to binds."""
 
     def derived(self) -> dict[str, Object]:
         listed = self.harness.api.list(CLUSTER_DEFERRED_QUOTAS).items
@@ -110,14 +112,13 @@ class World:
             name=name, namespace=namespace, requests={**asked}, uid=f"{namespace}-{name}"
         )
         self.harness.catch_up()
-        replies: list[Reply] = []
 
         def is_decided() -> bool:
-            replies.append(self.harness.bind_in_fact(name, namespace=namespace))
-            return replies[-1].code != 429
+            self.replies.append(self.harness.bind_in_fact(name, namespace=namespace))
+            return self.replies[-1].code != 429
 
         eventually(is_decided, f"{namespace}/{name} is decided")
-        return replies[-1]
+        return self.replies[-1]
 
     def labels(self, namespace: str) -> dict[str, str]:
         """Return the label of each pod of a namespace; empty without."""

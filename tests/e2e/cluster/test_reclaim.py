@@ -272,7 +272,10 @@ def test_a_promise_to_nobody_ends_although_no_pod_waits(
         eventually(
             lambda: pool.teams["a"].bind("runs", uid=made.uid).ok, "it binds without a gate", 30.0
         )
-        assert "promises" not in pool.api.get(path).body["status"]
+        # it binds within its headroom, whatever is promised elsewhere
+        eventually(
+            lambda: "promises" not in pool.api.get(path).body["status"], "the promise has ended"
+        )
     finally:
         pool.close()
 

@@ -9,6 +9,8 @@ spec:
   scopes: [NotTerminating]                        # and scopeSelector, as in a ResourceQuota
   kept:                                           # of hard, for these namespaces alone
   - {namespaces: [team-a], amounts: {requests.cpu: "4"}}
+  headroom:                                       # what these may hold without using it
+  - {namespaces: [team-a], amounts: {requests.cpu: "10"}}
 ```
 
 In the ledger of each namespace it is one more quota, by a name that no ResourceQuota can have
@@ -55,6 +57,8 @@ class ClusterQuota:
     is part of its hash: what is counted for it depends on that too."""
     kept: tuple[KeptPart, ...] = ()
     """No part of the hash: what is counted does not depend on it."""
+    headroom: tuple[KeptPart, ...] = ()
+    """Up to what the leader may let namespaces hold more than they need. No part of the hash."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Return whether a namespace with these labels shares it."""
@@ -109,17 +113,18 @@ def cluster_quota(raw: Mapping[str, object]) -> ClusterQuota:
     read = ResourceQuota.from_object({**raw, "status": None})
     quota = replace(read, namespace="", name=ledger_name(read.name), annotations={})
     object.__setattr__(quota, "_spec_hash", _spec_hash(read, selector))
-    return ClusterQuota(read.name, read.uid, selector, quota, read_kept(raw))
+    kept, headroom = read_kept(raw), read_kept(raw, "headroom")
+    return ClusterQuota(read.name, read.uid, selector, quota, kept, headroom)
 
 
-def read_kept(raw: Mapping[str, object]) -> tuple[KeptPart, ...]:
-    """Read what a ClusterDeferredQuota keeps for some namespaces.
+def read_kept(raw: Mapping[str, object], name: str = "kept") -> tuple[KeptPart, ...]:
+    """Read what a ClusterDeferredQuota keeps for some namespaces, or what headroom they may have.
 
     Raises:
         InvalidFieldError: A part names no namespace, or an amount that is less than nothing.
         InvalidQuantityError: An amount is not a quantity.
     """
-    return tuple(map(_kept_part, ResourceReader(raw).child("spec").children("kept")))
+    return tuple(map(_kept_part, ResourceReader(raw).child("spec").children(name)))
 
 
 def _kept_part(part: ResourceReader) -> KeptPart:
