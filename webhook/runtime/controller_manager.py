@@ -243,8 +243,6 @@ class ControllerManager:
             caches.shared,
             lambda: config.configuration().elastic,
             on_change=lambda: self._capacity_labels.requeue_all(),  # noqa: PLW0108 - made below
-            ledgers=caches.ledgers,
-            ledger_informer=caches.ledger_informer,
         )
         self._owners_first = OwnersFirst(
             self._elastic.quotas,

@@ -26,19 +26,10 @@ from webhook.quota.ledger.ledger import (
     check_observed,
 )
 from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, written_bytes_of
-from webhook.quota.shared.escrow import without_headroom
-from webhook.state.grant_raising import (
-    SharedLookups,
-    blocking_reason,
-    shared_of,
-    unavailable,
-)
+from webhook.state.grant_raising import SharedLookups, blocking_reason, unavailable
 from webhook.state.group_commit import DEADLINE_EXCEEDED, Outcome, PendingClaim, Reserved
 
 LEDGER_BUSY: Final = Undecided("the quota ledger is busy")
-HEADROOM_RECALLED: Final = Undecided(
-    "other namespaces hold what is missing without using it; it is being recalled"
-)
 LEDGER_FULL: Final = Undecided("the quota ledger holds as many reservations as it can")
 MAX_LEDGER_BYTES: Final = 1_280 * 1024
 """Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""
@@ -84,11 +75,6 @@ class Decision:
         """Whether every claim is admitted, so that the write alone proves the version current."""
         return all(isinstance(one, Admitted) for one in self.verdicts)
 
-    @property
-    def is_recalling(self) -> bool:
-        """Whether a claim only lacks what other namespaces hold unused."""
-        return any(one is HEADROOM_RECALLED for one in self.verdicts)
-
     def with_following(self, ledger: Ledger) -> Decision:
         """Return the decision with another ledger to write: the same, with more granted to it."""
         if ledger is self.following:
@@ -127,7 +113,7 @@ class BatchDecider:
         if decision.status is not None and len(decision.status) > self.max_bytes:
             kept_out = self._oversized(namespace, ledger, claims, kept_out)
             decision = _decided(ledger, claims, kept_out)
-        return _without_headroom(decision, namespace, claims, lookups) if lookups else decision
+        return decision
 
     def _undecidable(
         self, namespace: str, known: Ledger, claims: Sequence[PendingClaim], lookups: SharedLookups
@@ -173,35 +159,6 @@ def _decided(
     verdicts = [next(rest) if reason is None else reason for reason in kept_out]
     is_admitting = any(isinstance(one, Admitted) for one in verdicts)
     return Decision(verdicts, following, encode_status(following) if is_admitting else None)
-
-
-def _without_headroom(
-    decision: Decision, namespace: str, claims: Sequence[PendingClaim], lookups: SharedLookups
-) -> Decision:
-    """Return a decision in which nothing is denied because of what others hold unused."""
-    if not any(isinstance(one, Denied) for one in decision.verdicts):
-        return decision
-    rest = without_headroom(decision.following, namespace, shared_of(lookups))
-    if rest is None:
-        return decision
-    verdicts = [
-        _denied_without_headroom(rest, pending.claim, verdict)
-        if isinstance(verdict, Denied)
-        else verdict
-        for pending, verdict in zip(claims, decision.verdicts, strict=True)
-    ]
-    return replace(decision, verdicts=verdicts)
-
-
-def _denied_without_headroom(ledger: Ledger, claim: Claim, denied: Denied) -> Verdict:
-    _, verdict = admit(ledger, claim)
-    match verdict:
-        case Denied():
-            return replace(verdict, provisional=denied.provisional)
-        case Admitted():
-            return HEADROOM_RECALLED
-        case Undecided():
-            return verdict
 
 
 def _growth_of(known: Ledger, claim: Claim) -> int:

@@ -14,7 +14,7 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
 from webhook.quota.ledger.ledger import Claim, Ledger, Undecided
 from webhook.quota.shared.escrow import Shared, beside, granting, growth, open_to
-from webhook.quota.shared.grants import with_raised, with_recall
+from webhook.quota.shared.grants import with_raised
 from webhook.state.shared_quotas import SharedQuotaLookup, SharedQuotaStore
 
 _log = logging.getLogger(__name__)
@@ -71,40 +71,6 @@ def blocking_reason(
     before = ledger.reservations.get(claim.uid)
     names = (*claim.quotas, *(() if before is None else before.quotas))
     return next((unavailable_quotas[name] for name in names if name in unavailable_quotas), None)
-
-
-def decides_alone(
-    store: SharedQuotaStore | None, namespace: str, ledger: Ledger, names: Iterable[str]
-) -> bool:
-    """Return whether what the namespace holds may be admitted by its ledger alone.
-
-    Nothing is granted for that, so nothing has to be read or written. As far as is known here the
-    quotas are complete for the very specs that the ledger has counted.
-    """
-    if store is None:
-        return False
-    for name in names:
-        version = store.known(name)
-        shared = None if version is None else version.shared
-        if not open_to(namespace, ledger.accounts[name], shared):
-            return False
-    return True
-
-
-def recall_headroom(store: SharedQuotaStore, namespace: str, lookups: SharedLookups) -> None:
-    """Ask the leader for what other namespaces hold unused; a write that fails is left to the next.
-
-    Only headroom was in the way of a pod; its request comes again.
-    """
-    for name, one in lookups.items():
-        if one.version is None or one.shared is None or one.shared.grants.is_recalled:
-            continue
-        if one.shared.grants.headroom_elsewhere(namespace):
-            try:
-                store.write(one.version, with_recall(one.shared.grants, is_recalled=True))
-            except ApiError as err:
-                extra = {"quota": name, "code": err.code, "error": err.message}
-                _log.info("headroom not recalled", extra=extra)
 
 
 def raise_grants(

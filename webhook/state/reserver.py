@@ -38,7 +38,7 @@ from webhook.quota.ledger.ledger import (
     check_observed,
     final_verdicts,
 )
-from webhook.quota.shared.escrow import shared_names, within_granted
+from webhook.quota.shared.escrow import shared_names
 from webhook.state.batch_decision import (
     Batch,
     BatchDecider,
@@ -50,10 +50,8 @@ from webhook.state.batch_decision import (
 from webhook.state.grant_raising import (
     NO_SHARED_QUOTAS,
     SharedLookups,
-    decides_alone,
     look_up,
     raise_grants,
-    recall_headroom,
     with_other_namespaces,
 )
 from webhook.state.group_commit import (
@@ -274,9 +272,6 @@ class Reserver:
             lookups = self._look_up(names, is_fresh=False)
             return self._decide_by(ledger, lookups, batch, claims)
         until = max(pending.deadline for pending in claims) - _WRITE_SECONDS
-        answer = self._decide_alone(ledger, names, batch, claims)
-        if answer is not None:
-            return answer
         with self._shared.locked(names, until=until) as is_held:
             for number in range(_MAX_SHARED_ATTEMPTS if is_held else 0):
                 # the first that fails shows that the cached shared quota is outdated
@@ -290,27 +285,6 @@ class Reserver:
                     case answer:
                         return answer
         return _Contended()
-
-    def _decide_alone(
-        self,
-        ledger: _Ledger,
-        names: Sequence[str],
-        batch: Batch,
-        claims: Sequence[PendingClaim],
-    ) -> _Attempt | None:
-        """Admit claims by what the namespace holds already; None where that is not enough for all.
-
-        The ledger's version proves that it holds that still: before anything is lowered in a
-        quota, the ledger is written. So this takes no lock and leaves the quotas alone.
-        """
-        known = ledger.version.ledger
-        if known is None or not decides_alone(self._shared, ledger.namespace, known, names):
-            return None
-        own = within_granted(known, names)
-        decision = self._decider.decide(ledger.namespace, own, claims, NO_SHARED_QUOTAS)
-        if not decision.is_admission_only or decision.status is None:
-            return None
-        return self._write_decision(ledger, decision, batch, claims)
 
     def _look_up(self, names: Sequence[str], *, is_fresh: bool) -> SharedLookups:
         if not names:
@@ -337,8 +311,6 @@ class Reserver:
         decision = self._decider.decide(ledger.namespace, known, claims, lookups)
         if not ledger.is_fresh and not decision.is_admission_only:
             return _Stale()
-        if decision.is_recalling and self._shared is not None:
-            recall_headroom(self._shared, ledger.namespace, lookups)
         if decision.status is None:
             _settle_final(batch, claims, decision, ledger.version)
             return _Settled()
@@ -348,16 +320,6 @@ class Reserver:
                 _settle_final(batch, claims, decision, None)
                 return _Contended()
             decision = decision.with_following(granted)
-        return self._write_decision(ledger, decision, batch, claims)
-
-    def _write_decision(
-        self,
-        ledger: _Ledger,
-        decision: Decision,
-        batch: Batch,
-        claims: Sequence[PendingClaim],
-    ) -> _Attempt:
-        """Write a decision in the place of the ledger that it was made by."""
         try:
             written = self._write(ledger, decision)
         except TooLargeError:

@@ -40,8 +40,6 @@ class World:
 
     def __init__(self, harness: AdmissionHarness) -> None:
         self.harness = harness
-        self.replies: list[Reply] = []
-        """All answers to binds."""
 
     def derived(self) -> dict[str, Object]:
         listed = self.harness.api.list(CLUSTER_DEFERRED_QUOTAS).items
@@ -112,13 +110,14 @@ class World:
             name=name, namespace=namespace, requests={**asked}, uid=f"{namespace}-{name}"
         )
         self.harness.catch_up()
+        replies: list[Reply] = []
 
         def is_decided() -> bool:
-            self.replies.append(self.harness.bind_in_fact(name, namespace=namespace))
-            return self.replies[-1].code != 429
+            replies.append(self.harness.bind_in_fact(name, namespace=namespace))
+            return replies[-1].code != 429
 
         eventually(is_decided, f"{namespace}/{name} is decided")
-        return self.replies[-1]
+        return replies[-1]
 
     def labels(self, namespace: str) -> dict[str, str]:
         """Return the label of each pod of a namespace; empty without."""

@@ -21,7 +21,7 @@ from tests.controllers.shared.sharing_simulation import (
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NotFoundError
 from webhook.kube.kinds import Kind
-from webhook.quota.elastic.derived_quotas import DerivedQuota, derived_quotas, takes_headroom
+from webhook.quota.elastic.derived_quotas import DerivedQuota, derived_quotas
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
 
 _RESOURCE = CPU.removeprefix("requests.")
@@ -46,9 +46,6 @@ class ElasticSimulation(SharingSimulation):
 
     tried: Counter[str] = field(default_factory=Counter)
     _promised: frozenset[str] = frozenset()
-    _wanted: DerivedQuota | None = None
-    _is_waiting: bool = False
-    """Whether headroom has to be given back before the quota is as it is wanted."""
 
     @property
     def is_pool(self) -> bool:
@@ -57,52 +54,8 @@ class ElasticSimulation(SharingSimulation):
 
     def put_quota(self, hard: int, _selector: Mapping[str, object], kept: int = 0) -> None:
         """Create the elastic quotas, or edit min, lendable and max."""
-        self._wanted = self._derived(hard, kept)
-        self._write_wanted()
-
-    def run_all(self) -> None:
-        """Let everything settle, what waits for headroom too."""
-        super().run_all()
-        for _ in range(2):
-            if self._is_waiting:
-                leader = self.controllers[0]
-                self.take_back(leader)
-                while leader.task is not None:
-                    self.step(leader)
-                self._write_wanted()
-                super().run_all()
-        assert not self._is_waiting, "E4: headroom is not given back"
-
-    def check(self, now: StoredState | None = None) -> None:
-        """Check; what waits for headroom to be given back is then written, if it is."""
-        super().check(now)
-        if self._is_waiting and threading.current_thread() is threading.main_thread():
-            self._write_wanted()
-
-    def _write_wanted(self) -> None:
-        """Write what the leader writes: first no headroom, then, when none is left, the rest."""
-        if self._wanted is None:
-            return
-        spec = {"kept": [], "headroom": None, **self._wanted.spec}
-        self._is_waiting = False
-        if self.views[-1].quota is not None:
-            stored = self.api.get(CLUSTER_DEFERRED_QUOTAS, QUOTA)
-            if takes_headroom(stored, self._wanted):
-                self._is_waiting = True
-                if not FieldReader(stored).child("spec").has("headroom"):
-                    return
-                spec = {"headroom": None}
-        self.write_quota(spec)
-
-    def check_alone(self, namespace: str, before: StoredState, now: StoredState) -> None:
-        """As in all worlds, also while the quota is edited: only a new object is another."""
-        super().check_alone(namespace, before, now)
-        self.tried["E4"] += now.need(namespace) > before.need(namespace)
-        uids = [now.observed_uid(namespace), now.uid]
-        if now.need(namespace) > before.need(namespace) and uids[0] == uids[1]:
-            others = now.total - now.granted.get(namespace, 0)
-            taken = others + now.need(namespace)
-            assert taken <= now.hard, f"E4: {taken} are in use of {now.hard}"
+        spec = dict(self._derived(hard, kept).spec)
+        self.write_quota({"kept": [], **spec})
 
     def _derived(self, hard: int, kept: int) -> DerivedQuota:
         if self.is_pool:
@@ -124,14 +77,6 @@ class ElasticSimulation(SharingSimulation):
         if kind == CLUSTER_DEFERRED_QUOTAS:
             self._promised = self._promises()
         super().check_write(kind, before)
-
-    def _check_given(self, before: StoredState, now: StoredState) -> None:
-        super()._check_given(before, now)
-        for names, most in (("a", now.limits.get("a", 0)), ("bc", now.limits.get("b", 0))):
-            given = any(now.headroom.get(n, 0) > before.headroom.get(n, 0) for n in names)
-            if given and now.total > before.total and self.is_pool:
-                held = sum(now.granted.get(name, 0) for name in names)
-                assert held <= most, f"E4: {held} are held of a min of {most}"
 
     def _check_raise(self, before: StoredState, task: Task) -> None:
         now = self.read_stored()

@@ -40,14 +40,12 @@ from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     QUOTA_LEDGERS,
     ApiError,
-    ConflictError,
     NotFoundError,
     UnreachableError,
 )
 from webhook.kube.kinds import Kind
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
-from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.apply_usage import (
     CountedQuota,
     Expiry,
@@ -55,14 +53,7 @@ from webhook.quota.ledger.apply_usage import (
     UsageCount,
     apply_usage,
 )
-from webhook.quota.ledger.ledger import (
-    NEWEST,
-    Account,
-    Claim,
-    Ledger,
-    QuotaRevision,
-    ReservationSource,
-)
+from webhook.quota.ledger.ledger import NEWEST, Claim, Ledger, ReservationSource
 from webhook.quota.ledger.ledger_codec import ledger_from_status
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.queue.queued_pods import CycleResult, QueuedPod, QueuePolicy
@@ -74,8 +65,7 @@ from webhook.state.quota_cache import QuotaCache
 from webhook.state.reserver import Reserved, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
 
-CPU: Final = "requests.example.com/cpu"
-"""Headroom of it is a whole number, as all numbers here."""
+CPU: Final = "requests.cpu"
 KEYS: Final = frozenset({CPU})
 NAMESPACES: Final = ("a", "b", "c")
 QUOTA: Final = "both"
@@ -108,8 +98,6 @@ class Task(threading.Thread):
         self.asks_for = ""
         """Uid of the pod that a handler is asked about."""
         self.namespace = ""
-        self.has_raised = False
-        """Whether it has written a quota for the ledger that it writes next."""
         self.breaks_promise = False
         """Whether its last grant, if its ledger is written, takes what is promised to another."""
         self.error: BaseException | None = None
@@ -153,12 +141,7 @@ def _stepped_client(world: SharingSimulation) -> ReactiveClient:
     def write(call: Call, proceed: Proceed) -> Any:
         order = _pause()
         before = world.read_stored()
-        try:
-            written = proceed()
-        except ConflictError:
-            if isinstance(task := threading.current_thread(), Task):
-                task.has_raised = task.breaks_promise = False  # it decides again
-            raise
+        written = proceed()
         world.check_write(call.kind, before)
         if order == "lose":
             raise UnreachableError("the answer is lost")
@@ -230,40 +213,10 @@ class StoredState:
     """Uid → what is promised to a pod for which nothing is reserved."""
     kept: int = 0
     """What is kept for the namespace `a`."""
-    all_promised: int = 0
-    """With what is promised to pods for which other namespaces have reserved."""
-    headroom: Mapping[str, int] = field(default_factory=dict)
-    """What is said to be unused of what is granted, at most."""
-    wanted: QuotaRevision | None = None
-    """The quota as it is."""
-    limits: Mapping[str, int] = field(default_factory=dict)
-    """Up to what a namespace, with others of its part, may have headroom."""
 
     @property
     def total(self) -> int:
         return sum(self.granted.values())
-
-    def need(self, namespace: str) -> int:
-        """What the ledger of a namespace counts and has reserved."""
-        ledger = self.ledgers[namespace]
-        account = _account(ledger)
-        if account is None:
-            return 0
-        return number(account.used.get(CPU, ZERO)) + number(account.reserved.get(CPU, ZERO))
-
-    def observed_uid(self, namespace: str) -> str:
-        """The uid of the quota that the ledger of a namespace counts."""
-        account = _account(self.ledgers[namespace])
-        return "" if account is None else account.observed.uid
-
-    def in_use_elsewhere(self, namespace: str) -> int:
-        """What other namespaces hold and may use, and what is promised and kept."""
-        held = sum(
-            amount - self.headroom.get(name, 0)
-            for name, amount in self.granted.items()
-            if name != namespace
-        )
-        return held + self.all_promised + self.kept
 
     def held_for_others(self, but: str, namespace: str) -> int:
         """What is granted, promised to other pods than one, and kept for other namespaces.
@@ -312,11 +265,6 @@ class SharingSimulation:
         """Whether something is promised to pods, and kept for a namespace."""
         return self.seed % 5 == 4
 
-    @property
-    def has_headroom(self) -> bool:
-        """Whether namespaces may hold more than they need."""
-        return self.seed % 2 == 0
-
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
         self.cluster = FakeCluster()
@@ -328,10 +276,6 @@ class SharingSimulation:
         self.views: list[UserState] = [UserState(None, frozenset(), frozenset(NAMESPACES[:3]))]
         self.number = 0
         self.admitted = 0
-        self.alone = 0
-        """How often a ledger has admitted something alone."""
-        self.states: list[StoredState] = []
-        """What was stored after each write, also those of people."""
         self._read: tuple[int, StoredState] | None = None
         self.epoch = 1
         for namespace in NAMESPACES:
@@ -348,11 +292,6 @@ class SharingSimulation:
         part = {"namespaces": ["a"], "amounts": {CPU: str(kept)}}
         spec: dict[str, object] = {"namespaceSelector": selector, "hard": {CPU: str(hard)}}
         spec["kept"] = [part] if kept else []
-        if self.has_headroom:
-            spec["headroom"] = [
-                {"namespaces": ["a"], "amounts": {CPU: "3"}},
-                {"namespaces": ["b", "c"], "amounts": {CPU: "4"}},
-            ]
         self.write_quota(spec)
 
     def write_quota(self, spec: Mapping[str, object]) -> None:
@@ -417,16 +356,12 @@ class SharingSimulation:
 
         def ask() -> None:
             is_admitted = False
-            first = len(self.states)
-            before = self.read_stored()
             try:
                 until = time.monotonic() + 1000
                 outcome = door.reserver.reserve(
                     pod.namespace, claim, quotas.observed, deadline=until
                 )
                 is_admitted = isinstance(outcome, Reserved)
-                if isinstance(outcome, QuotaExceeded) and outcome.quota == NAME:
-                    self.check_denied(pod, [before, *self.states[first:]])
             finally:
                 if is_admitted:
                     self.admitted += 1
@@ -471,22 +406,6 @@ class SharingSimulation:
         if actor.task is None:
             actor.task = Task(
                 lambda: cast("None", actor.promises.withdraw([uid], self.epoch)), is_webhook=False
-            )
-            self.step(actor)
-
-    def end_recall(self, actor: ControllerActor) -> None:
-        """Let a controller give headroom again."""
-        if actor.task is None and self.views[-1].quota is not None:
-            actor.task = Task(
-                lambda: actor.shared_controller.end_recall(NAME, self.epoch), is_webhook=False
-            )
-            self.step(actor)
-
-    def take_back(self, actor: ControllerActor) -> None:
-        """Let a controller take headroom back at once."""
-        if actor.task is None and self.views[-1].quota is not None:
-            actor.task = Task(
-                lambda: actor.shared_controller.take_back(NAME, self.epoch), is_webhook=False
             )
             self.step(actor)
 
@@ -556,10 +475,6 @@ class SharingSimulation:
             one["name"]: number(Quantity.parse(one["granted"].get(CPU, "0")))
             for one in status.get("namespaces", ())
         }
-        headroom = {
-            one["name"]: number(Quantity.parse(one["amounts"].get(CPU, "0")))
-            for one in status.get("headroom", ())
-        }
         hard = int(raw["spec"]["hard"][CPU])
         wanted = deferred_quotas([cluster_quota(raw).quota], KEYS).quotas[0].observed
         observed = status.get("observed") or {}
@@ -577,24 +492,7 @@ class SharingSimulation:
         parts = raw["spec"].get("kept", ())
         kept = sum(number(Quantity.parse(one["amounts"][CPU])) for one in parts)
         return StoredState(
-            ledgers,
-            uid,
-            hard,
-            granted,
-            is_complete=is_complete,
-            promised=promised,
-            kept=kept,
-            all_promised=sum(
-                number(Quantity.parse(one["amounts"].get(CPU, "0")))
-                for one in status.get("promises", ())
-            ),
-            headroom=headroom,
-            wanted=wanted,
-            limits={
-                name: number(Quantity.parse(one["amounts"][CPU]))
-                for one in raw["spec"].get("headroom") or ()
-                for name in one["namespaces"]
-            },
+            ledgers, uid, hard, granted, is_complete=is_complete, promised=promised, kept=kept
         )
 
     def _is_running(self, uid: str) -> bool:
@@ -603,13 +501,11 @@ class SharingSimulation:
     def check_write(self, kind: Kind, before: StoredState) -> None:
         """Check what a write has changed, and all that has to be true at every moment."""
         now = self.read_stored()
-        self.states.append(now)
         task = threading.current_thread()
         is_door = isinstance(task, Task) and task.is_webhook
         if kind == CLUSTER_DEFERRED_QUOTAS and is_door:
             assert now.total <= max(now.hard, before.total), "C: an admission exceeds the quota"
             asking = cast("Task", task)
-            asking.has_raised = True
             # what was decided by an old ledger is held too much for a while, and gives nothing away
             asking.breaks_promise = (
                 now.total > before.total
@@ -618,49 +514,14 @@ class SharingSimulation:
         if kind == QUOTA_LEDGERS and is_door:
             for namespace, ledger in now.ledgers.items():
                 _check_own(before.ledgers[namespace], ledger)
-            asking = cast("Task", task)
-            assert not asking.breaks_promise, "E, F: what is promised or kept is given to others"
-            if not asking.has_raised:
-                self.check_alone(asking.namespace, before, now)
-            asking.has_raised = False
+            is_broken = cast("Task", task).breaks_promise
+            assert not is_broken, "E, F: what is promised or kept is given to others"
         if kind == CLUSTER_DEFERRED_QUOTAS and not is_door:
             self._check_joined(before, now)
-            self._check_given(before, now)
         elif kind == QUOTA_LEDGERS and isinstance(task, Task):
             for pod in task.counts:
-                # its own ledger: headroom is taken back in those of others
-                if now.ledgers[pod.namespace] != before.ledgers[pod.namespace]:
-                    pod.is_asked = True
+                pod.is_asked = True
         self.check(now)
-
-    def _check_given(self, before: StoredState, now: StoredState) -> None:
-        """Headroom is at most what is kept, or half of what is free."""
-        for namespace, given in now.headroom.items():
-            if given > before.headroom.get(namespace, 0) and now.total > before.total:
-                spare = sum(now.headroom.values())
-                free = now.hard - now.total + spare
-                assert now.total <= now.hard, f"G: {now.total} are held of {now.hard}"
-                assert spare <= now.kept + free - free // 2, f"G: {spare} of {free} free"
-
-    def check_alone(self, namespace: str, before: StoredState, now: StoredState) -> None:
-        """What a ledger admits alone fits beside what others hold at this very moment."""
-        account = _account(now.ledgers[namespace])
-        if account is None or account.observed != now.wanted:
-            return  # the quota was edited meanwhile, or is another
-        had, has = before.need(namespace), now.need(namespace)
-        if has > had:
-            self.alone += 1
-            others = now.total - now.granted.get(namespace, 0)
-            assert others + has <= now.hard, f"G: {others} + {has} of {now.hard} are in use"
-
-    def check_denied(self, pod: PodState, states: list[StoredState]) -> None:
-        """Headroom of others is not why a pod is denied: by what there was meanwhile."""
-        others = max(one.in_use_elsewhere(pod.namespace) for one in states)
-        own = max(one.need(pod.namespace) for one in states)
-        hard = min(one.hard for one in states)
-        assert others + own + pod.cpu > hard, (
-            f"G: {pod.cpu} are denied beside {others} + {own} of {hard}"
-        )
 
     def _check_joined(self, before: StoredState, now: StoredState) -> None:
         """Who takes part is counted by its ledger, and all take part before it is complete."""
@@ -685,9 +546,6 @@ class SharingSimulation:
             own = number(account.granted.get(CPU, ZERO))
             named = now.granted.get(namespace, 0)
             assert own <= named, f"B: {namespace} holds {own}, the quota says {named}"
-            unused, said = own - now.need(namespace), now.headroom.get(namespace, 0)
-            if now.is_complete:
-                assert unused <= said, f"G: {namespace} has {unused} unused, the quota says {said}"
             is_unasked = any(
                 not pod.is_asked for pod in self.pods.values() if pod.namespace == namespace
             )
@@ -714,15 +572,7 @@ class SharingSimulation:
         sharing = {one for one in NAMESPACES if view.shares(one)}
         assert now.is_complete or not sharing, "the quota is never complete"
         expected = {one: self.taken(one) for one in sharing}
-        for namespace, given in now.headroom.items():
-            own = self._granted(now, namespace)
-            assert own - now.need(namespace) <= given
-            expected[namespace] += own - now.need(namespace)
         assert now.granted == expected, f"{now.granted} is granted, {expected} taken"
-
-    def _granted(self, now: StoredState, namespace: str) -> int:
-        ledger = now.ledgers[namespace]
-        return 0 if ledger is None else number(ledger.accounts[NAME].granted.get(CPU, ZERO))
 
     def taken(self, namespace: str) -> int:
         """What assigned pods really take."""
@@ -734,7 +584,6 @@ class SharingSimulation:
 
     def _see(self, **changed: Any) -> None:
         self.views.append(replace(self.views[-1], **changed))
-        self.states.append(self.read_stored())
 
     def _new_webhook(self) -> WebhookActor:
         client = _stepped_client(self)
@@ -765,7 +614,6 @@ class SharingSimulation:
         )
         shares = SharedQuotaContext(
             store,
-            ledgers,
             cast("UsageCache", usage_cache),
             timing,
             leadership=leadership,
@@ -789,6 +637,7 @@ class SharingSimulation:
         )
         keeper = SharedQuotaController(
             shares,
+            ledgers,
             cast("QuotaCache", informers),
             cast("NamespaceCache", informers),
             LedgerRecorder(),
@@ -951,13 +800,10 @@ def _namespace_state(*, is_hasty: bool) -> Any:
     )
 
 
-def _account(ledger: Ledger | None) -> Account | None:
-    return None if ledger is None else ledger.accounts.get(NAME)
-
-
 def _check_own(before: Ledger | None, now: Ledger | None) -> None:
     """What a handler adds to a shared quota is granted."""
-    account, former = _account(now), _account(before)
+    account = None if now is None else now.accounts.get(NAME)
+    former = None if before is None else before.accounts.get(NAME)
     if account is None:
         return
     held = number(account.used.get(CPU, ZERO)) + number(account.reserved.get(CPU, ZERO))
@@ -1003,13 +849,7 @@ def _happen(world: SharingSimulation) -> None:
         order = rng.choices(("go", "lose", "end"), (30, 1, 1))[0]
         world.step(rng.choice(busy), order)
         return
-    is_possible = {
-        "promise": world.holds_back,
-        "end recall": world.has_headroom,
-        "assign": world.has_headroom,
-        "take back": world.has_headroom,
-    }
-    names = [name for name in _ACTS if is_possible.get(name, True)]
+    names = [name for name in _ACTS if name != "promise" or world.holds_back]
     act = rng.choices(names, [_ACTS[name][0] for name in names])[0]
     _ACTS[act][1](world, rng.choice(NAMESPACES))
 
@@ -1069,14 +909,9 @@ def _disturb(world: SharingSimulation, namespace: str) -> None:
             actor.view = len(world.views) - 1
             world.drop(actor, namespace)
     else:
-        _assign(world, namespace)
-
-
-def _assign(world: SharingSimulation, _namespace: str) -> None:
-    """Let a pod run that no handler was asked about."""
-    idle = [pod for pod in _waiting(world) if pod.uid not in world.asked]
-    if idle and not world.is_calm:
-        world.assign(world.rng.choice(idle))
+        idle = [pod for pod in _waiting(world) if pod.uid not in world.asked]
+        if idle:
+            world.assign(rng.choice(idle))
 
 
 def _drop(world: SharingSimulation, _namespace: str) -> None:
@@ -1107,7 +942,4 @@ _ACTS: Final[Mapping[str, tuple[float, Callable[[SharingSimulation, str], None]]
     "disturb": (4, _disturb),
     "drop": (2, _drop),
     "promise": (6, _promise),
-    "assign": (8, _assign),
-    "take back": (0.5, lambda world, _name: world.take_back(world.rng.choice(world.controllers))),
-    "end recall": (3, lambda world, _name: world.end_recall(world.rng.choice(world.controllers))),
 }

@@ -16,7 +16,6 @@ from webhook.quota.elastic.derived_quotas import (
     derived_quotas,
     held_by,
     max_name,
-    takes_headroom,
     uncharged_resources,
 )
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
@@ -188,11 +187,6 @@ def test_what_is_not_lent_is_kept_for_the_namespaces_of_its_quota() -> None:
         {"namespaces": ["x", "y"], "amounts": {"requests.cpu": "2"}},
         {"namespaces": ["a"], "amounts": {"requests.cpu": "3"}},
     ]
-    assert pool.spec["headroom"] == [
-        {"namespaces": ["x", "y"], "amounts": {"requests.cpu": "2"}},
-        {"namespaces": ["a"], "amounts": {"requests.cpu": "4"}},
-        {"namespaces": ["b"], "amounts": {"requests.cpu": "1"}},
-    ]
     memory = next(one for one in found.values() if "requests.memory" in one.hard)
     assert "kept" not in memory.spec
     raw = {"metadata": {"name": pool.name, "uid": "u"}, "spec": pool.spec}
@@ -201,36 +195,3 @@ def test_what_is_not_lent_is_kept_for_the_namespaces_of_its_quota() -> None:
         frozenset({"x", "y"}),
     }
     assert cluster_quota_errors(raw, DEFERRED_KEYS) == []
-
-
-EDITS: dict[str, tuple[dict[str, object], dict[str, object], bool]] = {
-    "less": ({"cpu": "4"}, {"cpu": "3"}, True),
-    "more": ({"cpu": "4"}, {"cpu": "5"}, False),
-    "the same": ({"cpu": "4"}, {"cpu": "4"}, False),
-    "less of one": ({"cpu": "4", "memory": "1Gi"}, {"cpu": "5", "memory": "1Mi"}, True),
-    "one less": ({"cpu": "4", "memory": "1Gi"}, {"cpu": "4"}, False),
-}
-
-
-@pytest.mark.parametrize(("before", "after", "is_taken"), EDITS.values(), ids=EDITS)
-def test_headroom_is_given_back_before_there_is_less(
-    before: dict[str, object], after: dict[str, object], *, is_taken: bool
-) -> None:
-    former, following = (
-        derived_quotas([a_quota("a", least)], every, DEFAULT_GB)["epool.default"]
-        for least in (before, after)
-    )
-    assert takes_headroom({"spec": former.spec}, following) is is_taken
-    without = {name: part for name, part in former.spec.items() if name != "headroom"}
-    assert not takes_headroom({"spec": without}, following)
-    status = {"headroom": [{"name": "a", "amounts": {"requests.cpu": "1"}}]}
-    assert takes_headroom({"spec": without, "status": status}, following) is is_taken
-
-
-def test_headroom_is_given_back_before_less_is_lent() -> None:
-    lent, kept = (
-        derived_quotas([a_quota("a", {"cpu": "4"}, **lendable)], every, DEFAULT_GB)["epool.default"]
-        for lendable in ({}, {"lendable": {"cpu": "1"}})
-    )
-    assert takes_headroom({"spec": lent.spec}, kept)
-    assert not takes_headroom({"spec": kept.spec}, lent)

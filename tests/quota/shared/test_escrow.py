@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.ledger.ledger import (
     Account,
@@ -27,18 +25,12 @@ from webhook.quota.shared.cluster_quotas import KeptPart, cluster_quota
 from webhook.quota.shared.escrow import (
     Shared,
     beside,
-    exceeds_beside_headroom,
-    granted_in_use,
     granting,
     growth,
-    headroom_limit,
-    most_headroom,
     open_to,
     shared_names,
-    within_granted,
-    without_headroom,
 )
-from webhook.quota.shared.grants import Grants, Promise, with_headroom, with_lowered, with_promise
+from webhook.quota.shared.grants import Grants, Promise, with_promise
 
 CPU = "requests.cpu"
 
@@ -57,13 +49,6 @@ QUOTA = cluster_quota(
 NAME = DEFERRED.name
 
 
-def with_spare(found: Shared, **headroom: str) -> Shared:
-    grants = found.grants
-    for name, amount in headroom.items():
-        grants = with_headroom(grants, name, cpu(amount))
-    return replace(found, grants=grants)
-
-
 def a_ledger(used: str = "1", granted: str = "1") -> Ledger:
     account = Account(DEFERRED.observed, cpu("10"), cpu(used), granted=cpu(granted))
     return Ledger({NAME: account}, {})
@@ -80,122 +65,6 @@ def claim(amount: str, uid: str = "uid") -> Claim:
 
 def promising(found: Shared, uid: str, amount: str) -> Shared:
     return Shared(QUOTA, with_promise(found.grants, Promise(uid, "a", "web", cpu(amount))))
-
-
-def with_room(found: Shared, *, kept: str = "", **least: str) -> Shared:
-    parts = tuple(KeptPart(frozenset({name}), cpu(amount)) for name, amount in least.items())
-    part = (KeptPart(frozenset({"a"}), cpu(kept)),) if kept else ()
-    return replace(found, quota=replace(found.quota, headroom=parts, kept=part))
-
-
-HEADROOM: dict[str, tuple[Shared, str, str]] = {
-    "half of what the spec allows": (with_room(shared(a="1", b="0"), a="5"), "1", "2"),
-    "no more than half of what is free": (with_room(shared(a="1", b="5"), a="9"), "1", "2"),
-    "what others have unused is half of it already": (
-        with_room(with_spare(shared(a="1", b="5"), b="3"), a="9"),
-        "1",
-        "500m",
-    ),
-    "nothing where it needs all that the spec allows": (with_room(shared(a="5"), a="5"), "5", "0"),
-    "nothing where nothing is free": (with_room(shared(a="5", b="5"), a="8"), "5", "0"),
-    "nothing for those that the spec does not name": (with_room(shared(a="1"), b="5"), "1", "0"),
-    "all that is kept for it": (with_room(shared(a="1", b="1"), kept="6", a="6"), "1", "5"),
-}
-
-
-@pytest.mark.parametrize(("found", "wanted", "most"), HEADROOM.values(), ids=HEADROOM)
-def test_headroom_is_at_most_half_of_what_is_free(found: Shared, wanted: str, most: str) -> None:
-    given = most_headroom(found, "a", cpu(wanted), is_needed_elsewhere=False)
-    assert given.get(CPU, Quantity.parse("0")) == Quantity.parse(most)
-
-
-def test_headroom_that_others_need_is_only_what_is_kept() -> None:
-    found = with_room(shared(a="1", b="1"), kept="3", a="8")
-    assert most_headroom(found, "a", cpu("1"), is_needed_elsewhere=True) == cpu("2")
-    assert headroom_limit(found, "a", cpu("1"), is_needed_elsewhere=True) == cpu("2")
-    assert headroom_limit(found, "a", cpu("1"), is_needed_elsewhere=False) == cpu("7")
-
-
-def test_headroom_stays_only_while_it_is_free() -> None:
-    found = with_room(shared(a="4", b="4"), a="9")
-    limit = headroom_limit(found, "a", cpu("1"), is_needed_elsewhere=False)
-    assert limit == cpu("5")
-    taken = with_room(shared(a="4", b="9"), a="9")  # counted by force
-    assert headroom_limit(taken, "a", cpu("1"), is_needed_elsewhere=False) == cpu("0")
-    promise = Promise("waiting", "b", "web", cpu("4"))
-    promised = replace(found, grants=with_promise(found.grants, promise))
-    assert headroom_limit(promised, "a", cpu("1"), is_needed_elsewhere=False) == cpu("1")
-
-
-FORCED: dict[str, tuple[Shared, str, bool]] = {
-    "beyond the limit beside headroom": (with_spare(shared(a="1", b="8"), b="3"), "3", True),
-    "within the limit": (with_spare(shared(a="1", b="8"), b="3"), "2", False),
-    "no more than it holds": (with_spare(shared(a="3", b="8"), b="3"), "3", False),
-    "others have no headroom": (shared(a="1", b="8"), "3", False),
-    "only its own": (with_spare(shared(a="2", b="8"), a="1"), "3", False),
-}
-
-
-@pytest.mark.parametrize(("found", "floor", "is_over"), FORCED.values(), ids=FORCED)
-def test_nothing_is_held_beyond_the_limit_beside_headroom(
-    found: Shared, floor: str, *, is_over: bool
-) -> None:
-    assert exceeds_beside_headroom(found, "a", cpu(floor)) is is_over
-
-
-def test_of_what_was_granted_for_another_spec_only_what_is_needed_stays() -> None:
-    account = a_ledger(used="1", granted="3").accounts[NAME]
-    assert granted_in_use(account) == cpu("1")
-    assert granted_in_use(replace(account, granted={})) == {}
-
-
-def test_what_is_held_is_admitted_by_the_ledger_alone() -> None:
-    alone = within_granted(a_ledger(used="1", granted="3"), [NAME])
-    assert isinstance(admit(alone, claim("2"))[1], Admitted)
-    assert isinstance(admit(alone, claim("3"))[1], Denied)
-
-
-def test_headroom_of_others_is_taken_out_of_account_but_for_what_is_kept_for_them() -> None:
-    found = {NAME: with_spare(shared(a="1", b="6"), b="4")}
-    rest = without_headroom(beside(a_ledger(), "a", found), "a", found)
-    assert rest is not None
-    assert rest.accounts[NAME].used_elsewhere == cpu("2")
-    assert without_headroom(a_ledger(), "a", {NAME: shared(a="1", b="6")}) is None
-    part = KeptPart(frozenset({"b"}), cpu("5"))
-    kept = {NAME: replace(found[NAME], quota=replace(QUOTA, kept=(part,)))}
-    rest = without_headroom(beside(a_ledger(), "a", kept), "a", kept)
-    assert rest is not None
-    assert rest.accounts[NAME].used_elsewhere == cpu("5")
-
-
-@given(
-    used=st.lists(st.integers(0, 5), min_size=2, max_size=5),
-    least=st.lists(st.integers(0, 6), min_size=5, max_size=5),
-    turns=st.lists(st.integers(0, 4), max_size=12),
-)
-def test_all_headroom_together_is_at_most_half_of_what_is_free(
-    used: list[int], least: list[int], turns: list[int]
-) -> None:
-    names = "abcde"[: len(used)]
-    limits = {name: str(least[index]) for index, name in enumerate(names)}
-    found = with_room(shared(**dict(zip(names, map(str, used), strict=True))), **limits)
-    size = max(sum(used), 10)
-    found = replace(
-        found, quota=replace(found.quota, quota=replace(QUOTA.quota, hard=cpu(str(size))))
-    )
-    for turn in turns:
-        name = names[turn % len(names)]
-        wanted = cpu(str(used[turn % len(names)]))
-        given = most_headroom(found, name, wanted, is_needed_elsewhere=False)
-        held = with_lowered(found.grants, name, add(wanted, given))
-        found = replace(found, grants=with_headroom(held, name, given))
-        spare = sum(
-            one.get(CPU, Quantity.parse("0")).nano for one in found.grants.headroom.values()
-        )
-        assert 2 * spare <= (size - sum(used)) * 10**9
-        assert found.grants.total[CPU] <= Quantity.parse(str(size))
-        room = max(0, int(limits[name]) - used[turn % len(names)])
-        assert given.get(CPU, Quantity.parse("0")) <= Quantity.parse(str(room))
 
 
 @pytest.mark.parametrize(("asked", "fits"), [("5", True), ("6", False)])

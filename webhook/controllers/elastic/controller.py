@@ -56,7 +56,6 @@ from webhook.quota.elastic.derived_quotas import (
     derived_quotas,
     held_by,
     max_name,
-    takes_headroom,
     uncharged_resources,
 )
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, conflicts, read_elastic_quota
@@ -71,9 +70,6 @@ from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
 from webhook.quota.ledger.ledger_values import Condition
 from webhook.quota.objects.names import DERIVED_PREFIXES, POOL_PREFIX
 from webhook.quota.shared.cluster_quotas import ledger_name
-from webhook.quota.shared.escrow import need
-from webhook.state.lazy_ledger import LazyLedger
-from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 from webhook.state.well_known import DEFERRED_MODE, ELASTIC_LABEL, MODE_LABEL
 
@@ -83,8 +79,6 @@ _KEY: Final = "elastic quotas"
 _BACKOFF: Final = ExponentialBackoff(0.2, 30.0)
 _STATUS_SECONDS: Final = 1.0
 """Between two looks at what is held: it changes with every bind."""
-_RECALL_SECONDS: Final = 0.3
-"""Until it is looked again whether headroom was given back."""
 _UNSYNCED_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 5.0
@@ -129,8 +123,6 @@ class ElasticQuotaController:
         shared: What is held of shared quotas.
         settings: Returns what the configuration says of elastic quotas.
         on_change: Called when `quotas` may return something else; it must not block.
-        ledgers: What namespaces with headroom use of what they hold.
-        ledger_informer: The changes of ledgers.
     """
 
     def __init__(
@@ -140,14 +132,11 @@ class ElasticQuotaController:
         shared: SharedQuotaStore,
         settings: Callable[[], ElasticSettings],
         on_change: Callable[[], None],
-        ledgers: LedgerStore,
-        ledger_informer: Informer[LazyLedger] | None,
     ) -> None:
         self._api = context.api
         self._managed = managed
         self._shared = shared
         self._settings = settings
-        self._ledgers = ledgers
         self._on_change = on_change
         self._by_namespace: dict[str, ElasticQuota] | None = None
         self._change = object()
@@ -178,9 +167,6 @@ class ElasticQuotaController:
         managed.namespaces.informer.add_handler(self._on_namespace)
         if managed.quotas.shared is not None:
             managed.quotas.shared.informer.add_handler(self._on_shared_quota)
-        self._is_polled = ledger_informer is None
-        if ledger_informer is not None:
-            ledger_informer.add_handler(self._on_ledger)
 
     def start(self) -> None:
         """Begin to look."""
@@ -237,11 +223,6 @@ class ElasticQuotaController:
             else:
                 self._queue.add_after(_KEY, _STATUS_SECONDS)
 
-    def _on_ledger(self, change: Change[LazyLedger]) -> None:
-        # what is used within headroom shows in no shared quota
-        if change.key.partition("/")[0] in self.quotas():
-            self._queue.add_after(_KEY, _STATUS_SECONDS)
-
     # -- on the thread -------------------------------------------------------------------------
 
     def _poll(self) -> bool:
@@ -263,8 +244,7 @@ class ElasticQuotaController:
         except (ConflictError, ApiError, InvalidFieldError) as err:
             _log.info("elastic quotas not written", extra={"error": str(err)})
             return RATE_LIMITED
-        is_polled = self._is_polled and any(map(self._has_headroom, written.quotas))
-        return RequeueAfter(_STATUS_SECONDS) if is_polled else DONE
+        return DONE
 
     def _objects(self) -> list[ElasticQuotaObject]:
         return [one for informer in self.informers.values() for one in informer.items().values()]
@@ -338,12 +318,7 @@ class ElasticQuotaController:
             if name not in stored:
                 yield partial(self._create, one, taken)
         for one in changed:
-            if takes_headroom(stored[one.name], one):
-                yield partial(self._recall, stored[one.name], one)
-                if _gains(stored[one.name], one):
-                    return  # its namespaces leave no other before that
-            else:
-                yield partial(self._replace_spec, stored[one.name], one)
+            yield partial(self._replace_spec, stored[one.name], one)
         for name in sorted(stored.keys() - wanted.keys()):
             yield partial(self._delete, stored[name])
 
@@ -371,30 +346,16 @@ class ElasticQuotaController:
         self._note_written(quota, made, "deleted")
         _log.info("elastic quota charged", extra={"quota": quota.name})
 
-    def _recall(self, stored: Object, quota: DerivedQuota) -> None:
-        """Have headroom given back before there is less to hold: a bind may use it at any time."""
-        name = quota.name
-        if FieldReader(stored).child("spec").has("headroom"):
-            self._patch_spec(stored, {"op": "remove", "path": "/spec/headroom"})
-            if self._specs.get(name) != quota.spec:  # else another client edits it
-                self._specs.pop(name, None)
-            _log.info("headroom recalled before an edit", extra={"quota": name})
-        self._queue.add_after(_KEY, _RECALL_SECONDS)
-
     def _replace_spec(self, stored: Object, quota: DerivedQuota) -> None:
-        self._patch_spec(stored, {"op": "add", "path": "/spec", "value": quota.spec})
-        self._note_written(quota, stored, "changed")
-        _log.info("elastic quota charged by its new amounts", extra={"quota": quota.name})
-
-    def _patch_spec(self, stored: Object, operation: Mapping[str, object]) -> None:
         # every bind writes the status; of the spec the generation tells whether it is the same
         generation = FieldReader(stored).child("metadata").integer("generation")
         patch: JsonPatch = [
             {"op": "test", "path": "/metadata/generation", "value": generation},
-            dict(operation),
+            {"op": "add", "path": "/spec", "value": quota.spec},
         ]
-        name = FieldReader(stored).child("metadata").text("name")
-        self._api.patch(CLUSTER_DEFERRED_QUOTAS, name, patch)
+        self._api.patch(CLUSTER_DEFERRED_QUOTAS, quota.name, patch)
+        self._note_written(quota, stored, "changed")
+        _log.info("elastic quota charged by its new amounts", extra={"quota": quota.name})
 
     def _note_written(self, quota: DerivedQuota, stored: Object, done: str) -> None:
         """Remember what was written; an event says so where another client had undone it."""
@@ -450,22 +411,9 @@ class ElasticQuotaController:
                 figures[quota.key, resource] = used, guaranteed, borrowed
         self._metrics.show(figures)
 
-    def _has_headroom(self, name: str) -> bool:
-        known = self._shared.known(ledger_name(name))
-        return known is not None and bool(known.grants.headroom)
-
     def _grants(self, name: str) -> Mapping[str, ResourceList]:
         known = self._shared.known(ledger_name(name))
-        if known is None:
-            return {}
-        in_use = dict(known.grants.in_use)
-        for namespace in known.grants.headroom:
-            version = self._ledgers.known(namespace)
-            ledger = None if version is None else version.ledger
-            account = None if ledger is None else ledger.accounts.get(known.name)
-            if account is not None:
-                in_use[namespace] = need(account)
-        return in_use
+        return {} if known is None else known.grants.namespaces
 
     def _write_status(
         self, obj: ElasticQuotaObject, figures: Mapping[str, object], condition: Condition

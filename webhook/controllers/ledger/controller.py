@@ -118,14 +118,13 @@ class LedgerController:
         self.participation: Final = Participation(api, managed)
         self._shared = SharedQuotaContext(
             shared or SharedQuotaStore(api),
-            ledgers,
             self.usage_cache,
             self._timings,
             leadership=self._leadership,
             participation=self.participation,
         )
         self.shared_controller: Final = SharedQuotaController(
-            self._shared, managed.quotas, managed.namespaces, recorder
+            self._shared, ledgers, managed.quotas, managed.namespaces, recorder
         )
         ledger_context = LedgerContext(
             ledgers=ledgers,
@@ -245,7 +244,7 @@ class LedgerController:
             # under an earlier leader. That leader is over, so a list that is made now has all of
             # these, and one that the caches were checked with is as good as another.
             there = self.participation.managed_namespaces() if opted_in is None else opted_in
-        self._shared.reset()
+        self._shared.completeness.reset()
         self.shared_controller.reset()
         with self.usage_cache.lock:
             self.usage_cache.had_ledger.update(there)

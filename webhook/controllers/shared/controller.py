@@ -14,7 +14,6 @@ from collections.abc import Set
 from typing import Final
 
 from webhook.controllers.ledger.recorder import LedgerRecorder
-from webhook.controllers.shared.headroom import take_back
 from webhook.controllers.shared.shared_context import EXCESS_SECONDS, SharedQuotaContext
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError
@@ -23,7 +22,8 @@ from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.ledger.ledger import QuotaRevision
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.quota.shared.escrow import Shared, is_within
-from webhook.quota.shared.grants import with_recall, without
+from webhook.quota.shared.grants import without
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaVersion
@@ -31,15 +31,13 @@ from webhook.state.shared_quotas import SharedQuotaVersion
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS: Final = 1.0
-_RECALL_SECONDS: Final = 30.0
-"""How long no headroom is given after a handler has found it in the way: the scheduler may come
-again that late."""
 
 
 class SharedQuotaController:
     """Looks after shared quotas, on one thread (`reconcile`); `pending_quotas` may be asked by any.
 
     Args:
+        ledgers: Where ledgers are read and written.
         quotas: The cached quotas.
         namespaces: The cached namespaces.
     """
@@ -47,17 +45,17 @@ class SharedQuotaController:
     def __init__(
         self,
         shared: SharedQuotaContext,
+        ledgers: LedgerStore,
         quotas: QuotaCache,
         namespaces: NamespaceCache,
         recorder: LedgerRecorder,
     ) -> None:
         self.shared: Final = shared
+        self._ledgers = ledgers
         self._quotas = quotas
         self._recorder = recorder
         self._is_due = threading.Event()
         self._warned: set[tuple[str, str]] = set()
-        self._recalled: dict[str, float] = {}
-        """Quota → when headroom was last needed, where it is recalled."""
         self._participants: dict[str, Set[str]] = {}
         """Quota → the namespaces that took part in it when it was looked at last."""
         if quotas.shared is not None:
@@ -68,7 +66,6 @@ class SharedQuotaController:
         """Look at everything anew."""
         self._warned.clear()
         self._participants.clear()
-        self._recalled.clear()
         self.requeue()
 
     def requeue(self) -> None:
@@ -127,9 +124,6 @@ class SharedQuotaController:
             and _frees_quota(change.old, change.new)
         ):
             self.shared.usage_cache.requeue_waiting_for(change.new.name)
-        if change.new is not None and _changes_headroom(change.old, change.new):
-            for namespace in self.shared.usage_cache.sharing_namespaces(change.new.name):
-                self.shared.usage_cache.requeue_after(namespace, 0.0)
 
     def _on_namespace(self, _change: Change[bool]) -> None:
         self.requeue()
@@ -153,7 +147,6 @@ class SharedQuotaController:
                 self.shared.usage_cache.requeue_after(namespace, 0.0)
             else:
                 self.drop(namespace, name, epoch)
-        self._look_after_headroom(shared, epoch)
         if not sharing:
             self._complete_unshared(quota, epoch)
         elif self._has_lost_participant(name, sharing | named.keys()) and not self._is_complete(
@@ -170,56 +163,13 @@ class SharedQuotaController:
 
     def _check_excess(self, namespace: str, name: str, shared: Shared) -> None:
         """Have a namespace reconciled that may hold more than its ledger says, or less."""
-        known = self.shared.ledgers.known(namespace)
+        known = self._ledgers.known(namespace)
         ledger = None if known is None else known.ledger
         account = None if ledger is None else ledger.accounts.get(name)
         granted = {} if account is None else account.granted
         granted_to = shared.grants.namespaces[namespace]
         if not (is_within(granted_to, granted) and is_within(granted, granted_to)):
             self.shared.usage_cache.requeue_after(namespace, EXCESS_SECONDS)
-
-    def _look_after_headroom(self, shared: Shared, epoch: int) -> None:
-        name = shared.quota.quota.name
-        if shared.grants.headroom and not shared.quota.headroom:
-            self.take_back(name, epoch)
-        if shared.grants.is_recalled and self._is_recall_over(name):
-            self.end_recall(name, epoch)
-
-    def _is_recall_over(self, name: str) -> bool:
-        """Return whether no pod has waited for a quota for a while; else look again."""
-        now = self.shared.clock()
-        since = self._recalled.setdefault(name, now)
-        if self.shared.has_waiting(name):
-            self._recalled[name] = since = now
-        if now - since >= _RECALL_SECONDS:
-            del self._recalled[name]
-            return True
-        self.requeue()
-        return False
-
-    def take_back(self, name: str, epoch: int) -> None:
-        """Take headroom back of a quota that is to have none; try again after a lost race.
-
-        Raises:
-            ApiError: The API server does not do it.
-            InvalidFieldError: A ledger cannot be read.
-            NotLeadingError: Another process may be writing.
-        """
-        with self.shared.store.locked([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
-            if not (is_held and take_back(self.shared, name, epoch, is_recalled=False)):
-                self.requeue()
-
-    def end_recall(self, name: str, epoch: int) -> None:
-        """Let namespaces have headroom again.
-
-        Raises:
-            ApiError: The API server does not do it.
-            NotLeadingError: Another process may be writing.
-        """
-        with self.shared.store.locked([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
-            version = self.shared.store.fetch(name) if is_held else None
-            if version is not None and version.shared is not None:
-                self.shared.write(version, with_recall(version.grants, is_recalled=False), epoch)
 
     def drop(self, namespace: str, name: str, epoch: int) -> None:
         """Drop a namespace that is not tracked, once nothing can be admitted by its ledger.
@@ -235,7 +185,7 @@ class SharedQuotaController:
             if version is None or shared is None:
                 self.requeue()
                 return
-            ledger = self.shared.ledgers.fetch(namespace)
+            ledger = self._ledgers.fetch(namespace)
             if ledger is not None and ledger.ledger and name in ledger.ledger.accounts:
                 self.shared.usage_cache.clear_abandoned(namespace)
                 return
@@ -275,23 +225,6 @@ class SharedQuotaController:
                 "QuotaUnreadable",
                 f"nothing is decided in the namespaces that it may select: {quota.fault}",
             )
-
-
-def _changes_headroom(old: SharedQuotaVersion | None, new: SharedQuotaVersion) -> bool:
-    """Return whether namespaces may have more headroom now, or have to give it back."""
-    if new.shared is None:
-        return False
-    if old is None or old.shared is None:
-        return bool(new.shared.quota.headroom)
-    former, present = old.shared, new.shared
-    if not (former.quota.headroom or present.quota.headroom):
-        return False
-    return (
-        former.quota.headroom != present.quota.headroom
-        or former.quota.kept != present.quota.kept
-        or former.grants.observed != present.grants.observed
-        or former.grants.is_recalled != present.grants.is_recalled
-    )
 
 
 def _frees_quota(old: SharedQuotaVersion, new: SharedQuotaVersion) -> bool:

@@ -23,30 +23,23 @@ from typing import Final
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.usage_cache import LedgerUpdate
 from webhook.controllers.shared.completeness import SHARED_RETRY_SECONDS
-from webhook.controllers.shared.headroom import take_back
 from webhook.controllers.shared.shared_context import EXCESS_SECONDS, SharedQuotaContext
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
-from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add, max_of
-from webhook.quota.ledger.ledger import Account, Ledger, excess
+from webhook.quota.amounts.resources import ResourceList, max_of
+from webhook.quota.ledger.ledger import Account, Ledger
 from webhook.quota.objects.names import SHARED_PREFIX
-from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatus, QueuedPod
+from webhook.quota.queue.queued_pods import Blocker, PendingReason, QueuedPod
 from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.escrow import (
     Shared,
-    exceeds_beside_headroom,
-    granted_in_use,
-    headroom_limit,
     holding_only,
     is_counted_as,
     is_within,
-    most_headroom,
     need,
-    open_to,
     rewritten,
     shared_names,
 )
-from webhook.quota.shared.grants import NO_GRANTS, with_headroom, with_lowered, with_raised, without
+from webhook.quota.shared.grants import with_lowered, with_raised, without
 from webhook.state.grant_raising import look_up, unavailable, with_other_namespaces
 from webhook.state.shared_quotas import SharedQuotaVersion
 
@@ -97,8 +90,6 @@ class GrantTransaction:
     """The leadership to write under."""
     versions: dict[str, SharedQuotaVersion | None]
     """Its shared quotas, each at the version that is to be written over."""
-    headroom: dict[str, ResourceList] = field(default_factory=dict)
-    """What the namespace is to hold beyond what it needs."""
     to_lower: dict[str, ResourceList | None] = field(default_factory=dict)
     """What is to be lowered when the ledger is written; None is dropped altogether."""
 
@@ -127,17 +118,6 @@ class GrantTransaction:
         queue = update.queue if not blocked else tuple(_block(one, blocked) for one in update.queue)
         return LedgerUpdate(ledger, queue)
 
-    def note_waiting(self, pending: Mapping[str, PendingStatus]) -> None:
-        """Have others give their headroom of the quotas that pods of the queue wait for."""
-        waited_for = {
-            one.quota for one in pending.values() if one.reason is PendingReason.QUOTA_EXCEEDED
-        }
-        for name, version in self.versions.items():
-            grants = NO_GRANTS if version is None else version.grants
-            self.shared.note_waiting(
-                name, self.namespace, grants.headroom, is_waiting=name in waited_for
-            )
-
     def raise_grants(self, ledger: Ledger, *, has_released: bool = False) -> Ledger | None:
         """Let the namespace hold what the ledger needs; None when it may not be written now.
 
@@ -147,7 +127,7 @@ class GrantTransaction:
                 compared for that, even if the namespace holds enough.
 
         Returns:
-            The ledger to write, in which it holds no more than it needs, and its headroom.
+            The ledger to write, in which it holds no more than it needs.
 
         Raises:
             NotLeadingError: Another process may be writing.
@@ -160,22 +140,15 @@ class GrantTransaction:
             version = self.versions[name]
             if version is None or not _may_be_written(version):
                 self._requeue_after(EXCESS_SECONDS)
-                ledger = holding_only(ledger, name, granted_in_use(ledger.accounts[name]))
             elif not self._had_joined(ledger, name):
                 self._requeue_after(0.0)  # this write only counts; what is counted is granted next
-                # of what was granted for another spec nothing may be unused
-                ledger = holding_only(ledger, name, granted_in_use(ledger.accounts[name]))
             else:
                 wanted = need(ledger.accounts[name])
-                headroom = self._headroom(ledger, name, version, wanted)
-                target = add(wanted, headroom)
-                held = self._raise(
-                    name, version, target, headroom=headroom, has_released=has_released
-                )
+                held = self._raise(name, version, wanted, has_released=has_released)
                 if held is None:
                     return None
-                self._plan_lowering(name, held, target)
-                ledger = holding_only(ledger, name, target)
+                self._plan_lowering(name, held, wanted)
+                ledger = holding_only(ledger, name, wanted)
         self._plan_leaving(ledger)
         self._refresh_lowered(ledger)
         return rewritten(ledger) if self.to_lower else ledger  # which makes it a change
@@ -194,11 +167,7 @@ class GrantTransaction:
             following = (
                 without(version.grants, self.namespace)
                 if wanted is None
-                else with_headroom(
-                    with_lowered(version.grants, self.namespace, wanted),
-                    self.namespace,
-                    self.headroom.get(name, {}),
-                )
+                else with_lowered(version.grants, self.namespace, wanted)
             )
             try:
                 self.versions[name] = self.shared.write(version, following, self.epoch)
@@ -291,67 +260,18 @@ class GrantTransaction:
 
     # -- raising and lowering ------------------------------------------------------------------
 
-    def _headroom(
-        self, ledger: Ledger, name: str, version: SharedQuotaVersion, wanted: ResourceList
-    ) -> ResourceList:
-        """Return what the namespace is to hold beyond what it needs.
-
-        What it has stays while it may, and is filled up when half of it is gone: every change of it
-        is a write of the quota.
-        """
-        shared, account = version.shared, ledger.accounts[name]
-        former = self._previous(name)
-        is_open = open_to(self.namespace, account, shared)
-        if not shared or not shared.quota.headroom or not is_open or former is None:
-            self.headroom[name] = {}
-            return {}
-        is_needed = self._is_needed_elsewhere(name, version)
-        most = most_headroom(shared, self.namespace, wanted, is_needed_elsewhere=is_needed)
-        limit = headroom_limit(shared, self.namespace, wanted, is_needed_elsewhere=is_needed)
-        present = excess(former.granted, wanted)
-        chosen = {
-            resource: _chosen(present.get(resource, ZERO), most.get(resource, ZERO), amount)
-            for resource, amount in limit.items()
-        }
-        self.headroom[name] = {one: amount for one, amount in chosen.items() if amount > ZERO}
-        return self.headroom[name]
-
-    def _is_needed_elsewhere(self, name: str, version: SharedQuotaVersion) -> bool:
-        return version.grants.is_recalled or self.shared.has_waiting(name)
-
     def _raise(
-        self,
-        name: str,
-        version: SharedQuotaVersion,
-        wanted: ResourceList,
-        *,
-        headroom: ResourceList,
-        has_released: bool,
+        self, name: str, version: SharedQuotaVersion, wanted: ResourceList, *, has_released: bool
     ) -> SharedQuotaVersion | None:
-        """Write what the namespace is to hold, if it does not yet; None when another was first."""
+        """Write what the namespace needs, if it is not held yet; None when another was first."""
         former = self._previous(name)
         # a handler may be admitting by the ledger as it is: its grant is not lowered here
         floor = wanted if former is None else max_of(wanted, former.granted)
-        if self._is_outdated(name, version):
-            return None
-        if version.shared and exceeds_beside_headroom(version.shared, self.namespace, floor):
-            # what has to be counted by force leaves nothing that others may use unasked
-            take_back(self.shared, name, self.epoch, but=self.namespace, is_recalled=True)
-            return None
         held = version.grants.namespaces.get(self.namespace)
         is_granted = former is not None and is_within(wanted, former.granted)
-        noted = version.grants.headroom.get(self.namespace, {})
-        # the quota may be older than is known here; of the ledger the write compares the version
-        is_noted = is_within(headroom, noted) and is_within(headroom, self._unused(name))
-        is_held = held is not None and is_within(floor, held)
-        if is_granted and is_noted and is_held and not has_released:
+        if is_granted and not has_released and held is not None and is_within(floor, held):
             return version
-        # what may be unused is said before the ledger makes it so
-        following = with_headroom(
-            with_raised(version.grants, self.namespace, floor),
-            self.namespace,
-            max_of(headroom, noted),
-        )
+        following = with_raised(version.grants, self.namespace, floor)
         try:
             written = self.versions[name] = self.shared.write(version, following, self.epoch)
         except (ConflictError, NotFoundError) as err:
@@ -359,38 +279,11 @@ class GrantTransaction:
             return None
         return written
 
-    def _unused(self, name: str) -> ResourceList:
-        """Return what the ledger that is written over has unused: no more than the quota says."""
-        former = self._previous(name)
-        return {} if former is None else excess(former.granted, need(former))
-
-    def _is_outdated(self, name: str, version: SharedQuotaVersion) -> bool:
-        """Return whether the ledger that is written over says more than the one that is stored.
-
-        It says more than the quota, so it is older than a lowering of it, unless another client has
-        edited the quota. What it said is not raised to again.
-        """
-        former = self._previous(name)
-        held = version.grants.namespaces.get(self.namespace)
-        if former is None or held is None or is_within(former.granted, held):
-            return False
-        stored = self.shared.ledgers.fetch(self.namespace)
-        ledger = None if stored is None else stored.ledger
-        account = None if ledger is None else ledger.accounts.get(name)
-        return account is None or account.granted != former.granted
-
     def _plan_lowering(self, name: str, version: SharedQuotaVersion, wanted: ResourceList) -> None:
         """Plan to lower what the ledger needs no more, or no handler has used for a while."""
         held = version.grants.namespaces.get(self.namespace, {})
-        noted = version.grants.headroom.get(self.namespace, {})
-        given = self.headroom[name]
-        if not is_within(noted, given) and self._is_needed_elsewhere(name, version):
-            self.to_lower[name] = wanted
-            return
         if is_within(held, wanted):
             self.state.excess.pop(name, None)
-            if any(not given.get(resource) for resource in noted):
-                self.to_lower[name] = wanted  # used up; until that is said, others see too little
             return
         former = self._previous(name)
         has_fallen = former is not None and not is_within(former.granted, wanted)
@@ -458,11 +351,6 @@ def _may_be_written(version: SharedQuotaVersion) -> bool:
     return isinstance(version.quota, ClusterQuota) and (
         version.shared is not None or not version.is_newer
     )
-
-
-def _chosen(present: Quantity, most: Quantity, limit: Quantity) -> Quantity:
-    """Return how much headroom to have: what there is, or as much as there may be."""
-    return most if present + present < most else min(present, limit)
 
 
 def _block(queued: QueuedPod, blocked: Mapping[str, str]) -> QueuedPod:

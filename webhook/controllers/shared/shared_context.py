@@ -7,7 +7,6 @@ The order of reads and writes, and why nothing can be given twice, is in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from webhook.controllers.ledger.usage_cache import UsageCache
@@ -17,7 +16,6 @@ from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.participation import Participation
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.quota.shared.grants import Grants
-from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
 EXCESS_SECONDS: Final = 1.0
@@ -29,7 +27,6 @@ class SharedQuotaContext:
 
     Args:
         store: Where they are read and written.
-        ledgers: Where ledgers are read and written.
         usage_cache: What is counted.
         leadership: The leadership to write under.
         participation: The participants, as the API server shows them.
@@ -38,7 +35,6 @@ class SharedQuotaContext:
     def __init__(
         self,
         store: SharedQuotaStore,
-        ledgers: LedgerStore,
         usage_cache: UsageCache,
         timings: ControllerTimings,
         *,
@@ -46,39 +42,11 @@ class SharedQuotaContext:
         participation: Participation,
     ) -> None:
         self.store: Final = store
-        self.ledgers: Final = ledgers
         self.usage_cache: Final = usage_cache
         self.participation: Final = participation
         self.clock: Final = timings.clock
         self.completeness: Final = Completeness(usage_cache, self.write, timings.now)
-        self.leadership: Final = leadership
-        self._waiting: dict[str, set[str]] = {}
-        """Quota → the namespaces in which a gated pod waits for it."""
-
-    def reset(self) -> None:
-        """Forget what an earlier leadership has seen."""
-        self.completeness.reset()
-        self._waiting.clear()
-
-    def note_waiting(
-        self, name: str, namespace: str, holders: Iterable[str], *, is_waiting: bool
-    ) -> None:
-        """Note whether a pod waits for a quota; if so, namespaces with headroom are looked at.
-
-        The caller holds the quota's lock.
-        """
-        waiting = self._waiting.setdefault(name, set())
-        if not is_waiting:
-            waiting.discard(namespace)
-            return
-        waiting.add(namespace)
-        for holder in holders:
-            if holder != namespace:
-                self.usage_cache.requeue_after(holder, 0.0)
-
-    def has_waiting(self, name: str) -> bool:
-        """Return whether gated pods wait for a quota."""
-        return bool(self._waiting.get(name))
+        self._leadership = leadership
 
     def quotas_naming(self, namespace: str) -> list[str]:
         """Return the quotas that name a namespace, as far as is known."""
@@ -94,5 +62,5 @@ class SharedQuotaContext:
             ConflictError: Another client wrote first.
             ApiError: The API server does not do it.
         """
-        self.leadership.require(epoch)
+        self._leadership.require(epoch)
         return self.store.write(version, grants)

@@ -243,7 +243,7 @@ def _decided_by(
         return replace(facts, uncounted=text)
     stored = beside(ledger, facts.name, known)
     holdings = {
-        name: {place: held for place, held in one.grants.in_use.items() if place != facts.name}
+        name: {place: held for place, held in one.grants.namespaces.items() if place != facts.name}
         for name, one in known.items()
         if name in ledger.accounts
     }

@@ -13,7 +13,6 @@ shared quotas (`ledger.ledger`, `shared.escrow`), and what is borrowed is never 
 others leave unused.
 
 What a quota does not lend of its min (`lendable`) is kept for its namespaces in the pool's spec.
-Up to its min they may have headroom: hold more than they use, so that a bind writes no pool.
 
 A namespace shares the pool as soon as an elastic quota counts it. Its minimum is part of the pool
 only while a namespace of it has opted in: what is not charged lends nothing.
@@ -27,7 +26,6 @@ from hashlib import sha256
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory_key
 from webhook.quota.elastic.elastic_quotas import COMPOSITE, ElasticQuota
@@ -48,19 +46,18 @@ class DerivedQuota:
     """By quota key."""
     kept: tuple[tuple[tuple[str, ...], ResourceList], ...] = ()
     """Namespaces of a quota → the part of its min that is not lent, by quota key."""
-    headroom: tuple[tuple[tuple[str, ...], ResourceList], ...] = ()
-    """Namespaces of a quota → up to what they may hold more than they use, by quota key."""
 
     @property
     def spec(self) -> dict[str, object]:
         """Return the spec of the object."""
-        kept, headroom = _parts(self.kept), _parts(self.headroom)
+        kept = [
+            {"namespaces": [*names], "amounts": to_text(amounts)} for names, amounts in self.kept
+        ]
         expression = {"key": _NAMESPACE_LABEL, "operator": "In", "values": [*self.namespaces]}
         return {
             "namespaceSelector": {"matchExpressions": [expression]},
             "hard": to_text(self.hard),
             **({"kept": kept} if kept else {}),
-            **({"headroom": headroom} if headroom else {}),
         }
 
 
@@ -79,17 +76,8 @@ def derived_quotas(
     for quota in every:
         hard = _by_key(quota.max, gb_per_gpu)
         if hard:
-            # all of what no other namespace shares may be held by the one that has it
-            whole = ((quota.namespaces, hard),)
-            kept = whole if len(quota.namespaces) == 1 else ()
-            found.append(DerivedQuota(max_name(quota), quota.namespaces, hard, kept, whole))
+            found.append(DerivedQuota(max_name(quota), quota.namespaces, hard))
     return {one.name: one for one in found}
-
-
-def _parts(
-    parts: Iterable[tuple[tuple[str, ...], ResourceList]],
-) -> list[dict[str, object]]:
-    return [{"namespaces": [*names], "amounts": to_text(amounts)} for names, amounts in parts]
 
 
 def _pools(
@@ -108,8 +96,7 @@ def _pools(
         for namespaces, hard in sizes.items():
             part = "" if namespaces == every else ",".join(sorted(hard))
             kept = tuple(_kept(members, hard, is_opted_in, gb_per_gpu))
-            headroom = tuple(_guaranteed(members, hard, is_opted_in, gb_per_gpu))
-            yield DerivedQuota(pool_name(pool, part), namespaces, hard, kept, headroom)
+            yield DerivedQuota(pool_name(pool, part), namespaces, hard, kept)
 
 
 def _kept(
@@ -130,21 +117,6 @@ def _kept(
                 amounts = {**amounts, key: own}
         if amounts:
             yield one.namespaces, amounts
-
-
-def _guaranteed(
-    quotas: Iterable[ElasticQuota],
-    hard: Mapping[str, Quantity],
-    is_opted_in: Callable[[str], bool],
-    gb_per_gpu: int,
-) -> Iterator[tuple[tuple[str, ...], ResourceList]]:
-    """Yield the min of each quota of a pool that takes part, of what the pool is limited to."""
-    for one in quotas:
-        if any(map(is_opted_in, one.namespaces)):
-            by_key = _by_key(one.min, gb_per_gpu)
-            amounts = {key: least for key, least in by_key.items() if key in hard and least > ZERO}
-            if amounts:
-                yield one.namespaces, amounts
 
 
 def _size(
@@ -221,33 +193,3 @@ def held_by(
 
 def _sum(held: Mapping[str, ResourceList], key: str, namespaces: Iterable[str]) -> Quantity:
     return sum((held[name].get(key, ZERO) for name in namespaces if name in held), ZERO)
-
-
-def takes_headroom(stored: Mapping[str, object], quota: DerivedQuota) -> bool:
-    """Return whether headroom has to be given back before a quota is edited.
-
-    What a ledger has unused is admitted without a look at the quota, so none may be there while
-    less is to be had, or more is kept for others.
-
-    Args:
-        stored: The object as it is.
-        quota: What it is to be.
-    """
-    spec = ResourceReader(stored).child("spec")
-    hard = spec.resource_list("hard")
-    is_smaller = any(quota.hard.get(name, amount) < amount for name, amount in hard.items())
-    if not is_smaller and set(_parts_in(spec)) >= set(_parts_of(quota)):
-        return False
-    if spec.has("headroom"):
-        return True  # it may be given at any moment
-    return bool(ResourceReader(stored).child("status").children("headroom"))
-
-
-def _parts_in(spec: ResourceReader) -> Iterator[tuple[object, ...]]:
-    for part in spec.children("kept"):
-        yield part.strings("namespaces"), tuple(sorted(part.resource_list("amounts").items()))
-
-
-def _parts_of(quota: DerivedQuota) -> Iterator[tuple[object, ...]]:
-    for names, amounts in quota.kept:
-        yield names, tuple(sorted(amounts.items()))

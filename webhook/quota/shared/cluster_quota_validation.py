@@ -114,11 +114,10 @@ def _hard_errors(spec: Mapping[str, object], keys: Set[str]) -> Iterator[FieldEr
 def _kept_errors(raw: Mapping[str, object], spec: Mapping[str, object]) -> Iterator[FieldError]:
     hard = spec.get("hard")
     limited = hard.keys() if isinstance(hard, Mapping) else set()
-    for name in ("kept", "headroom"):
-        for index, part in enumerate(read_kept(raw, name)):
-            for key in sorted(part.amounts.keys() - limited):
-                field = f"spec.{name}[{index}].amounts[{key}]"
-                yield FieldError("FieldValueInvalid", field, "must be limited by spec.hard")
+    for index, part in enumerate(read_kept(raw)):
+        for key in sorted(part.amounts.keys() - limited):
+            field = f"spec.kept[{index}].amounts[{key}]"
+            yield FieldError("FieldValueInvalid", field, "must be limited by spec.hard")
 
 
 def _selector_errors(raw: object) -> Iterator[FieldError]:

@@ -9,8 +9,6 @@ spec:
   scopes: [NotTerminating]                        # and scopeSelector, as in a ResourceQuota
   kept:                                           # of hard, for these namespaces alone
   - {namespaces: [team-a], amounts: {requests.cpu: "4"}}
-  headroom:                                       # what these may hold without using it
-  - {namespaces: [team-a], amounts: {requests.cpu: "10"}}
 ```
 
 In the ledger of each namespace it is one more quota, by a name that no ResourceQuota can have
@@ -57,8 +55,6 @@ class ClusterQuota:
     is part of its hash: what is counted for it depends on that too."""
     kept: tuple[KeptPart, ...] = ()
     """No part of the hash: what is counted does not depend on it."""
-    headroom: tuple[KeptPart, ...] = ()
-    """Up to what the leader may let namespaces hold more than they need. No part of the hash."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Return whether a namespace with these labels shares it."""
@@ -113,18 +109,17 @@ def cluster_quota(raw: Mapping[str, object]) -> ClusterQuota:
     read = ResourceQuota.from_object({**raw, "status": None})
     quota = replace(read, namespace="", name=ledger_name(read.name), annotations={})
     object.__setattr__(quota, "_spec_hash", _spec_hash(read, selector))
-    kept, headroom = read_kept(raw), read_kept(raw, "headroom")
-    return ClusterQuota(read.name, read.uid, selector, quota, kept, headroom)
+    return ClusterQuota(read.name, read.uid, selector, quota, read_kept(raw))
 
 
-def read_kept(raw: Mapping[str, object], name: str = "kept") -> tuple[KeptPart, ...]:
-    """Read what a ClusterDeferredQuota keeps for some namespaces, or what headroom they may have.
+def read_kept(raw: Mapping[str, object]) -> tuple[KeptPart, ...]:
+    """Read what a ClusterDeferredQuota keeps for some namespaces.
 
     Raises:
         InvalidFieldError: A part names no namespace, or an amount that is less than nothing.
         InvalidQuantityError: An amount is not a quantity.
     """
-    return tuple(map(_kept_part, ResourceReader(raw).child("spec").children(name)))
+    return tuple(map(_kept_part, ResourceReader(raw).child("spec").children("kept")))
 
 
 def _kept_part(part: ResourceReader) -> KeptPart:

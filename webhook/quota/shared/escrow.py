@@ -20,11 +20,6 @@ E. Promised. What the status holds for one pod (`Promise`) is elsewhere for ever
 F. Kept. What the spec keeps for some namespaces, and they do not hold, is elsewhere for the
    decisions of all others.
 
-G. Headroom. Only the leader lets a namespace hold more than it needs, and writes first into the
-   quota's status how much. What fits into that is admitted by the ledger alone (A), and nothing is
-   denied because of it. No namespace has any while more is held than `hard`: before the leader
-   raises by force beyond that, it takes from others what they have unused.
-
 Together: what all of them use and have reserved stays within the sum of what is granted.
 
 Raising, for handlers, lines and the controller: (1) have the ledger at a version; (2) decide on it
@@ -39,17 +34,6 @@ Lowering, for the leader: (1) have the quota at a version; (2) write the ledger 
 place of the version of (1). The write of (2) must change something, because an update that does not
 is none to the API server.
 
-Why an admission by the ledger alone is as good as a raise that is decided at that very moment: what
-a ledger has unused is at most what the status says of it, because the status is written before each
-write of a ledger that leaves more unused than the one before, and says so until the ledger was
-written with less; no raise of a handler takes it away. Where the status says that a namespace has
-something unused, what is granted to the others and what its own ledger holds is together within
-`hard`: it was when that was given, no raise of a handler makes it more, and a raise by force beyond
-`hard` is written only in the place of a version in which no other namespace has anything unused of
-that resource. So what the ledger admits fits beside what all others hold at that moment. A spec
-with a smaller `hard`, or with more that is kept, is written only when no namespace has headroom;
-`elastic.controller`, which writes the specs with headroom, sees to that.
-
 Why B holds: of a ledger's raise and any lowering, either the lowering has read the quota before the
 raise wrote it, and its (3) fails; or its (2) comes after the raise had read the ledger, and makes
 the raise's (4) fail, or comes after that and is what the ledger says from then on. A crash between
@@ -60,20 +44,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
-from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, max_of
 from webhook.quota.charging.deferral import deferred_part, observed_as
 from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Ledger, excess
 from webhook.quota.objects.names import SHARED_PREFIX
-from webhook.quota.shared.cluster_quotas import ClusterQuota, KeptPart
+from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.grants import Grants, Promise
-
-_ONE: Final = Quantity.of_units(1)
-_MILLI: Final = Quantity.of_nano(10**6)
-_IN_MILLI: Final = frozenset({"requests.cpu", "limits.cpu"})
-"""Keys whose amounts are divided into thousandths; of others into whole bytes and counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,134 +136,6 @@ def _kept_for_others(shared: Shared, namespace: str) -> ResourceList:
     return total
 
 
-def within_granted(ledger: Ledger, names: Iterable[str]) -> Ledger:
-    """Return the ledger with all elsewhere that it does not hold, to be decided by it alone."""
-    accounts = dict(ledger.accounts)
-    for name in names:
-        account = accounts[name]
-        rest = {
-            resource: amount - account.granted.get(resource, ZERO)
-            for resource, amount in account.hard.items()
-        }
-        accounts[name] = replace(account, used_elsewhere=rest, promised=NO_PROMISES)
-    return replace(ledger, accounts=accounts)
-
-
-def without_headroom(
-    ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]
-) -> Ledger | None:
-    """Return a ledger from `beside` as if others had no headroom; None where none has any.
-
-    What the spec keeps for them they have nevertheless.
-    """
-    unused = {
-        name: replace(
-            found, grants=replace(found.grants, namespaces=found.grants.in_use, headroom={})
-        )
-        for name, found in shared.items()
-        if found is not None and found.grants.headroom_elsewhere(namespace)
-    }
-    return beside(ledger, namespace, unused) if unused else None
-
-
-def most_headroom(
-    shared: Shared, namespace: str, wanted: ResourceList, *, is_needed_elsewhere: bool
-) -> ResourceList:
-    """Return how much more than `wanted` the leader may let a namespace hold.
-
-    Half of what the spec allows its namespaces, so that those who come later get some too, out of
-    at most half of what is free: all headroom together is no more than that. What is kept for them
-    is free for nobody else, and given whole.
-
-    Args:
-        shared: The quota at the version that is to be written over.
-        namespace: A namespace that takes part.
-        wanted: What it needs.
-        is_needed_elsewhere: Pods of others wait for the quota: only what is kept is given.
-    """
-    spare = shared.grants.headroom_elsewhere(namespace)
-    free = _free_beside(shared, namespace, wanted)
-    limit = headroom_limit(shared, namespace, wanted, is_needed_elsewhere=is_needed_elsewhere)
-    kept = _allowed(shared.quota.kept, shared, namespace, wanted)
-    found: dict[str, Quantity] = {}
-    for name, room in limit.items():
-        given = spare.get(name, ZERO)
-        half = _whole(name, (free[name] + given).nano // 2) - given
-        fair = _whole(name, (room + _base_unit(name)).nano // 2)
-        amount = min(room, max(kept.get(name, ZERO), min(fair, half)))
-        if amount > ZERO:
-            found[name] = amount
-    return found
-
-
-def headroom_limit(
-    shared: Shared, namespace: str, wanted: ResourceList, *, is_needed_elsewhere: bool
-) -> ResourceList:
-    """Return up to what headroom a namespace may go on to have: no more than what is free."""
-    free = _free_beside(shared, namespace, wanted)
-    allowed = _allowed(shared.quota.headroom, shared, namespace, wanted)
-    if is_needed_elsewhere:
-        kept = _allowed(shared.quota.kept, shared, namespace, wanted)
-        allowed = {name: min(amount, kept.get(name, ZERO)) for name, amount in allowed.items()}
-    return {name: max(ZERO, min(amount, free[name])) for name, amount in allowed.items()}
-
-
-def _free_beside(shared: Shared, namespace: str, wanted: ResourceList) -> dict[str, Quantity]:
-    """Return what is left of each limit beside what a namespace needs; it may be below zero."""
-    elsewhere = add(shared.grants.held_elsewhere(namespace), _kept_for_others(shared, namespace))
-    for one in shared.grants.promises.values():
-        elsewhere = add(elsewhere, one.amounts)
-    return {
-        name: amount - elsewhere.get(name, ZERO) - wanted.get(name, ZERO)
-        for name, amount in shared.quota.quota.hard.items()
-    }
-
-
-def exceeds_beside_headroom(shared: Shared, namespace: str, floor: ResourceList) -> bool:
-    """Return whether a namespace may not hold `floor` before others give back their headroom.
-
-    Beyond the limit only what is in use may be held: a ledger admits what it has unused alone.
-    """
-    grants, hard = shared.grants, shared.quota.quota.hard
-    own, elsewhere = grants.namespaces.get(namespace, EMPTY), grants.held_elsewhere(namespace)
-    return any(
-        amount > ZERO
-        and name in hard
-        and floor.get(name, ZERO) > own.get(name, ZERO)
-        and elsewhere.get(name, ZERO) + floor.get(name, ZERO) > hard[name]
-        for name, amount in grants.headroom_elsewhere(namespace).items()
-    )
-
-
-def _allowed(
-    parts: Iterable[KeptPart], shared: Shared, namespace: str, wanted: ResourceList
-) -> dict[str, Quantity]:
-    """Return what parts of the spec allow a namespace beyond what its part's namespaces hold."""
-    found: dict[str, Quantity] = {}
-    for part in parts:
-        if namespace not in part.namespaces:
-            continue
-        others = [name for name in part.namespaces if name in shared.grants.namespaces]
-        for name, amount in part.amounts.items():
-            if name not in shared.quota.quota.hard:
-                continue
-            held = wanted.get(name, ZERO)
-            for other in others:
-                if other != namespace:
-                    held = held + shared.grants.namespaces[other].get(name, ZERO)
-            found[name] = _whole(name, (amount - held).nano // max(1, len(others)))
-    return found
-
-
-def _whole(name: str, nano: int) -> Quantity:
-    unit = _base_unit(name).nano
-    return Quantity.of_nano(max(0, nano) // unit * unit)
-
-
-def _base_unit(name: str) -> Quantity:
-    return _MILLI if name in _IN_MILLI else _ONE
-
-
 def has_room(shared: Shared, promise: Promise) -> bool:
     """Return whether a promise that stands is free by now, beside all that is held and kept."""
     held = add(shared.grants.total, _kept_for_others(shared, promise.namespace))
@@ -301,12 +151,6 @@ def need(account: Account) -> ResourceList:
         name: account.used.get(name, ZERO) + account.reserved.get(name, ZERO)
         for name in account.hard
     }
-
-
-def granted_in_use(account: Account) -> ResourceList:
-    """Return what a namespace has been granted and needs."""
-    wanted = need(account)
-    return {name: min(amount, wanted.get(name, ZERO)) for name, amount in account.granted.items()}
 
 
 def growth(before: Ledger, following: Ledger, names: Iterable[str]) -> dict[str, ResourceList]:

@@ -7,14 +7,11 @@ status:
   namespaces:
   - name: team-a
     granted: {requests.cpu: "7"}
-  headroom:                             # the part of it that may be unused
-  - {name: team-a, amounts: {requests.cpu: "2"}}
-  isRecalled: true                      # no headroom is given: others need it
   promises:                             # held for one pod each, see `Promise`
   - {uid: ..., namespace: team-b, pod: web-1, amounts: {requests.cpu: "2"}}
   serial: 12                            # every write raises it
   hard: {requests.cpu: "20"}            # for people
-  used: {requests.cpu: "7"}             # for people: the sum of what is granted, without headroom
+  used: {requests.cpu: "7"}             # for people: the sum of what is granted
   members: 1                            # for people
   summary: requests.cpu 7/20            # for people
   conditions: []
@@ -37,7 +34,7 @@ from webhook.jsonfields.fields import (
     text,
 )
 from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.amounts.resources import ResourceList, add, mask, max_of, subtract_non_negative
+from webhook.quota.amounts.resources import ResourceList, add, max_of
 from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out, counter
 from webhook.quota.ledger.ledger_values import Condition, QuotaRevision
 from webhook.quota.ledger.reservation_codec import amounts_in, amounts_out, check_positive
@@ -46,7 +43,7 @@ from webhook.quota.shared.cluster_quotas import ledger_name
 _FIELDS: Final = frozenset(
     {
         "format", "observed", "namespaces", "promises", "serial", "hard", "used", "members",
-        "summary", "conditions", "headroom", "isRecalled",
+        "summary", "conditions",
     }
 )  # fmt: skip
 FORMAT: Final = 1
@@ -88,11 +85,6 @@ class Grants:
     """Fields of the status that this version of the program does not know."""
     promises: Mapping[str, Promise] = field(default_factory=dict)
     """Pod uid → what is held for it."""
-    headroom: Mapping[str, ResourceList] = field(default_factory=dict)
-    """Namespace → the part of what it holds that the leader gave it beyond what it needs. Binds use
-    it up without writing it here, so this is the most that may be unused."""
-    is_recalled: bool = False
-    """Whether a handler found nothing but headroom in the way of a pod."""
     _total: ResourceList | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -111,59 +103,25 @@ class Grants:
         own = self.namespaces.get(namespace, {})
         return {name: amount - own.get(name, ZERO) for name, amount in self.total.items()}
 
-    def headroom_elsewhere(self, namespace: str) -> ResourceList:
-        """Return the headroom of the other namespaces together."""
-        total: ResourceList = {}
-        for name, amounts in self.headroom.items():
-            if name != namespace:
-                total = add(total, amounts)
-        return total
-
-    @property
-    def in_use(self) -> Mapping[str, ResourceList]:
-        """Namespace → what it holds without its headroom."""
-        if not self.headroom:
-            return self.namespaces
-        return {
-            name: subtract_non_negative(held, mask(self.headroom.get(name, {}), held))
-            for name, held in self.namespaces.items()
-        }
-
 
 NO_GRANTS: Final = Grants()
 
 
 def with_raised(grants: Grants, namespace: str, need: ResourceList) -> Grants:
-    """Let a namespace hold at least `need`; it takes part from now on.
-
-    What is said to be unused stays the most: the ledger that it was decided by may be an old one,
-    and is then not written.
-    """
+    """Let a namespace hold at least `need`; it takes part from now on."""
     held = max_of(grants.namespaces.get(namespace, {}), need)
     return _with(grants, {**grants.namespaces, namespace: held})
 
 
-def with_lowered(grants: Grants, namespace: str, held: ResourceList) -> Grants:
-    """Let a namespace that takes part hold `held` and no more."""
-    return _with(grants, {**grants.namespaces, namespace: held})
-
-
-def with_headroom(grants: Grants, namespace: str, headroom: ResourceList) -> Grants:
-    """Note which part of what a namespace holds is headroom; for a write that changes more."""
-    left = {name: one for name, one in grants.headroom.items() if name != namespace}
-    given = {name: amount for name, amount in headroom.items() if amount > ZERO}
-    return replace(grants, headroom={**left, namespace: given} if given else left)
-
-
-def with_recall(grants: Grants, *, is_recalled: bool) -> Grants:
-    """Ask the leader to take headroom back, or note that others need none of it any more."""
-    return replace(grants, is_recalled=is_recalled, sequence=grants.sequence + 1)
+def with_lowered(grants: Grants, namespace: str, need: ResourceList) -> Grants:
+    """Let a namespace that takes part hold `need` and no more."""
+    return _with(grants, {**grants.namespaces, namespace: need})
 
 
 def without(grants: Grants, namespace: str) -> Grants:
     """Let a namespace hold nothing and take no part any more."""
     left = {name: held for name, held in grants.namespaces.items() if name != namespace}
-    return with_headroom(_with(grants, left), namespace, {})
+    return _with(grants, left)
 
 
 def with_promise(grants: Grants, promise: Promise) -> Grants:
@@ -208,10 +166,7 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
         if observed is None
         else {"observed": {"uid": observed.uid, "specHash": observed.spec_hash}}
     )
-    in_use: ResourceList = {}
-    for amounts in grants.in_use.values():
-        in_use = add(in_use, amounts)
-    used = {name: in_use.get(name, ZERO) for name in hard}
+    used = {name: grants.total.get(name, ZERO) for name in hard}
     return {
         **grants.unknown_fields,
         "format": FORMAT,
@@ -220,8 +175,6 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
             {"name": name, "granted": amounts_out(held)}
             for name, held in sorted(grants.namespaces.items())
         ],
-        **_headroom_out(grants.headroom),
-        **({"isRecalled": True} if grants.is_recalled else {}),
         **_promises_out(grants.promises),
         "serial": grants.sequence,
         "hard": amounts_out(hard),
@@ -258,33 +211,7 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={key: value for key, value in status.items() if key not in _FIELDS},
         promises=_promises_in(status.get("promises"), f"{field}.promises"),
-        headroom=_headroom_in(status.get("headroom"), f"{field}.headroom"),
-        is_recalled=status.get("isRecalled") is True,
     )
-
-
-def _headroom_out(headroom: Mapping[str, ResourceList]) -> dict[str, object]:
-    # no part of `namespaces`: a version that does not know it leaves it as it is
-    if not headroom:
-        return {}
-    written = [
-        {"name": name, "amounts": amounts_out(given)} for name, given in sorted(headroom.items())
-    ]
-    return {"headroom": written}
-
-
-def _headroom_in(raw: object, field: str) -> dict[str, ResourceList]:
-    headroom: dict[str, ResourceList] = {}
-    for index, item in enumerate(sequence(raw, field)):
-        path = f"{field}[{index}]"
-        one = mapping(item, path)
-        namespace = text(one.get("name"), f"{path}.name")
-        if not namespace or namespace in headroom:
-            raise InvalidFieldError(f"{path}.name", "must be given, and once")
-        given = amounts_in(one.get("amounts"), field=f"{path}.amounts")
-        check_positive(given, f"{path}.amounts")
-        headroom[namespace] = given
-    return headroom
 
 
 def _promises_out(promises: Mapping[str, Promise]) -> dict[str, object]:
