@@ -455,7 +455,7 @@ def a_note(output: str) -> str:
     {
         "text": [f"note: {NOTE}", "1 object: 1 admitted"],
         "table": [f"note: {NOTE}", "1 object: 1 admitted"],
-        "github": [f"::notice title=deferred-quota note::{NOTE}"],
+        "github": [f"::notice title=deferred-quota: note::{NOTE}"],
         "tap": ["ok 1 - Thing default/a", f"# note: {NOTE}"],
     }.items(),
 )

@@ -149,7 +149,7 @@ def play_gating(api: FakeClient) -> None:
         found = api.list(POD_GATINGS, namespace="team-a").items
         return [one["spec"] for one in cast("Any", found)]
 
-    def label(value: str | None) -> None:
+    def label(value: str) -> None:
         labels = {"deferredquota.io/gating": value}
         api.patch(NAMESPACES, "team-a", {"metadata": {"labels": labels}})
 
@@ -157,7 +157,7 @@ def play_gating(api: FakeClient) -> None:
     eventually(lambda: said() and not said()[0]["gatesAll"], "what goes ungated is said")
     api.patch(POD_GATINGS, POD_GATING, {"spec": {"gatesAll": True}}, namespace="team-a")
     eventually(lambda: not said()[0]["gatesAll"], "it is written again")
-    label(None)
+    label("always")
     eventually(lambda: said() == [], "it is gone")
 
 

@@ -24,7 +24,7 @@ def github_text(report: Report) -> str:
 
 
 def _note_annotation(note: str) -> str:
-    return f"::notice title=deferred-quota note::{_escaped(note, _MESSAGE)}"
+    return f"::notice title=deferred-quota: note::{_escaped(note, _MESSAGE)}"
 
 
 def _annotation(found: CheckFinding) -> str:
