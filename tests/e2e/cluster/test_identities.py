@@ -272,7 +272,7 @@ ELASTIC: Final = {"deferredquota.io/elastic": "true"}
 CREATED: Final[dict[str, tuple[Object, bool]]] = {
     "a maximum": ({"name": "eq.team.q", "labels": ELASTIC}, True),
     "a maximum of several": ({"name": "ceq.team.q", "labels": ELASTIC}, True),
-    "a pool": ({"name": "epool.default", "labels": ELASTIC}, True),
+    "a pool": ({"name": "epool.of-this-test", "labels": ELASTIC}, True),
     "another name": ({"name": "both", "labels": ELASTIC}, False),
     "a name that only contains it": ({"name": "my-eq.team.q", "labels": ELASTIC}, False),
     "no label": ({"name": "eq.team.q"}, False),

@@ -36,6 +36,8 @@ def test_the_api_server_is_down_at_the_start(
     becomes(lambda: tenant.bind("more", uid=more.uid).code, 403, "one too many", seconds=60)
     for process in product.processes:
         process.wait_until_ready(60)
+    # the lease of the one that was killed has to end first, and new namespaces wait for it
+    becomes(lambda: product.controller.metric("leader"), 1.0, "the controller leads", seconds=60)
 
 
 def test_etcd_is_restarted(plane: ControlPlane, product: Product, tenant: Tenant) -> None:
