@@ -20,6 +20,7 @@ from webhook.admission.serving.server_settings import (
     ServerSettings,
 )
 from webhook.telemetry import logs
+from webhook.tls.clients import TrustedClients
 from webhook.tls.files import CertificateFiles
 
 ANY = "127.0.0.1:0"
@@ -42,9 +43,11 @@ def settings_of(options: dict[str, Any]) -> ServerSettings:
     pair = [Path(directory, name) for name in ("tls.crt", "tls.key")] if directory else []
     announce = options.pop("announce", None)
     extra = {name: ListenAddress.parse(text) for name, text in options.pop("extra", {}).items()}
+    authorities = tuple(map(Path, options.pop("client_authorities", ())))
+    clients = TrustedClients(authorities, tuple(options.pop("client_names", ())))
     serves_extender = bool(options.pop("serves_extender", False))
     return ServerSettings(
-        tls=CertificateFiles(*pair) if pair else None,
+        tls=CertificateFiles(*pair, clients=clients if authorities else None) if pair else None,
         webhook=ListenAddress.parse(options.pop("webhook", ANY)),
         ops=ListenAddress.parse(options.pop("ops", ANY)),
         extra_listeners=extra,

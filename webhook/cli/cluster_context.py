@@ -34,7 +34,7 @@ def read_bundle(pem: bytes) -> Sequence[Validity]:
 
 
 def answers_anybody(url: str) -> bool:
-    """Return whether a server answers a client that shows no certificate; False if none answers.
+    """Return whether a server answers a client that shows no certificate; False if none does.
 
     Only the method is asked about, so nothing is trusted, and nothing sent that means anything.
     """
@@ -48,10 +48,10 @@ def answers_anybody(url: str) -> bool:
     with contextlib.closing(connection):
         try:
             connection.request("GET", "/validate")
-            connection.getresponse()
+            response = connection.getresponse()
         except (OSError, http.client.HTTPException):
             return False
-    return True
+    return response.status != http.HTTPStatus.FORBIDDEN
 
 
 def served_at(url: str) -> bytes:

@@ -29,6 +29,7 @@ from webhook.runtime.embedded_server import embedded_server
 from webhook.runtime.processes import ElectionIdentity, live_server
 from webhook.telemetry import logs
 from webhook.tls.bootstrap import CertificateDirectory, CertificateSpec, bootstrap
+from webhook.tls.clients import TrustedClients
 from webhook.tls.files import CertificateFiles
 
 _API: Final = "api"
@@ -43,6 +44,8 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     embedded_api: ListenAddress | None,
     directory: Path | None,
     names: tuple[str, ...],
+    client_authorities: tuple[Path, ...],
+    client_names: tuple[str, ...],
     with_controller: bool,
     system_namespace: str,
     identity: str,
@@ -53,18 +56,19 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     """Answer AdmissionReviews over HTTPS, for the cluster of the kubeconfig or the one around."""
     logs.configure(log_level)
     configuration = read_configuration(config)
+    clients = _clients(client_authorities, client_names, embedded_api)
     with ExitStack() as stack:
         if snapshots:
             _refuse_both(kubeconfig, context)
             certificates = stack.enter_context(_certificates(directory))
-            files = _files(certificates, names)
+            files = _files(certificates, names, clients)
             build = _embedded(
                 snapshots, configuration, certificates, is_api=embedded_api is not None
             )
         else:
             certificates = _given(directory, embedded_api)
             candidate = unique_identity(system_namespace, identity) if with_controller else None
-            files = _files(certificates, names)
+            files = _files(certificates, names, clients)
             build = _live(
                 read_access(kubeconfig, context),
                 configuration,
@@ -137,8 +141,41 @@ def _live(
     )
 
 
-def _files(certificates: CertificateDirectory, names: Sequence[str]) -> CertificateFiles:
-    return CertificateFiles(certificates.certificate, certificates.key, names=names)
+def _files(
+    certificates: CertificateDirectory, names: Sequence[str], clients: TrustedClients | None
+) -> CertificateFiles:
+    return CertificateFiles(
+        certificates.certificate, certificates.key, names=names, clients=clients
+    )
+
+
+def _clients(
+    authorities: tuple[Path, ...], names: tuple[str, ...], embedded_api: ListenAddress | None
+) -> TrustedClients | None:
+    """Return which clients are accepted; None if all are.
+
+    Raises:
+        InputError: A CA without names or the reverse, or a file that cannot be used.
+    """
+    if not (authorities or names):
+        return None
+    if not names:
+        raise InputError(
+            "--client-ca goes with --client-name: whoever has any certificate of that CA would be"
+            " taken for the API server"
+        )
+    if not authorities:
+        raise InputError("--client-name goes with --client-ca, the CA of that certificate")
+    if not all(names):
+        raise InputError("--client-name: is empty")
+    if embedded_api is not None:
+        raise InputError(
+            "--client-ca: the cluster of --embedded-api asks the webhook without a certificate"
+        )
+    clients = TrustedClients(authorities, names)
+    if problems := clients.file_problems(datetime.now(UTC)):
+        raise InputError([f"--client-ca: {problem}" for problem in problems])
+    return clients
 
 
 def _settings(configuration: ConfigurationFile | None) -> Configuration:

@@ -149,6 +149,12 @@ class ConnectionMetrics:
         self.closed = declare.counter(
             "connections_closed", "Connections closed, by what ended them.", "reason"
         )
+        self.refused = declare.counter(
+            "clients_refused",
+            "Connections refused by their client certificate (`serve --client-ca`):"
+            " no_certificate, untrusted (of another CA, ended, not for clients) or other_name.",
+            "reason",
+        )
 
 
 class LedgerMetrics:

@@ -4,6 +4,8 @@ Rule 1: the server never gets worse by new files. A pair with any problem is rep
 last good pair stays. One that lacks a name by which the server is called is such a pair; only where
 nothing was served before it is taken up, and the server is not ready.
 
+The CAs of clients, where they are asked for certificates, are files of the same kind.
+
 Rule 2: files are compared by what `stat` says of them through symbolic links, whenever a client
 connects. File events are not used: a mounted Secret changes by swapping a link, and gives none.
 """
@@ -15,7 +17,7 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -23,6 +25,7 @@ from typing import Final, TypeAlias
 from cryptography import x509
 
 from webhook.telemetry.metrics import Metrics, TlsMetrics
+from webhook.tls.clients import TrustedClients
 from webhook.tls.pair import CertificateFileError, covers, pair_problems, read_chain
 
 KEY_MODE: Final = 0o600
@@ -45,11 +48,13 @@ class CertificateFiles:
         key: Path,
         *,
         names: Sequence[str] = (),
+        clients: TrustedClients | None = None,
         clock: Clock = lambda: datetime.now(UTC),
     ) -> None:
         self.certificate = certificate
         self.key = key
         self._names = tuple(names)
+        self._clients = clients
         self._clock = clock
         self._lock = threading.Lock()
         self._seen: Stamp = ()
@@ -97,6 +102,10 @@ class CertificateFiles:
             for name in self._missing_names(self._leaf)
         )
 
+    def client_refusal(self, certificate: Mapping[str, object] | None) -> str:
+        """Return why a client with a verified certificate, or none, is refused; empty if not."""
+        return self._clients.refusal(certificate) if self._clients else ""
+
     def refusals(self) -> tuple[str, ...]:
         """Return why the newest files are not served, if the last good pair is served instead."""
         return self._refused
@@ -137,10 +146,13 @@ class CertificateFiles:
         # of the very first pair names are not checked: to serve nothing is no better
         names = self._names if self._context else ()
         problems = pair_problems(self.certificate, self.key, now=now, names=names)
+        problems += self._clients.file_problems(now) if self._clients else ()
         if problems:
             return problems
         try:
             context = server_context(self.certificate, self.key)
+            if self._clients:
+                self._clients.apply(context)
             leaf = read_chain(self.certificate)[0]
         except (OSError, ValueError) as err:  # changed since it was checked, or refused by OpenSSL
             return (f"{self.certificate}: {err}",)
@@ -151,7 +163,8 @@ class CertificateFiles:
         return [name for name in self._names if leaf is not None and not covers(leaf, name)]
 
     def _stamp(self) -> Stamp:
-        return tuple(_stamp_of(path) for path in (self.certificate, self.key))
+        authorities = self._clients.authorities if self._clients else ()
+        return tuple(_stamp_of(path) for path in (self.certificate, self.key, *authorities))
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:

@@ -16,7 +16,7 @@ import contextlib
 import http.client
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -102,7 +102,9 @@ class Product:
         configuration: Mapping[str, Any],
         direct: bool = False,
         namespace: str = SYSTEM,
+        serving: Sequence[str | Path] = (),
     ) -> None:
+        self._serving = serving
         directory.mkdir(parents=True, exist_ok=True)
         self.plane, self.directory, self.namespace = plane, directory, namespace
         self.certificates = make_certificates(directory / "certs")
@@ -131,6 +133,7 @@ class Product:
         creation: Form = "webhook",
         configuration: Mapping[str, Any] | None = None,
         direct: bool = False,
+        serving: Sequence[str | Path] = (),
     ) -> Self:
         """Install it, start it, and wait until the API server asks it.
 
@@ -144,6 +147,7 @@ class Product:
             configuration: Fields of the configuration file.
             direct: Let the API server call the first webhook itself, as behind a Service: `front`
                 copies every byte.
+            serving: Further arguments of the admission servers.
         """
         given = configuration or {}
         judges_nodes = given.get("nodeFit", "Off") != "Off"
@@ -157,6 +161,7 @@ class Product:
             controllers=controllers,
             configuration=given,
             direct=direct,
+            serving=serving,
         )
         try:
             product.start_processes()
@@ -270,6 +275,7 @@ class Product:
             access,
             "--certs",
             self.certificates,
+            *self._serving,
         ]
         arguments += ["--listen", f"127.0.0.1:{port}"]
         if is_controller:

@@ -28,12 +28,23 @@ from webhook.kube.api import (
 from webhook.operations.doctor.check_context import Settings
 from webhook.operations.doctor.runner import Examination
 from webhook.operations.enable import installation_findings
-from webhook.state.well_known import BIND_ENTRY, REGISTRATION, SHADOW_MODE
+from webhook.state.well_known import (
+    BIND_ENTRY,
+    KNOWN_CLIENTS_ONLY,
+    REGISTRATION,
+    SHADOW_MODE,
+)
 
 DENIED = f'admission webhook "{BIND_ENTRY}" denied the request: '
 REFUSED = (
     f'Internal error occurred: failed calling webhook "{BIND_ENTRY}": failed to call webhook: Post'
     ' "https://127.0.0.1:1/validate?timeout=5s": dial tcp 127.0.0.1:1: connect: connection refused'
+)
+UNKNOWN_CLIENT = (
+    f'Internal error occurred: failed calling webhook "{BIND_ENTRY}": failed to call webhook: '
+)
+TLS_ALERT = (
+    f'{UNKNOWN_CLIENT}Post "https://192.0.2.7:9443/validate?timeout=5s": remote error: tls: '
 )
 OTHERS = 'admission webhook "binds.example.com" denied the request: not today'
 NO_RIGHT = (
@@ -240,3 +251,25 @@ def test_a_webhook_that_refuses_a_cluster_quota_answers_and_nothing_is_created()
     assert "webhooks.silent" not in ids(found_with(guard, cluster))
     assert [(each.kind, each.dry_run) for each in guard.asked] == [(CLUSTER_DEFERRED_QUOTAS, True)]
     assert FakeClient(cluster).list(CLUSTER_DEFERRED_QUOTAS).items == ()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{UNKNOWN_CLIENT}the client shows no certificate: {KNOWN_CLIENTS_ONLY}: kubeConfigFile",
+        f"{TLS_ALERT}unknown certificate authority",
+        f"{TLS_ALERT}expired certificate",
+    ],
+    ids=["none", "of another CA", "ended"],
+)
+def test_an_api_server_that_the_webhook_does_not_know_is_named(words: str) -> None:
+    found = found_with(answering(InternalError(words)))
+    assert webhooks(found) == ["webhooks.client-refused"]
+    finding = the(found, "webhooks.client-refused")
+    assert finding.message == f"{BIND_ENTRY} refuses the API server: {words}"
+    assert "docs/client-auth.md" in finding.remedy
+
+
+def test_another_failure_of_tls_is_silence() -> None:
+    words = f"{TLS_ALERT}handshake failure"
+    assert webhooks(found_with(answering(InternalError(words)))) == ["webhooks.silent"]

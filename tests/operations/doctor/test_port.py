@@ -93,3 +93,21 @@ def test_a_port_outside_of_the_cluster_is_tried(answers: bool) -> None:
     assert ("webhooks.open" in ids(found)) == answers
     if answers:
         assert the(found, "webhooks.open").message.startswith(f"{URL} answered without a client")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_open"),
+    [
+        (["--client-ca=/etc/client-ca/ca.crt", "--client-name=kube-apiserver"], False),
+        (["--client-ca", "/etc/client-ca/ca.crt", "--client-name", "kube-apiserver"], False),
+        (["--client-name=--client-ca"], True),
+    ],
+    ids=["with =", "two words", "only in a name"],
+)
+def test_a_webhook_that_knows_its_clients_is_not_named(arguments: list[str], is_open: bool) -> None:
+    def ask(raw: Any) -> None:
+        raw["spec"]["template"]["spec"]["containers"][0]["args"] += arguments
+
+    cluster = reachable()
+    edit(cluster, DEPLOYMENTS, "deferred-quota-webhook", ask, namespace=DEFAULT_NAMESPACE)
+    assert ("webhooks.open" in ids(examined(cluster))) == is_open

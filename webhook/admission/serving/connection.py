@@ -6,6 +6,7 @@ import math
 import socket
 import ssl
 import threading
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NoReturn, TypeAlias
 
@@ -36,7 +37,7 @@ class Connection:
 
     __slots__ = (
         "buffer", "client", "continued", "deadline", "interest", "keep", "lock", "out", "parked",
-        "progressed", "received", "request", "served", "server", "sock", "state",
+        "progressed", "received", "refusal", "request", "served", "server", "sock", "state",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,8 @@ class Connection:
         """Events the poller watches for; 0 is not watched."""
         self.served = False
         """Whether it ever sent a whole request: strangers are the first to go."""
+        self.refusal = ""
+        """Why no request of this client is looked at; empty if they are."""
         self.continued = False
         """Whether "100 Continue" was sent for the request that is being read."""
         self.request = (b"", b"")
@@ -75,6 +78,10 @@ class Connection:
         """
         if isinstance(self.sock, ssl.SSLSocket):
             self.sock.do_handshake()
+
+    def certificate(self) -> Mapping[str, object] | None:
+        """Return what TLS has verified of the client's certificate; None if it showed none."""
+        return self.sock.getpeercert() if isinstance(self.sock, ssl.SSLSocket) else None
 
     def pending(self) -> bool:
         """Return whether decrypted bytes wait inside the TLS layer, where no poller sees them."""

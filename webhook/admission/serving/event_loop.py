@@ -13,6 +13,9 @@ Rule 3: while BUSY only the thread that answers touches the socket; in every oth
 loop does. An event meanwhile parks the connection: it is not watched until it is handed back.
 
 Rule 4: when there are too many connections, one that never sent a request goes first.
+
+Rule 5: a client that is refused by its certificate, or for want of one, is answered as soon as it
+sends anything: nothing of it is read as a request.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ HELD_SECONDS: Final = 0.01
 """How long a count of what is held stands: it looks at all connections."""
 QUIET_SECONDS: Final = 1.0
 """How long a warning about overload stands for those behind it: there may be thousands."""
+REFUSAL_SECONDS: Final = 10.0
+"""How long a line about a refused client stands for those behind it."""
 HELD_BYTES: Final = ((256 * 1024, 64 * 1024 * 1024), (SMALL_BYTES, 96 * 1024 * 1024))
 """What requests and answers that are not sent yet may hold together until requests of more than a
 size are turned away, the largest first. What is small is always taken: binds are."""
@@ -112,6 +117,7 @@ class ConnectionLoop:
         self._next_sweep = 0.0
         self._next_warning = 0.0
         self._next_unsent_warning = 0.0
+        self._next_refusal = 0.0
         self._held_bytes = 0
         self._next_count = 0.0
         self._steps: dict[State, Step] = {
@@ -221,6 +227,9 @@ class ConnectionLoop:
         """Take one step; whatever happens, it costs this connection only."""
         try:
             step(connection)
+        except ssl.SSLCertVerificationError as err:
+            self._note_refusal(connection, "untrusted", err.verify_message)
+            self._linger_in_plain(connection)
         except OSError:  # resets, TLS alerts and the like: the client's business
             failed = connection.state is State.HANDSHAKE
             self._drop(connection, "handshake_failed" if failed else "peer")
@@ -237,7 +246,27 @@ class ConnectionLoop:
             self._watch(connection, _WRITE)
         else:
             self._watch(connection, _READ)
-            self._enter(connection, State.IDLE, self._settings.keepalive_seconds)
+            self._judge_client(connection)
+            refused, settings = connection.refusal, self._settings
+            seconds = settings.request_seconds if refused else settings.keepalive_seconds
+            self._enter(connection, State.IDLE, seconds)
+
+    def _judge_client(self, connection: Connection) -> None:
+        if self._settings.tls is None:
+            return
+        certificate = connection.certificate()
+        connection.refusal = self._settings.tls.client_refusal(certificate)
+        if connection.refusal:
+            reason = "other_name" if certificate else "no_certificate"
+            self._note_refusal(connection, reason, connection.refusal)
+
+    def _note_refusal(self, connection: Connection, reason: str, detail: str) -> None:
+        self._metrics.connections.refused.labels(reason).inc()
+        now = time.monotonic()
+        if now >= self._next_refusal:
+            self._next_refusal = now + REFUSAL_SECONDS
+            facts = {"reason": reason, "detail": detail, "client": connection.client[0]}
+            log.warning("client refused", extra=facts)
 
     def _park(self, connection: Connection) -> None:
         with connection.lock:
@@ -292,6 +321,9 @@ class ConnectionLoop:
 
     def _advance(self, connection: Connection, progress: Progress) -> bool:
         """Act on how far the request is; True when more has to be received."""
+        if connection.refusal:
+            self._respond_now(connection, failure(403, connection.refusal))
+            return False
         if progress is Progress.COMPLETE:
             self._submit(connection)
             return False
@@ -450,6 +482,16 @@ class ConnectionLoop:
             with suppress(OSError, ValueError):  # sends "close notify"; its answer is not awaited
                 connection.sock.unwrap()
         connection.sock.shutdown(socket.SHUT_WR)
+
+    def _linger_in_plain(self, connection: Connection) -> None:
+        """Let the alert of a handshake that failed arrive, as `_linger` does for an answer."""
+        self._watch(connection, 0)
+        connection.sock = socket.socket(fileno=connection.sock.detach())
+        connection.sock.setblocking(False)
+        self._enter(connection, State.CLOSING, LINGER_SECONDS)
+        with suppress(OSError):  # the client is gone already
+            connection.sock.shutdown(socket.SHUT_WR)
+        self._watch(connection, _READ)
 
 
 def _eviction_rank(connection: Connection) -> tuple[bool, float]:

@@ -18,6 +18,7 @@ JSON: Final = "application/json"
 
 _REASONS: Final = {
     400: "BadRequest",
+    403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
     408: "Timeout",

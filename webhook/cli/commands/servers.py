@@ -75,6 +75,24 @@ extender.enabled in the configuration, schedulers ask at /scheduler/filter and /
     " to cover. Repeatable. Without, what the registrations in the cluster say.",
 )
 @click.option(
+    "--client-ca",
+    "client_authorities",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Answer only clients with a certificate of the CA in this PEM file, which the API server"
+    " has to be configured to show (docs/client-auth.md); goes with --client-name. Repeatable, one"
+    " CA each; read again when it changes.",
+)
+@click.option(
+    "--client-name",
+    "client_names",
+    multiple=True,
+    metavar="NAME",
+    help="Common name of the client certificate: of the API server, and of schedulers where they"
+    " call the extender. Repeatable.",
+)
+@click.option(
     "--with-controller",
     is_flag=True,
     help="Be the controller too. With --embedded that is always so.",

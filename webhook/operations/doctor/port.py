@@ -43,17 +43,19 @@ def port(scene: CheckContext) -> Iterator[Finding]:
                 "webhooks.open",
                 Subject(VALIDATING_WEBHOOKS.kind, REGISTRATION),
                 f"{place} answered without a client certificate: {_FORGED}",
-                "Let only the API servers reach it, with a firewall.",
+                "Let only the API servers reach it, with a firewall, or answer only those:"
+                " serve --client-ca (docs/client-auth.md).",
             )
         return
-    names = {subject_of(DEPLOYMENTS, each).name for each in _deployments(scene)}
-    if _WEBHOOK in names and not _is_closed(scene):
+    webhooks = [each for each in _deployments(scene) if _is_webhook(each)]
+    if webhooks and not all(map(_asks_for_certificates, webhooks)) and not _is_closed(scene):
         yield information(
             "webhooks.open",
             Subject("Service", _WEBHOOK, scene.settings.system_namespace),
             f"no NetworkPolicy says who may connect to the webhook: {_FORGED}",
             "Adapt manifests/components/network-policy: write the addresses of the API servers in"
-            " as the only ones from which its port is reached.",
+            " as the only ones from which its port is reached; or let the API servers show a"
+            " certificate (docs/client-auth.md).",
         )
 
 
@@ -62,6 +64,20 @@ def _deployments(scene: CheckContext) -> tuple[Object, ...]:
         return scene.objects(DEPLOYMENTS, namespace=scene.settings.system_namespace)
     except (NoRightError, NotInSnapshotError):
         return ()  # the check of the Deployments says so
+
+
+def _is_webhook(deployment: Object) -> bool:
+    return subject_of(DEPLOYMENTS, deployment).name == _WEBHOOK
+
+
+def _asks_for_certificates(deployment: Object) -> bool:
+    """Return whether clients of every container that serves have to show a certificate."""
+    pod = FieldReader(deployment).child("spec").child("template").child("spec")
+    arguments = [each.strings("args") for each in pod.children("containers")]
+    serving = [each for each in arguments if "serve" in each]
+    return bool(serving) and all(
+        any(argument.split("=", 1)[0] == "--client-ca" for argument in each) for each in serving
+    )
 
 
 def _is_closed(scene: CheckContext) -> bool:

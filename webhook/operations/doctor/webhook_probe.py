@@ -2,8 +2,7 @@
 
 A bind of a pod that does not exist is tried by a dry run. The API server asks the webhooks that
 validate before it looks for the pod, and the handler answers as storage would where there is no
-such
-pod: it charges nothing, and keeps nothing. Whose words the refusal is in says how far it came.
+such pod: it charges nothing, and keeps nothing. Whose words the refusal is in says how far it came.
 
 Source: kubernetes v1.36, pkg/registry/core/pod/storage/storage.go BindingREST.Create;
 apiserver/pkg/admission/plugin/webhook/errors/statuserror.go ToStatusErr.
@@ -35,7 +34,7 @@ from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.findings import Finding, Severity, Subject, error, warning
 from webhook.operations.names import STAMP_ENTRY
-from webhook.state.well_known import BIND_ENTRY, REGISTRATION
+from webhook.state.well_known import BIND_ENTRY, KNOWN_CLIENTS_ONLY, REGISTRATION
 
 _SUBJECT: Final = Subject(VALIDATING_WEBHOOKS.kind, REGISTRATION)
 _PREFIX: Final = "deferred-quota-doctor-"
@@ -43,6 +42,11 @@ _DENIED: Final = f'admission webhook "{BIND_ENTRY}" denied the request: '
 _NOT_CALLED: Final = "failed calling webhook"
 _ASKED: Final = (BIND_ENTRY, STAMP_ENTRY)
 """The entries that may be asked about a bind. The second one is not, where its condition stands."""
+_SHOW_CERTIFICATE: Final = (
+    "Every API server needs an AdmissionConfiguration whose kubeConfigFile names a certificate that"
+    " `serve --client-ca` accepts (docs/client-auth.md); until then, run the webhook without"
+    " --client-ca."
+)
 _NO_RIGHT: Final = 'cannot create resource "pods/binding"'
 
 
@@ -129,7 +133,10 @@ def _judged(scene: CheckContext, err: ApiError, namespace: str, pod: str) -> Ite
     if words == _DENIED + missing:
         return  # as it has to be
     silent = [name for name in _ASKED if f'{_NOT_CALLED} "{name}"' in words]
-    if silent or isinstance(err, RequestTimeoutError):
+    if silent and _is_about_certificates(words):
+        message = f"{silent[0]} refuses the API server: {words}"
+        yield error("webhooks.client-refused", _SUBJECT, message, _SHOW_CERTIFICATE)
+    elif silent or isinstance(err, RequestTimeoutError):
         message = f"{silent[0] if silent else BIND_ENTRY} does not answer: {words}"
         yield error("webhooks.silent", _SUBJECT, message, _look(scene))
     elif _DENIED in words:
@@ -159,6 +166,11 @@ def _judged(scene: CheckContext, err: ApiError, namespace: str, pod: str) -> Ite
     else:
         message = f"whether {BIND_ENTRY} answers cannot be seen, a bind comes to nothing: {words}"
         yield warning("webhooks.unseen", _SUBJECT, message, "See to whoever says so.")
+
+
+def _is_about_certificates(words: str) -> bool:
+    """Return whether the webhook takes the API server for another client; TLS has its own words."""
+    return KNOWN_CLIENTS_ONLY in words or ("remote error: tls:" in words and "certificate" in words)
 
 
 def _look(scene: CheckContext) -> str:

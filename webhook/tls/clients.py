@@ -1,0 +1,107 @@
+"""Clients of the webhook port that are accepted: those that a CA vouches for, under some names.
+
+The API server shows a client certificate to webhooks where its AdmissionConfiguration says so
+(`kubeConfigFile`). A client that shows none passes the handshake, and is refused with words that
+the API server hands on; one of another CA does not pass.
+
+Source: kubernetes v1.36, apiserver/pkg/util/webhook/authentication.go.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from webhook.state.well_known import KNOWN_CLIENTS_ONLY
+from webhook.tls.pair import CertificateFileError, read_chain, validity_problems
+
+_COMMON_NAME: Final = "commonName"
+_HOW: Final = (
+    f"{KNOWN_CLIENTS_ONLY}: kubeConfigFile in the AdmissionConfiguration of the API server names it"
+    " (docs/client-auth.md)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedClients:
+    """Certificates of clients that are accepted."""
+
+    authorities: tuple[Path, ...]
+    """PEM files, each with the certificate of one CA."""
+    names: tuple[str, ...]
+    """Common names, of which a client has one."""
+
+    def file_problems(self, now: datetime) -> tuple[str, ...]:
+        """Return why the files as they are now cannot be used; each text begins with the file."""
+        return tuple(problem for path in self.authorities for problem in _problems(path, now))
+
+    def apply(self, context: ssl.SSLContext) -> None:
+        """Let a server ask its clients for certificates of these CAs.
+
+        Raises:
+            CertificateFileError: A file has changed since it was checked.
+            OSError: OpenSSL does not take the files.
+        """
+        # each CA is trusted as it is, also one that another CA has signed
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        for path in self.authorities:
+            pem = _authority(path).public_bytes(serialization.Encoding.PEM)
+            context.load_verify_locations(cadata=pem.decode("ascii"))
+        # with CERT_REQUIRED the API server would say no more than that the handshake failed
+        context.verify_mode = ssl.CERT_OPTIONAL
+
+    def refusal(self, certificate: Mapping[str, object] | None) -> str:
+        """Return why a client is refused; empty if it is not.
+
+        Args:
+            certificate: What the TLS layer has verified of it (`SSLSocket.getpeercert`).
+        """
+        if not certificate:
+            return f"the client shows no certificate: {_HOW}"
+        names = _common_names(certificate)
+        if len(names) == 1 and names[0] in self.names:
+            return ""
+        shown, accepted = (" and ".join(map(repr, each)) for each in (names, self.names))
+        return f"the client's certificate is for {shown or 'no name'}, not {accepted}: {_HOW}"
+
+
+def _problems(path: Path, now: datetime) -> Sequence[str]:
+    try:
+        authority = _authority(path)
+    except CertificateFileError as err:
+        return (str(err),)
+    return [f"{path}: {problem}" for problem in validity_problems(authority, now)]
+
+
+def _authority(path: Path) -> x509.Certificate:
+    """Return the CA of a file.
+
+    Raises:
+        CertificateFileError: The file cannot be read, or is not the certificate of one CA.
+    """
+    found = read_chain(path)
+    if len(found) > 1:
+        detail = f"holds {len(found)} certificates: each CA has to have a file of its own"
+        raise CertificateFileError(path, detail)
+    if not _is_authority(found[0]):
+        raise CertificateFileError(path, "is the certificate of no CA (basic constraints)")
+    return found[0]
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
+def _common_names(certificate: Mapping[str, object]) -> list[str]:
+    subject = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
+    return [value for part in subject for name, value in part if name == _COMMON_NAME]
