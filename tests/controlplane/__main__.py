@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.controlplane.binaries import BinariesError, cache_root
+from tests.controlplane.binaries import ASSETS, BinariesError, cache_root
 from tests.controlplane.build import provide
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import ProcessError
 from tests.controlplane.state import Left, State, StateError, end, read_state, write_state
+from tests.controlplane.versions import provide_version
 
 FAILED = 1
 
@@ -25,8 +26,10 @@ def say(line: str) -> None:
     print(f"controlplane: {line}", file=sys.stderr, flush=True)
 
 
-def build(_options: argparse.Namespace) -> int:
+def build(options: argparse.Namespace) -> int:
     """Build what is missing and show where everything is."""
+    if options.version:
+        say(f"for tests on this version: export {ASSETS}={_choose(options.version)}")
     for name, path in provide(say).items():
         print(f"{name}\t{path}")
     return 0
@@ -75,7 +78,16 @@ def status(options: argparse.Namespace) -> int:
     return 0 if state.is_running else FAILED
 
 
+def _choose(version: str) -> Path:
+    """Let everything that this process starts be of a version."""
+    directory = provide_version(version, say)
+    os.environ[ASSETS] = str(directory)
+    return directory
+
+
 def _start(directory: Path, options: argparse.Namespace) -> State:
+    if options.version:
+        _choose(options.version)
     _clear(directory)
     directory.mkdir(parents=True)
     plane = ControlPlane.start(
@@ -123,7 +135,8 @@ def parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     whole = argparse.ArgumentParser(prog="scripts/controlplane", description=__doc__)
     commands = whole.add_subparsers(dest="command", required=True)
-    commands.add_parser("build", help="build the programs, once; $KUBEBUILDER_ASSETS comes first")
+    text = "build the programs, once; $KUBEBUILDER_ASSETS comes first"
+    versioned = [commands.add_parser("build", help=text)]
     for name in ("up", "down", "status"):
         described = _COMMANDS[name].__doc__ or ""
         one = commands.add_parser(name, help=described, description=described)
@@ -134,10 +147,14 @@ def parser() -> argparse.ArgumentParser:
             help="its data, keys and logs (default: %(default)s)",
         )
         if name == "up":
+            versioned.append(one)
             one.add_argument("--nodes", type=int, default=3, help="nodes without a kubelet")
             for program in ("apiserver", "controller-manager"):
                 text = f"a further flag of the {program}; repeatable, as in --{program}-flag=--v=4"
                 one.add_argument(f"--{program}-flag", action="append", default=[], help=text)
+    text = "another release of Kubernetes, such as 1.30 or 1.30.14, kept beside the usual one"
+    for one in versioned:
+        one.add_argument("--version", default="", help=text)
     return whole
 
 

@@ -43,11 +43,13 @@ class Module:
         version: The version of what is built, such as v1.36.3 of k8s.io/kubernetes.
         go: The least version of Go, as a tuple.
         digest: A hash of everything that decides what is built.
+        directory: Where its `go.mod` is.
     """
 
     version: str
     go: tuple[int, ...]
     digest: str
+    directory: Path = MODULE
 
 
 def read_module(directory: Path = MODULE) -> Module:
@@ -60,7 +62,7 @@ def read_module(directory: Path = MODULE) -> Module:
     digest = hashlib.sha256()
     for part in (text, (directory / "go.sum").read_text(), found[1], _BUILD_RECIPE):
         digest.update(part.encode() + b"\0")
-    return Module(found[1], version_numbers(go[1]), digest.hexdigest()[:16])
+    return Module(found[1], version_numbers(go[1]), digest.hexdigest()[:16], directory)
 
 
 def version_numbers(text: str) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ def provide(say: Say, names: Sequence[str] = tuple(PACKAGES)) -> dict[str, Path]
             found = locate(names)  # another build may have made them meanwhile
             missing = [name for name in names if name not in found]
             if missing:
-                _build(module, directory, missing, say)
+                build(module, directory, missing, say)
         found = locate(names)
     return found
 
@@ -67,16 +67,21 @@ def link_flags(kubernetes: str) -> str:
     return " ".join(["-s -w", *told])
 
 
-def _build(module: Module, directory: Path, names: Sequence[str], say: Say) -> None:
+def build(module: Module, directory: Path, names: Sequence[str], say: Say) -> None:
+    """Build programs of a module into a directory.
+
+    Raises:
+        BinariesError: Go, the sources or the programs cannot be had.
+    """
     go = find_go(module, say)
     say(f"building {', '.join(names)} of Kubernetes {module.version} into {directory}")
     packages = [PACKAGES[name] for name in names]
-    total = fetch_sources(go, packages)
+    total = fetch_sources(go, packages, module.directory)
     say(f"{total} packages; about 10 minutes of two processors, little if Go has them cached")
     with tempfile.TemporaryDirectory(prefix="part-", dir=directory) as part:
         command = [str(go), "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly"]
         command += ["-ldflags", link_flags(module.version), "-o", f"{part}/", *packages]
-        _run_with_progress(command, total, say)
+        _run_with_progress(command, module.directory, total, say)
         for name in names:
             (Path(part) / program_of(PACKAGES[name])).replace(directory / name)
     say("built")
@@ -88,29 +93,32 @@ def program_of(package: str) -> str:
     return before if last.startswith("v") and last[1:].isdigit() else last
 
 
-def _environment() -> Mapping[str, str]:
+def go_environment() -> Mapping[str, str]:
+    """Return what Go is run with, which takes no other module and no other Go than those named."""
     return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
 
 
-def fetch_sources(go: Path, packages: Sequence[str]) -> int:
+def fetch_sources(go: Path, packages: Sequence[str], directory: Path = MODULE) -> int:
     """Have Go download what the packages need; return how many packages that is."""
-    command = [str(go), "list", "-mod=readonly", "-deps", "-f", "{{.ImportPath}}", *packages]
+    # the module of this directory is whole; another one is completed with what is fetched
+    mode = "readonly" if directory == MODULE else "mod"
+    command = [str(go), "list", f"-mod={mode}", "-deps", "-f", "{{.ImportPath}}", *packages]
     ran = subprocess.run(
-        command, cwd=MODULE, env=_environment(), capture_output=True, text=True, check=False
+        command, cwd=directory, env=go_environment(), capture_output=True, text=True, check=False
     )
     if ran.returncode != 0:
         raise BinariesError(
-            f"the sources in {MODULE / 'go.mod'} cannot be had:\n{_tail(ran.stderr)}\n"
+            f"the sources in {directory / 'go.mod'} cannot be had:\n{_tail(ran.stderr)}\n"
             f"Set GOPROXY to a module proxy that this machine reaches, or {ASSETS} to a directory"
             f" that has {', '.join(PACKAGES)}."
         )
     return len(ran.stdout.splitlines())
 
 
-def _run_with_progress(command: Sequence[str], total: int, say: Say) -> None:
+def _run_with_progress(command: Sequence[str], directory: Path, total: int, say: Say) -> None:
     began = time.monotonic()
     with subprocess.Popen(
-        command, cwd=MODULE, env=_environment(), stderr=subprocess.PIPE, text=True
+        command, cwd=directory, env=go_environment(), stderr=subprocess.PIPE, text=True
     ) as process:
         lines: list[str] = []
         done = threading.Event()

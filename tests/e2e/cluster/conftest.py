@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.controlplane import features
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster import objects
@@ -94,6 +95,21 @@ def plain(plane: ControlPlane, product: Product) -> Tenant:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files into the order in which they are run best."""
     items.sort(key=lambda item: place(item.path) if item.path.parent == _HERE else -1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark of tests that not every version of Kubernetes can run."""
+    text = "needs(*features): skipped where the API server does not have one of them"
+    config.addinivalue_line("markers", text)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave a test out before anything is started for it, if the API server cannot run it."""
+    wanted = [feature for mark in item.iter_markers("needs") for feature in mark.args]
+    for feature in wanted:
+        if sentence := features.usual().missing(feature):
+            pytest.skip(sentence)
 
 
 @pytest.hookimpl(wrapper=True)

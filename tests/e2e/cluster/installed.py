@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.controlplane.features import POLICIES, serves
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.product import Product, apply_namespace
@@ -24,9 +25,11 @@ OURS: Final = "app.kubernetes.io/part-of=deferred-quota"
 KINDS: Final = (
     "namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,"
     "serviceaccounts,secrets,configmaps,services,jobs,deployments,poddisruptionbudgets,resourcequotas,"
-    "mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,"
-    "mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
+    "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,"
+    "validatingadmissionpolicybindings"
 )
+POLICY_KINDS: Final = "mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+"""What not every version of Kubernetes has."""
 
 _NUMBERS: Final = itertools.count()
 
@@ -74,14 +77,17 @@ class Cluster:
         Of policies whose types the platform's controllers check and note in their status, those of
         what is wanted.
         """
-        found = json.loads(
-            self.plane.kubectl(
-                "get", KINDS, "-A", "-l", OURS, "-o", "json", "--show-managed-fields"
-            )
-        )
+        kinds = with_policies(self.plane, KINDS)
+        command = ("get", kinds, "-A", "-l", OURS, "-o", "json", "--show-managed-fields")
+        found = json.loads(self.plane.kubectl(*command))
         return {
             f"{each['kind']}/{each['metadata']['name']}": _version(each) for each in found["items"]
         }
+
+
+def with_policies(plane: ControlPlane, kinds: str) -> str:
+    """Return kinds as kubectl takes them, with mutating policies where the API server has them."""
+    return f"{kinds},{POLICY_KINDS}" if serves(plane.rest, POLICIES) else kinds
 
 
 def _version(obj: Mapping[str, Any]) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import pytest
+
+from tests.controlplane.features import Gate
 from tests.e2e.cluster.job_states import a_job_in_state, put
 from tests.e2e.cluster.objects import Object
 from tests.e2e.cluster.tenant import Tenant
@@ -13,6 +16,8 @@ from tests.quota.jobs.job_updates import put as setting
 from webhook.quota.jobs import JobGate
 
 RESOURCES, SCHEDULING = JobGate.MUTABLE_RESOURCES, JobGate.MUTABLE_SCHEDULING
+GATES_ARE_THERE: Final = pytest.mark.needs(*(Gate(each, is_on=False) for each in JobGate))
+GATES_ARE_ON: Final = pytest.mark.needs(*map(Gate, JobGate))
 OURS: Final = 'admission webhook "jobs.deferredquota.io" denied the request: '
 FIXED: Final = "field is immutable"
 CONFIRMED: Final = [{"type": "Suspended", "status": "True"}]

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from tests.controlplane.features import POLICIES, serves
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.ports import free_ports
 from tests.controlplane.process import Process
@@ -129,7 +130,7 @@ class Product:
         *,
         webhooks: int = 1,
         controllers: int = 1,
-        mask: Mask = "policy",
+        mask: Mask | None = None,
         creation: Form = "webhook",
         configuration: Mapping[str, Any] | None = None,
         direct: bool = False,
@@ -142,7 +143,7 @@ class Product:
             directory: For certificates and logs.
             webhooks: How many admission servers; the API server's connections go to them in turn.
             controllers: How many controllers; with 0 the webhooks are `--with-controller`.
-            mask: Who hides deferred resources from the API server's own check.
+            mask: Who hides deferred resources from the API server's own check; itself, if it can.
             creation: What decides about new pods: policies, or the webhook.
             configuration: Fields of the configuration file.
             direct: Let the API server call the first webhook itself, as behind a Service: `front`
@@ -150,6 +151,7 @@ class Product:
             serving: Further arguments of the admission servers.
         """
         given = configuration or {}
+        mask = mask or usual_mask(plane)
         judges_nodes = given.get("nodeFit", "Off") != "Off"
         parts = render(url="https://127.0.0.1:1", judges_nodes=judges_nodes)
         apply(plane, (*parts.cluster, *parts.node_fit))
@@ -329,6 +331,11 @@ class Product:
             server.metric("admission_requests_total", phase="validating")
             for server in self.webhooks
         )
+
+
+def usual_mask(plane: ControlPlane) -> Mask:
+    """Return the form of the mask that is installed where nobody names one."""
+    return "policy" if serves(plane.rest, POLICIES) else "webhook"
 
 
 def _creation_rules(given: Mapping[str, Any]) -> CreationRules:

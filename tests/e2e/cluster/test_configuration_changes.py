@@ -35,7 +35,7 @@ def test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas
         a_product(cluster, tmp_path / "product") as product,
         a_tenant(cluster) as tenant,
     ):
-        cluster.install("--mask", "policy", url=product.url)
+        cluster.install(url=product.url)
         is_hidden(tenant, product)
         quota(tenant, "q", {"requests.cpu": "2"})
         is_counted(tenant)
@@ -62,7 +62,7 @@ def test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas
         for number in range(5):
             assert is_refused(tenant, f"again-{number}")
 
-        cluster.install("--mask", "policy", "--config", file, url=product.url)
+        cluster.install("--config", file, url=product.url)
         for number in range(20):
             assert is_refused(tenant, f"then-{number}")
         for process in product.processes:
@@ -90,7 +90,7 @@ def test_a_resource_that_is_dropped_is_enforced_at_every_moment(tmp_path: Path) 
     ):
         file = tmp_path / "product/config.yaml"
         file.write_text(json.dumps({**HEAD, "deferredResources": [GPU]}))
-        cluster.install("--mask", "policy", "--config", file, url=product.url)
+        cluster.install("--config", file, url=product.url)
         quota(tenant, "q", {GPU: "2", "requests.cpu": "2"})
         eventually(lambda: tenant.native("q")[0] == {}, "nothing is enforced at creation")
         eventually(lambda: GPU in tenant.used("q"), "the ledger counts")
@@ -102,9 +102,7 @@ def test_a_resource_that_is_dropped_is_enforced_at_every_moment(tmp_path: Path) 
             eventually(lambda p=process: waits in p.ops("/readyz")[1], "it is held back")  # type: ignore[misc]
         refused: list[bool] = []
         with ThreadPoolExecutor() as pool:
-            installed = pool.submit(
-                cluster.install, "--mask", "policy", "--config", file, url=product.url
-            )
+            installed = pool.submit(cluster.install, "--config", file, url=product.url)
             while not (
                 installed.done()
                 and all(waits not in each.ops("/readyz")[1] for each in product.processes)

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.builders import a_container, an_expression
+from tests.controlplane.features import POLICIES
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.creation import (
@@ -43,6 +44,8 @@ from webhook.install import render
 from webhook.operations.creation import CreationRules
 from webhook.operations.names import policy_kinds
 from webhook.policy import Policy, compile_policy
+
+pytestmark = pytest.mark.needs(POLICIES)
 
 IS_SHORT: Final = os.environ.get("DEFERRED_QUOTA_E2E") == "short"
 NAMESPACES: Final = 8 if IS_SHORT else 40

@@ -17,6 +17,7 @@ from tests.e2e.cluster.installed import (
     a_tenant,
     is_hidden,
     status,
+    with_policies,
 )
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
@@ -65,23 +66,22 @@ def holder(tenant: Tenant) -> str:
 
 
 def selectors(cluster: Cluster) -> list[Any]:
-    kinds = (
-        "mutatingwebhookconfigurations,validatingwebhookconfigurations,"
-        "mutatingadmissionpolicybindings"
-    )
+    kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    kinds = with_policies(cluster.plane, kinds)
     found = json.loads(cluster.plane.kubectl("get", kinds, "-o", "json"))["items"]
     return [
         [entry["namespaceSelector"] for entry in each["webhooks"]]
         if "webhooks" in each
         else each["spec"]["matchResources"]
         for each in found
+        if each["kind"] != "MutatingAdmissionPolicy"
     ]
 
 
 def test_binds_pass_with_the_api_server_alone_and_are_counted_before_they_are_guarded(
     running: Product, cluster: Cluster, tenant: Tenant
 ) -> None:
-    cluster.install("--mask", "policy", url=running.url)
+    cluster.install(url=running.url)
     is_hidden(tenant, running)
     tenant.quota(hard={"requests.cpu": "2", "pods": "9"})
     tenant.bound("counted", "1")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane.features import POLICIES
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.installed import (
     NOWHERE,
@@ -38,6 +39,8 @@ from webhook.install import MANIFESTS, render
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.files.documents import read_documents
 from webhook.quota.ledger.ledger_codec import ledger_status, summary
+
+MASKS = [pytest.param("policy", marks=pytest.mark.needs(POLICIES)), "webhook"]
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +122,7 @@ def test_another_address_changes_the_registrations_only(cluster: Cluster) -> Non
     }
 
 
-@pytest.mark.parametrize("mask", ["policy", "webhook"])
+@pytest.mark.parametrize("mask", MASKS)
 def test_the_mask_leaves_only_counts_to_the_api_server(
     running: Product, cluster: Cluster, tenant: Tenant, mask: str
 ) -> None:
@@ -151,7 +154,7 @@ def hidden(pods: str) -> dict[str, Any]:
 def test_quotas_that_are_excluded_and_other_namespaces_show_everything(
     cluster: Cluster, tenant: Tenant
 ) -> None:
-    cluster.install("--mask", "policy")
+    cluster.install()
     cluster.plane.apiserver.restart()  # no cache of what was before
     note = {"deferredquota.io/exclude": "true"}
     quota(tenant, "kept", {"requests.cpu": "2", "pods": "3"}, annotations=note)
@@ -162,7 +165,7 @@ def test_quotas_that_are_excluded_and_other_namespaces_show_everything(
     plain.api.delete(objects.quotas("default", "plain"))
 
 
-@pytest.mark.parametrize("mask", ["policy", "webhook"])
+@pytest.mark.parametrize("mask", MASKS)
 def test_the_configured_resources_are_hidden_too(
     running: Product, cluster: Cluster, tenant: Tenant, tmp_path: Path, mask: str
 ) -> None:
@@ -191,7 +194,7 @@ def test_the_configured_resources_are_hidden_too(
 
 
 def test_a_webhook_that_is_down_stops_only_what_charges(cluster: Cluster, tenant: Tenant) -> None:
-    cluster.install("--mask", "policy")
+    cluster.install()
     made = tenant.pod("waits", "1")
 
     def refusal(answer: objects.Answer) -> str:
@@ -222,7 +225,7 @@ def test_a_webhook_that_is_down_stops_only_what_charges(cluster: Cluster, tenant
 def test_the_scheduler_binds_with_one_call_and_leaves_no_mark(
     running: Product, cluster: Cluster, tenant: Tenant
 ) -> None:
-    cluster.install("--mask", "policy", url=running.url)
+    cluster.install(url=running.url)
     is_hidden(tenant, running)
     quota(tenant, "q", {"requests.cpu": "2"})
     is_counted(tenant)
@@ -238,6 +241,7 @@ def test_the_scheduler_binds_with_one_call_and_leaves_no_mark(
     assert webhook.metric("admission_requests_total", phase="validating") > 0
 
 
+@pytest.mark.needs(POLICIES)
 def test_binds_are_marked_where_that_is_wanted(
     running: Product, cluster: Cluster, tenant: Tenant
 ) -> None:

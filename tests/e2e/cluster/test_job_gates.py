@@ -20,6 +20,7 @@ from tests.e2e.cluster.job_states import a_job_in_state, jobs, put
 from tests.e2e.cluster.job_words import (
     DIRECTIVES,
     FIXED,
+    GATES_ARE_THERE,
     GROW,
     GROWN,
     MOVE,
@@ -49,7 +50,7 @@ from webhook.quota.jobs import JobGate, job_update_errors
 from webhook.state.feature_gates import PROBE_JOB, probe_gates
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), GATES_ARE_THERE]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tests.e2e.cluster.job_words import (
     DIRECTIVES,
     FINISHED,
     FIXED,
+    GATES_ARE_ON,
     GROW,
     GROWN,
     MAIN,
@@ -35,7 +36,7 @@ from tests.e2e.cluster.tenant import Tenant
 from tests.quota.jobs.job_updates import SPEC, STARTED, Change, change_list, drop
 from tests.quota.jobs.job_updates import put as setting
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), GATES_ARE_ON]
 
 # -- both gates are on: what the state of the Job forbids ---------------------------------------
 

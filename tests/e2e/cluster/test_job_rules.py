@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from tests.e2e.cluster.job_states import a_job_in_state, jobs, put
+from tests.e2e.cluster.job_words import GATES_ARE_ON
 from tests.e2e.cluster.objects import Answer, Object
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.restoring_webhook import restoring
@@ -15,6 +16,8 @@ from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.quota.jobs.job_updates import SPEC, STARTED, Change, change_list, resources_of, updated
 from tests.quota.jobs.job_updates import put as setting
+
+pytestmark = GATES_ARE_ON
 
 OURS: Final = 'admission webhook "jobs.deferredquota.io" denied the request: '
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from tests.builders import a_container
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.job_words import GATES_ARE_ON
 from tests.e2e.cluster.objects import Object
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually, stays
@@ -26,7 +27,7 @@ from webhook.kube.rest import RestClient, load_config
 from webhook.operations.jobs.planning import Order, check_on_server, plan_resize
 from webhook.state.well_known import GATING_LABEL, NEVER_GATING
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), GATES_ARE_ON]
 
 PATIENCE = 90.0
 """Seconds: the Job controller waits before it replaces pods that failed."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.controlplane.features import RESIZE as RESIZES
+from tests.controlplane.features import Gate
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes
+
+pytestmark = pytest.mark.needs(RESIZES)
 
 RESIZE = 'admission webhook "resize.deferredquota.io" denied the request: '
 
@@ -78,6 +84,7 @@ def test_a_namespace_that_has_not_opted_in_is_left_to_the_api_server(plain: Tena
     )
 
 
+@pytest.mark.needs(Gate("InPlacePodLevelResourcesVerticalScaling"))
 def test_a_pod_as_a_whole_gives_back_what_its_node_has_given_back(tenant: Tenant) -> None:
     declared = {"status": {"declaredFeatures": ["InPlacePodLevelResourcesVerticalScaling"]}}
     assert tenant.api.patch(f"/api/v1/nodes/{NODE}/status", declared).ok  # as its kubelet does

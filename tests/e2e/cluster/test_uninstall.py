@@ -57,7 +57,7 @@ def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
 def test_uninstalling_leaves_nothing_and_quotas_hold(
     running: Product, cluster: Cluster, tenant: Tenant
 ) -> None:
-    cluster.install("--mask", "policy", url=running.url)
+    cluster.install(url=running.url)
     is_hidden(tenant, running)
     quota(tenant, "q", {"requests.cpu": "2", "pods": "5"})
     becomes(lambda: counted(tenant, "q"), {"pods"}, "the quota controller has counted")
@@ -84,7 +84,7 @@ def test_uninstalling_leaves_nothing_and_quotas_hold(
 def test_a_controller_that_runs_beside_the_cluster_has_to_stop_first(
     running: Product, cluster: Cluster, tenant: Tenant
 ) -> None:
-    cluster.install("--mask", "policy", url=running.url)
+    cluster.install(url=running.url)
     is_hidden(tenant, running)
     quota(tenant, "q", {"requests.cpu": "2", "pods": "5"})
     becomes(lambda: counted(tenant, "q"), {"pods"}, "the quota controller has counted")
@@ -102,7 +102,7 @@ def test_a_controller_that_runs_beside_the_cluster_has_to_stop_first(
 
 
 def test_uninstalling_finishes_what_somebody_began(cluster: Cluster, tenant: Tenant) -> None:
-    cluster.install("--mask", "policy")
+    cluster.install()
     quota(tenant, "q", {"requests.cpu": "2"})
     delete = ("delete", "--wait=true")
     for kind in ("quotaledgers", "clusterdeferredquotas"):
