@@ -77,6 +77,7 @@ SPECS: dict[str, tuple[Manifest, set[tuple[str, str]]]] = {
     "without node": ({}, {("pods", "has-node"), ("pods", "may-charge")}),
     "with a node": ({"nodeName": "n"}, {("pods", "has-no-node"), ("pods", "may-charge")}),
     "with a deadline": ({"activeDeadlineSeconds": 5}, {("pods", "has-node")}),
+    "of another size": ({"containers": [{"resources": {"requests": {}}}]}, {("pods", "has-node")}),
 }
 """Spec of a pod that had none before; conditions of registrations that it does not meet."""
 

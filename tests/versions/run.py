@@ -32,6 +32,7 @@ STORIES: Final = (
     "created_with_node",
     "deadlines",
     "resizes",
+    "resizes_by_update",
     "mask",
     "quota_edits",
     "workloads",

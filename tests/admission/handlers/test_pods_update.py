@@ -1,4 +1,4 @@
-"""Updates of pods: only a deadline that comes or goes moves a pod between quotas."""
+"""Updates of pods: a deadline that comes or goes, and the resize of older API servers."""
 
 from __future__ import annotations
 
@@ -175,7 +175,17 @@ def test_a_dry_run_tells_the_truth_and_writes_nothing(
 
 CHANGES: dict[str, Object] = {
     "labels": {"metadata": {"labels": {"a": "b"}}},
-    "image": {"spec": {"containers": [{"name": "main", "image": "registry.example/app:2"}]}},
+    "image": {
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example/app:2",
+                    "resources": {"requests": {"cpu": "9"}},
+                }
+            ]
+        }
+    },
     "a gate that goes": {"spec": {"schedulingGates": []}},
     "status": {"status": {"phase": "Running"}},
 }
@@ -277,3 +287,37 @@ def test_a_review_without_one_of_its_objects_is_a_bad_request(
         400,
         f"request.{absent}: must be present for UPDATE of pods",
     )
+
+
+def with_cpu(pod: Object, cpu: str) -> Object:
+    (container,) = cast("list[Object]", cast("Object", pod["spec"])["containers"])
+    larger = {**container, "resources": {"requests": {"cpu": cpu}}}
+    return {**pod, "spec": {**cast("Object", pod["spec"]), "containers": [larger]}}
+
+
+def test_a_resize_by_an_update_is_charged(harness: AdmissionHarness) -> None:
+    """As up to 1.31 with the feature gate InPlacePodVerticalScaling."""
+    old = a_stored(harness)
+    refused = harness.change_pod(old, with_cpu(old, "3"))
+    assert (refused.code, refused.message) == (
+        403,
+        (
+            "exceeded quota: p1, requested: requests.cpu=2, used: requests.cpu=1,"
+            " limited: requests.cpu=2"
+        ),
+    )
+    assert harness.change_pod(old, with_cpu(old, "2")).allowed
+    assert harness.reserved() == {"requests.cpu": "1"}
+    assert harness.reservations()["web-1"]["door"] == "Resize"
+
+
+def test_a_pod_that_cannot_be_granted_its_resize_may_be_labelled(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(a_quota("p1", hard={"requests.cpu": "1"}))
+    condition = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    granted = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    status = {"conditions": [condition], "containerStatuses": [granted]}
+    old = a_stored(harness, "9", status=status)
+    labelled = {**old, "metadata": {**cast("Object", old["metadata"]), "labels": {"a": "b"}}}
+    assert harness.change_pod(old, labelled).decision == "not-charged"

@@ -57,13 +57,17 @@ def _has_node(request: AdmissionRequest) -> bool:
     return bool(_spec(request.object).get("nodeName"))
 
 
-def _moves_deadline(request: AdmissionRequest) -> bool:
-    """Return whether a pod begins or ceases to have a deadline, which quota scopes tell apart."""
-    ends, ended = (
-        _spec(each).get("activeDeadlineSeconds") is not None
-        for each in (request.object, request.old_object)
-    )
-    return ends is not ended
+def _may_charge(request: AdmissionRequest) -> bool:
+    """Return whether an update gives or takes a pod's deadline, or gives it another size."""
+    old, new = _spec(request.old_object), _spec(request.object)
+    ends, ended = (each.get("activeDeadlineSeconds") is not None for each in (new, old))
+    return ends is not ended or _sizes(new) != _sizes(old)
+
+
+def _sizes(spec: Mapping[str, object]) -> list[object]:
+    containers = spec.get("containers")
+    listed = containers if isinstance(containers, list) else []
+    return [each.get("resources") if isinstance(each, Mapping) else None for each in listed]
 
 
 def _spec(pod: Mapping[str, object] | None) -> Mapping[str, object]:
@@ -88,9 +92,7 @@ ROUTES: Final[Mapping[tuple[Phase, str, str, str], Route]] = {
         "mask", quota_status.update, fallback=lambda _: quota_status.NOT_MASKED
     ),
     (Phase.VALIDATING, "", "pods", "CREATE"): Route("pods", pods.create, fails_closed=_has_node),
-    (Phase.VALIDATING, "", "pods", "UPDATE"): Route(
-        "pods", pods.update, fails_closed=_moves_deadline
-    ),
+    (Phase.VALIDATING, "", "pods", "UPDATE"): Route("pods", pods.update, fails_closed=_may_charge),
     (Phase.VALIDATING, "", "pods/binding", "CREATE"): _BIND,
     (Phase.VALIDATING, "", "bindings", "CREATE"): _BIND,
     (Phase.VALIDATING, "", "pods/resize", "UPDATE"): Route(

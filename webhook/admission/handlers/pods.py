@@ -120,8 +120,10 @@ def update(
 ) -> AdmissionResponse:
     """Decide on a change of a pod.
 
-    Our marks are not for users to change, and only a deadline that comes or goes moves a pod
-    between quotas.
+    Our marks are not for users to change. A deadline that comes or goes moves a pod between quotas,
+    and up to Kubernetes 1.31 a pod is resized by an update, where the API server lets it.
+
+    Source: kubernetes v1.30, pkg/apis/core/validation/validation.go ValidatePodUpdate.
     """
     old, new = parse_update(context, request)
     touched = managed_metadata.changed_keys(old, new)
@@ -129,9 +131,11 @@ def update(
     own_users = context.policy.own_users
     if touched and not managed_metadata.may_modify(request, configuration, own_users):
         return managed_metadata.deny_update(touched, request, configuration)
-    if is_terminating(old) == is_terminating(new):
-        return Allowed(decision="marked" if touched else "not-charged")
-    return charge_update(context, request, old, new, ReservationSource.UPDATE, deadline)
+    if is_terminating(old) != is_terminating(new):
+        return charge_update(context, request, old, new, ReservationSource.UPDATE, deadline)
+    if _sizes(old) != _sizes(new):
+        return charge_update(context, request, old, new, ReservationSource.RESIZE, deadline)
+    return Allowed(decision="marked" if touched else "not-charged")
 
 
 def resize(
@@ -197,6 +201,12 @@ def charge_update(
     if claim is not None and claim.is_intent and _is_ungated(context, request, old):
         claim = replace(claim, source=ReservationSource.RELEASE, is_intent=False)
     return charging.charge(context, request, claim, quotas, deadline)
+
+
+def _sizes(pod: Pod) -> object:
+    """Return what a pod asks for, apart from what its node says of that."""
+    containers = (*pod.containers, *pod.init_containers)
+    return [(each.requests, each.limits) for each in containers], pod.resources
 
 
 def wants_no_gates(context: HandlerContext, request: AdmissionRequest) -> bool:
