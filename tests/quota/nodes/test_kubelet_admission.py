@@ -6,21 +6,28 @@ TestRemoveMissingExtendedResources, TestRejectPodAdmissionBasedOnOSField.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import a_container, a_container_status, a_pod
 from tests.quota.nodes.objects import node, pod
+from tests.quota.pod_strategies import damaged, json_values, places, pods
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.nodes.kubelet_admission import (
+    KubeletPod,
     KubeletRejection,
     NodeLoad,
     kubelet_rejections,
+    read_kept_pod,
     read_kubelet_pod,
     read_node,
 )
-from webhook.quota.nodes.requested import Amounts
+from webhook.quota.nodes.requested import Amounts, kept_amounts
 
 Object = Mapping[str, object]
 
@@ -191,9 +198,9 @@ def test_a_pod_on_a_node_holds_what_its_kubelet_has_set_aside(
 
 def test_long_constraints_are_not_kept() -> None:
     long = pod(nodeSelector={f"label-{number}": "x" * 60 for number in range(200)})
-    assert read_kubelet_pod(long, is_kept=True).constraints is None
+    assert read_kept_pod(long).constraints is None
     assert read_kubelet_pod(long).constraints is not None
-    assert read_kubelet_pod(pod(**ZONE), is_kept=True).constraints is not None
+    assert read_kept_pod(pod(**ZONE)).constraints is not None
 
 
 def test_of_very_many_resources_and_ports_some_are_kept() -> None:
@@ -201,5 +208,64 @@ def test_of_very_many_resources_and_ports_some_are_kept() -> None:
         requests={f"example.com/r{number}": "1" for number in range(1000)},
         ports=[{"hostPort": number} for number in range(1, 1001)],
     )
-    kept = read_kubelet_pod(many, is_kept=True)
+    kept = read_kept_pod(many)
     assert (len(kept.amounts), len(kept.ports)) == (64, 256)
+
+
+PLACED: dict[str, st.SearchStrategy[object]] = {
+    "nodeName": st.sampled_from(["", "node-1"]),
+    "priority": st.sampled_from([0, 2 * 10**9]),
+    "hostNetwork": st.booleans(),
+    "nodeSelector": st.sampled_from([{}, {"zone": "a"}]),
+    "tolerations": st.sampled_from([[], [{"operator": "Exists"}]]),
+    "os": st.just({"name": "linux"}),
+    "affinity": st.just(
+        {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+                    ]
+                }
+            }
+        }
+    ),
+}
+
+
+@st.composite
+def placed_pods(draw: st.DrawFn) -> Any:
+    """Pods that are bound or not, with what a node has to meet."""
+    raw: Any = draw(pods())
+    spec = {**raw["spec"], **draw(st.fixed_dictionaries({}, optional=PLACED))}
+    spec["containers"][0]["ports"] = draw(st.sampled_from([[], PORT, [{"containerPort": 1}]]))
+    phase = draw(st.sampled_from(["Pending", "Failed"]))
+    return {**raw, "spec": spec, "status": {**raw["status"], "phase": phase}}
+
+
+def outcome(read: Callable[[Object], KubeletPod], raw: Object) -> KubeletPod | str:
+    try:
+        pod = read(raw)
+    except InvalidFieldError as err:
+        return str(err)
+    return replace(pod, amounts=kept_amounts(pod.amounts))
+
+
+@given(raw=placed_pods(), uid=st.sampled_from(["uid-1", "uid-2"]))
+def test_a_pod_that_is_kept_is_read_as_it_is(raw: Any, uid: str) -> None:
+    raw["metadata"]["uid"] = uid
+    expected = outcome(read_kubelet_pod, raw)
+    assert isinstance(expected, KubeletPod)
+    assert outcome(read_kept_pod, raw) == expected
+    assert outcome(read_kept_pod, raw) == expected  # as one of a template that is known
+
+
+@given(raw=placed_pods(), data=st.data())
+def test_a_damaged_pod_is_refused_with_its_field(raw: Any, data: st.DataObject) -> None:
+    part = data.draw(st.sampled_from(["spec", "status"]))
+    path = data.draw(st.sampled_from(list(places(raw[part], (part,)))))
+    broken: Any = damaged(raw, path, data.draw(json_values()))
+    expected = outcome(read_kubelet_pod, broken)
+    found = outcome(read_kept_pod, broken)
+    # fields that decide nothing here are not looked at
+    assert found == expected or (isinstance(expected, str) and isinstance(found, KubeletPod))

@@ -21,15 +21,21 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from webhook.jsonfields.encoding import encode_json
-from webhook.jsonfields.fields import mapping
+from webhook.jsonfields.encoding import decode_json, encode_json
+from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.nodes.affinity_terms import Identity
 from webhook.quota.nodes.host_ports import HostPort, host_ports
 from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
 from webhook.quota.nodes.node_affinity import RequiredNodes, required_nodes
 from webhook.quota.nodes.node_resources import Shortage, shortages
-from webhook.quota.nodes.requested import Amounts, held_amounts, kept_amounts, pending_amounts
+from webhook.quota.nodes.requested import (
+    Amounts,
+    held_amounts,
+    kept_amounts,
+    pending_amounts,
+    template_key,
+)
 from webhook.quota.nodes.taints import Toleration, is_tolerated, tolerations_of
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import is_extended_resource
@@ -39,6 +45,10 @@ CRITICAL_PRIORITY: Final = 2 * 10**9
 
 _CONSTRAINT_BYTES: Final = 8192
 """Of the longest constraints that are kept; those of usual pods have a few hundred."""
+_SPEC_FIELDS: Final = ("overhead", "resources", "priority", "hostNetwork")
+_CONSTRAINT_FIELDS: Final = ("nodeSelector", "affinity", "tolerations", "os")
+_CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy", "ports")
+_TEMPLATES: Final = 1024
 _PORTS: Final = 256
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MISMATCH: Final = "the node does not match the pod's node selector or affinity"
@@ -108,12 +118,8 @@ class KubeletRejection:
         return f"{self.reason} ({self.detail})"
 
 
-def read_kubelet_pod(raw: PlainObject, *, is_kept: bool = False) -> KubeletPod:
+def read_kubelet_pod(raw: PlainObject) -> KubeletPod:
     """Read a pod from its API object.
-
-    Args:
-        raw: The object.
-        is_kept: Whether it is kept with very many others, so that it has to be small.
 
     Raises:
         InvalidFieldError: A field that is read has the wrong type.
@@ -121,12 +127,10 @@ def read_kubelet_pod(raw: PlainObject, *, is_kept: bool = False) -> KubeletPod:
     """
     pod = Pod.from_stored(raw)
     spec = ResourceReader(raw).child("spec")
-    amounts = held_amounts(pod) if pod.is_assigned else pending_amounts(pod)
-    ports = tuple(host_ports(spec))
     constraints = None
-    if not pod.is_assigned and not (is_kept and _is_long(raw)):
+    if not pod.is_assigned:
         identity = Identity(pod.namespace, pod.labels)
-        pending = PendingPod(pod.name, pod.uid, identity, spec, amounts, scored={})
+        pending = PendingPod(pod.name, pod.uid, identity, spec, {}, scored={})
         constraints = PodConstraints(
             required_nodes(pending), tolerations_of(pending), spec.child("os").text("name")
         )
@@ -135,9 +139,57 @@ def read_kubelet_pod(raw: PlainObject, *, is_kept: bool = False) -> KubeletPod:
         node=pod.node_name,
         has_ended=pod.phase in _ENDED,
         is_critical=(pod.priority or 0) >= CRITICAL_PRIORITY,
-        amounts=_shared(tuple(kept_amounts(amounts).items())) if is_kept else amounts,
-        ports=ports[:_PORTS] if is_kept else ports,
+        amounts=held_amounts(pod) if pod.is_assigned else pending_amounts(pod),
+        ports=tuple(host_ports(spec)),
         constraints=constraints,
+    )
+
+
+def read_kept_pod(raw: PlainObject) -> KubeletPod:
+    """Read a pod that is kept with very many others, so that it has to be small.
+
+    Pods of one template are read once: an informer calls this for every change of every pod.
+
+    Raises:
+        InvalidFieldError: A field that is read has the wrong type.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    node = ResourceReader(raw)
+    spec, status = node.child("spec"), node.child("status")
+    name = spec.text("nodeName")
+    fields = (*_SPEC_FIELDS, *_CONSTRAINT_FIELDS)
+    key = template_key(raw, _SPEC_FIELDS if name else fields, _CONTAINER_FIELDS)
+    try:
+        one = _small_pod(read_kubelet_pod(raw), raw) if key is None else _pod_of(key, bool(name))
+    except InvalidFieldError:
+        one = _small_pod(read_kubelet_pod(raw), raw)  # the whole object says where the field is
+    return KubeletPod(
+        uid=node.child("metadata").text("uid"),
+        node=name,
+        has_ended=status.text("phase") in _ENDED,
+        is_critical=one.is_critical,
+        amounts=one.amounts,
+        ports=one.ports,
+        constraints=one.constraints,
+    )
+
+
+@lru_cache(maxsize=_TEMPLATES)
+def _pod_of(template: bytes, is_assigned: bool) -> KubeletPod:
+    raw = decode_json(template)
+    assert isinstance(raw, dict)  # noqa: S101 - `template_key` makes JSON of a pod
+    if is_assigned:
+        raw["spec"]["nodeName"] = "node"
+    return _small_pod(read_kubelet_pod(raw), raw)
+
+
+def _small_pod(pod: KubeletPod, raw: PlainObject) -> KubeletPod:
+    """Return a pod without what its creator can make as long as it likes."""
+    return replace(
+        pod,
+        amounts=_shared(tuple(kept_amounts(pod.amounts).items())),
+        ports=pod.ports[:_PORTS],
+        constraints=None if _is_long(raw) else pod.constraints,
     )
 
 
@@ -230,5 +282,5 @@ def _shared(amounts: tuple[tuple[str, int], ...]) -> Amounts:
 def _is_long(raw: PlainObject) -> bool:
     """Return whether the constraints of a pod are too long to be kept."""
     spec = mapping(raw.get("spec"), "spec")
-    kept = {name: spec.get(name) for name in ("nodeSelector", "affinity", "tolerations", "os")}
+    kept = {name: spec.get(name) for name in _CONSTRAINT_FIELDS}
     return len(encode_json(kept)) > _CONSTRAINT_BYTES

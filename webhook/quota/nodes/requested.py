@@ -39,6 +39,7 @@ _KEPT_NAMES: Final = 64
 _FIRST_KEPT: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 _MISSING_REQUESTS: Final = {CPU: Quantity.parse("100m"), MEMORY: Quantity.parse("200Mi")}
 """Counted for scores only, for a container that does not request the resource."""
+_SPEC_FIELDS: Final = ("overhead", "resources")
 _CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
 _STATUS_FIELDS: Final = ("name", "resources", "allocatedResources")
 
@@ -242,16 +243,31 @@ def _filled_status(
 
 def _template_key(raw: Mapping[str, object]) -> bytes | None:
     """Return what decides the amounts of a pod, as JSON; None if it stands for itself."""
+    return template_key(raw, _SPEC_FIELDS, _CONTAINER_FIELDS)
+
+
+def template_key(
+    raw: Mapping[str, object], spec_fields: tuple[str, ...], container_fields: tuple[str, ...]
+) -> bytes | None:
+    """Return parts of a pod that pods of one template have in common, as JSON of a pod.
+
+    What its node reports of its resources is always among them.
+
+    Args:
+        raw: The pod's API object.
+        spec_fields: Which fields of its spec, besides containers.
+        container_fields: Which fields of these.
+
+    Returns:
+        None where the key would be long, or the pod has not the structure of one.
+    """
     spec, status = raw.get("spec"), raw.get("status")
     if type(spec) is not dict or (status is not None and type(status) is not dict):
         return None
     try:
-        key = {
-            "containers": _members(spec.get("containers"), _CONTAINER_FIELDS),
-            "initContainers": _members(spec.get("initContainers"), _CONTAINER_FIELDS),
-            "overhead": spec.get("overhead"),
-            "resources": spec.get("resources"),
-        }
+        key = {name: spec[name] for name in spec_fields if name in spec}
+        for name in ("containers", "initContainers"):
+            key[name] = _members(spec.get(name), container_fields)
         if status is None:
             return _if_short(encode_json({"spec": key}))
         reported = {

@@ -29,6 +29,7 @@ from webhook.quota.nodes.kubelet_admission import (
     KubeletPod,
     KubeletRejection,
     kubelet_rejections,
+    read_kept_pod,
     read_kubelet_pod,
     read_node,
 )
@@ -140,7 +141,7 @@ class BindFit:
             return
         usage = NodeUsage()
         nodes = Informer(self._api, NODES, transform=read_node, timings=self._timings)
-        pods = Informer(self._api, PODS, transform=_kept_pod, timings=self._timings)
+        pods = Informer(self._api, PODS, transform=read_kept_pod, timings=self._timings)
         pods.add_handler(usage.on_pod)
         self._caches = _Caches(nodes, pods, usage)
         nodes.start()
@@ -287,7 +288,3 @@ def _room_fields(container: object) -> object:
     if not isinstance(container, Mapping):
         return container
     return {name: container.get(name) for name in ("resources", "restartPolicy", "ports")}
-
-
-def _kept_pod(raw: Object) -> KubeletPod:
-    return read_kubelet_pod(raw, is_kept=True)
