@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +21,7 @@ from webhook.cli.options import Command, cluster_options
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
+    from webhook.install.clients import KnownClients
     from webhook.kube.rest import RestClient
 
 DEFAULT_TIMEOUT = 300
@@ -75,6 +77,7 @@ Examples:
   scripts/install --image registry.example/deferred-quota:0.1.0 --context staging
   scripts/install --namespace quota-system
   scripts/install --url https://192.0.2.7:9443 --ca certs/generated/ca.crt
+  scripts/install --client-ca client-ca.crt --client-name kube-apiserver
 """,
 )
 @cluster_options
@@ -123,6 +126,22 @@ Examples:
     " before, else those of the API server's own machine.",
 )
 @click.option(
+    "--client-ca",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="PEM file of the CA of client certificates: the webhook in the cluster answers only API"
+    " servers that show one (docs/client-auth.md: configure those first). Goes with --client-name;"
+    " without, what is installed stays.",
+)
+@click.option(
+    "--client-name",
+    "client_names",
+    multiple=True,
+    metavar="NAME",
+    help="Common name of such a certificate. Repeatable.",
+)
+@click.option("--all-clients", is_flag=True, help="Answer all clients again.")
+@click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -154,6 +173,9 @@ def install(  # noqa: PLR0917 - one for each option
     image: str,
     url: str,
     ca: Path | None,
+    client_ca: Path | None,
+    client_names: tuple[str, ...],
+    all_clients: bool,
     config: Path | None,
     dry_run: bool,
     waits: bool,
@@ -182,6 +204,8 @@ def install(  # noqa: PLR0917 - one for each option
         image=image,
         url=url,
         ca_pem=None if ca is None else _certificates(ca),
+        clients=_clients(client_ca, client_names, all_clients=all_clients, url=url),
+        answers_all=all_clients,
         configuration=None if config is None else _text(config),
         dry_run=dry_run,
         waits=waits,
@@ -270,6 +294,28 @@ def uninstall(  # noqa: PLR0917 - one for each option
         raise _NotInstalledError([*problems, "not finished: run it again"])
     click.echo("dry run: nothing was changed" if dry_run else "uninstalled")
     return ExitCode.OK
+
+
+def _clients(
+    authority: Path | None, names: tuple[str, ...], *, all_clients: bool, url: str
+) -> KnownClients | None:
+    from webhook.install.clients import CLIENT_NAME, KnownClients  # noqa: PLC0415
+    from webhook.tls.bundles import certificates_only  # noqa: PLC0415
+    from webhook.tls.clients import TrustedClients  # noqa: PLC0415
+
+    if authority is None and not names:
+        return None
+    if all_clients or url:
+        other = "--all-clients" if all_clients else "--url, where you start the webhook with both"
+        raise InputError(f"--client-ca and --client-name do not go with {other}")
+    if authority is None or not names:
+        raise InputError("--client-ca and --client-name go together")
+    for name in names:
+        if not re.fullmatch(CLIENT_NAME, name):
+            raise InputError(f"--client-name: {name!r} has to be printable text without $")
+    if problems := TrustedClients((authority,), names).file_problems(datetime.now(UTC)):
+        raise InputError([f"--client-ca: {problem}" for problem in problems])
+    return KnownClients(certificates_only(_read(authority)).decode("ascii"), names)
 
 
 def _certificates(path: Path) -> bytes:

@@ -72,6 +72,26 @@ USAGE = {
         ["install", "--url", "https://here", "--ca", __file__],
         "has no certificate in PEM form",
     ),
+    "a CA of clients without names": (
+        ["install", "--client-ca", "/nowhere/ca.crt"],
+        "--client-ca and --client-name go together",
+    ),
+    "a CA of clients that is missing": (
+        ["install", "--client-ca", "/nowhere/ca.crt", "--client-name", "kube-apiserver"],
+        "--client-ca: /nowhere/ca.crt: No such file or directory",
+    ),
+    "a name of clients that would be expanded": (
+        ["install", "--client-ca", "ca.crt", "--client-name", "$(POD_NAME)"],
+        "--client-name: '$(POD_NAME)' has to be printable text without $",
+    ),
+    "clients of a webhook elsewhere": (
+        ["install", "--url", "https://here", "--client-ca", "ca.crt", "--client-name", "a"],
+        "do not go with --url, where you start the webhook with both",
+    ),
+    "some clients and all": (
+        ["install", "--all-clients", "--client-ca", "ca.crt", "--client-name", "a"],
+        "do not go with --all-clients",
+    ),
     "a configuration that is missing": (
         ["install", "--config", "/nowhere/config.yaml"],
         "/nowhere/config.yaml: No such file or directory",

@@ -35,6 +35,7 @@ from webhook.config import (
 )
 from webhook.install.apply import Applier, ApplyApi, current, describe, is_foreign_definition
 from webhook.install.certificates import bundle_of, certificates
+from webhook.install.clients import KnownClients, client_authority, installed_clients
 from webhook.install.emergency.switching import EmergencySwitch
 from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
 from webhook.install.endpoint_switch import Redirection
@@ -152,6 +153,10 @@ class InstallOptions:
     ca_pem: bytes | None = None
     """What to trust at that address; empty is what the API server's own machine trusts, None what
     is trusted there already."""
+    clients: KnownClients | None = None
+    """What clients the webhook in the cluster answers; None keeps what is installed."""
+    answers_all: bool = False
+    """Whether it answers all clients, whatever is installed."""
     configuration: str | None = None
     """Text of the configuration; None keeps the one that is installed."""
     dry_run: bool = False
@@ -177,6 +182,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
     mask = _mask(api, wish, report)
     wish = replace(wish, creation=_creation(api, wish, report))
     wish = _as_found(api, wish, report)
+    wish = replace(wish, clients=_clients(api, wish, report))
     installed = _installed_configuration(api, wish.namespace)
     if installed is None and wish.configuration is None and is_registered(api):
         raise InstallError(
@@ -264,6 +270,17 @@ def _creation(api: InstallApi, wish: InstallOptions, report: Report) -> Form:
     form = choose_form(api, "--creation", wanted, needs)
     report(f"new pods: {_CREATION_WORDS[form]}")
     return form
+
+
+def _clients(api: InstallApi, wish: InstallOptions, report: Report) -> KnownClients | None:
+    """Return what clients the webhook is to answer; None is all."""
+    if wish.url or wish.answers_all:
+        return None
+    clients = wish.clients or installed_clients(api, wish.namespace)
+    if clients:
+        names = ", ".join(clients.names)
+        report(f"clients: the webhook answers only those with a certificate for {names}")
+    return clients
 
 
 def _installed_creation(api: InstallApi) -> Choice:
@@ -428,6 +445,7 @@ def _render(wish: InstallOptions, mask: Mask, configuration: Configuration) -> R
         rotates=configuration.certificates.rotate,
         reclaim=_reclaim_of(configuration),
         judges_nodes=configuration.node_fit is not BindNodeFit.OFF,
+        clients=wish.clients,
         deferred_resources=configuration.deferred_resources,
         exempt_namespaces=configuration.exempt_namespaces,
         gating=configuration.gating,
@@ -472,7 +490,8 @@ def _unwanted(wish: InstallOptions, mask: Mask, wanted: Rendered) -> list[Object
     kept = {describe(each) for each in (*wanted.features, *wanted.creation)}
     former = [each for each in (*every.features, *every.creation) if describe(each) not in kept]
     stamps = () if wish.stamps else every.stamps
-    return [*former, *stamps, *(() if mask == "policy" else every.masks)]
+    authority = () if wish.clients else (client_authority(KnownClients("", ()), wish.namespace),)
+    return [*former, *authority, *stamps, *(() if mask == "policy" else every.masks)]
 
 
 def _narrowed_masks(

@@ -2,7 +2,8 @@
 
 A directory is read through its `kustomization.yaml`: `resources` are files and directories, in
 order; `patches` of a component are files that add or change entries of webhook configurations, by
-name. Anything else in a base or component is refused: it would be left out in silence.
+name, or JSON Patches with a target. Anything else in a base or component is refused: it would be
+left out in silence.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 from webhook.jsonfields.fields import InvalidFieldError, mapping, sequence, text
+from webhook.kube.errors import ApiError
 from webhook.kube.files.documents import SnapshotError, flatten_lists, read_documents
+from webhook.kube.patches import PatchError, apply_operations
 
 Manifest: TypeAlias = dict[str, object]
 """An object as it stands in a file, the caller's to change."""
@@ -45,7 +48,11 @@ def add_component(directory: Path, objects: Sequence[Manifest]) -> list[Manifest
     """
     everything = [*objects, *read_directory(directory)]
     for item in _entries(directory, "patches"):
-        path = directory / text(mapping(item, "patches").get("path"), "patches[].path")
+        patch_item = mapping(item, "patches")
+        if "target" in patch_item:
+            _patch_target(everything, patch_item, directory / "kustomization.yaml")
+            continue
+        path = directory / text(patch_item.get("path"), "patches[].path")
         for patch in read_file(path):
             _patch_webhooks(everything, patch, path)
     return everything
@@ -98,6 +105,22 @@ def _patch_webhooks(objects: Sequence[Manifest], patch: Manifest, path: Path) ->
         else:
             known[entry["name"]] = entry
     targets[0]["webhooks"] = list(known.values())
+
+
+def _patch_target(objects: Sequence[Manifest], item: Mapping[str, object], path: Path) -> None:
+    """Apply a JSON Patch to the object of a kind and a name, in place."""
+    target = mapping(item.get("target"), "patches[].target")
+    wanted = target.get("kind"), target.get("name")
+    (document,) = read_documents(str(path), text(item.get("patch"), "patches[].patch").encode())
+    operations = cast("Sequence[Mapping[str, object]]", document.value)
+    found = [each for each in objects if _identity(each) == wanted]
+    if not found:
+        raise InstallError(f"{path}: patches no object that is there: {wanted[0]} {wanted[1]}")
+    for each in found:
+        try:
+            apply_operations(each, operations)
+        except (PatchError, ApiError) as err:
+            raise InstallError(f"{path}: {err}") from err
 
 
 def _identity(obj: Mapping[str, object]) -> tuple[object, object]:

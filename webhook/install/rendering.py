@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias, cast
 
 from webhook import __version__
 from webhook.config import Configuration, PageSettings, ReclaimMode
+from webhook.install.clients import KnownClients, client_authority, know_clients
 from webhook.install.kustomizations import (
     InstallError,
     Manifest,
@@ -36,6 +37,7 @@ from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.well_known import (
     ALWAYS_GATING,
     AUTO_GATING,
+    CONFIG_MAP,
     DEFAULT_NAMESPACE,
     DEFERRED_RESOURCES_ANNOTATION,
     GATING_LABEL,
@@ -62,11 +64,13 @@ _IDENTITIES: Final = "identity-policy"
 _PAGE: Final = "page"
 _ROTATION: Final = "rotation"
 _NODE_FIT: Final = "node-fit"
+_CLIENTS: Final = "client-auth"
 _RECLAIM: Final[dict[ReclaimMode, tuple[str, ...]]] = {
     ReclaimMode.OFF: (),
     ReclaimMode.PLAN: ("reclaim-plan",),
     ReclaimMode.ACT: ("reclaim-plan", "reclaim"),
 }
+_CONFIG_MAP: Final = ("ConfigMap", CONFIG_MAP)
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
@@ -95,7 +99,7 @@ class Rendered:
     """The policies that hold our service accounts to what they need, and keep others from writing
     our kinds."""
     workloads: tuple[Object, ...]
-    """What runs; empty for a webhook that runs elsewhere."""
+    """What runs, and the CA of its clients; empty for a webhook that runs elsewhere."""
     stamps: tuple[Object, ...]
     """The policy that marks Bindings, where it is wanted; nothing counts on it."""
     registrations: tuple[Object, ...]
@@ -140,6 +144,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     rotates: bool = True,
     reclaim: ReclaimMode = ReclaimMode.PLAN,
     judges_nodes: bool = False,
+    clients: KnownClients | None = None,
     deferred_resources: Collection[str] = (),
     exempt_namespaces: Collection[str] = (),
     gating: str = Configuration().gating,
@@ -162,6 +167,7 @@ def render(  # noqa: PLR0913 - what installations differ in
         rotates: Whether the controller keeps the certificates of a webhook in the cluster.
         reclaim: What the controller does for elastic quotas that lent.
         judges_nodes: Whether the webhook judges the nodes of binds.
+        clients: What clients a webhook in the cluster answers; None is all.
         deferred_resources: Extended resources that the configuration defers, as it names them.
         exempt_namespaces: Namespaces that the configuration exempts: nothing is asked about them,
             and nothing hidden in them, besides those that the manifests leave out.
@@ -203,6 +209,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     for each in workloads:
         if each["kind"] == "Deployment":
             _run_image(each, image)
+    workloads = _answering(clients, workloads, namespace, manifests)
     rest += _creation(creation, namespace)
     keys = (*_PLAIN_KEYS, *sorted(set(deferred_resources) - DEFERRED_KEYS))
     rest = [cast("Manifest", _with_keys(each, keys)) for each in rest]
@@ -244,7 +251,7 @@ def configured(objects: Sequence[Object], configuration: str) -> list[Object]:
     digest = hashlib.sha256(configuration.encode()).hexdigest()[:16]
     made: list[Object] = []
     for each in objects:
-        if each["kind"] == "ConfigMap":
+        if (each["kind"], mapping(each["metadata"], "metadata").get("name")) == _CONFIG_MAP:
             made.append({**each, "data": {CONFIG_KEY: configuration}})
         elif each["kind"] == "Deployment":
             made.append(_annotated(each, digest))
@@ -276,6 +283,16 @@ def _narrowed(configuration: Object, rules: CreationRules | None) -> Object:
     if rules is None:
         return configuration
     return {**configuration, "webhooks": narrowed_entries(entries_of(configuration), rules)}
+
+
+def _answering(
+    clients: KnownClients | None, workloads: list[Manifest], namespace: str, manifests: Path
+) -> list[Manifest]:
+    """Return what runs, with a webhook that answers some clients only where some are named."""
+    if clients is None or not workloads:
+        return workloads
+    know_clients(workloads, clients, manifests / "components" / _CLIENTS)
+    return [client_authority(clients, namespace), *workloads]
 
 
 def _page(settings: PageSettings, url: str, manifests: Path) -> list[Manifest]:

@@ -17,6 +17,7 @@ from webhook import __version__
 from webhook.config import BindNodeFit, ReclaimMode, load_configuration
 from webhook.install import MANIFESTS, render
 from webhook.install.chart import CHART
+from webhook.install.clients import KnownClients
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import Mask, configured
 from webhook.kube.files.documents import read_documents
@@ -143,6 +144,7 @@ def wanted_objects(
         rotates=settings.certificates.rotate,
         reclaim=settings.elastic.reclaim.mode if settings.elastic.enabled else ReclaimMode.OFF,
         judges_nodes=settings.node_fit is not BindNodeFit.OFF,
+        clients=_clients(values.get("clientAuth", {})),
         deferred_resources=settings.deferred_resources,
         exempt_namespaces=settings.exempt_namespaces,
         gating=settings.gating,
@@ -161,6 +163,12 @@ def wanted_objects(
         _scale(wanted, values, home)
         wanted |= _network_policies(values.get("networkPolicy", {}), home)
     return wanted
+
+
+def _clients(given: Mapping[str, Any]) -> KnownClients | None:
+    if not given.get("ca"):
+        return None
+    return KnownClients(f"{given['ca'].rstrip()}\n", tuple(given["names"]))
 
 
 def _image(given: Mapping[str, str]) -> str:

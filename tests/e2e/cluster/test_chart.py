@@ -83,6 +83,12 @@ VALUES: Final[dict[str, Values]] = {
     "an address with the mask by the webhook": {"url": URL, "mask": "webhook"},
     "an address with the page": {"url": URL, **configuration(page={"enabled": True})},
     "an address with a network policy": {"url": URL, "networkPolicy": {"enabled": True}},
+    "clients with certificates": {
+        "clientAuth": {"ca": CA, "names": ["kube-apiserver", "a b: {{c}}'d"]}
+    },
+    "clients with certificates, and a CA without an end of line": {
+        "clientAuth": {"ca": CA.strip(), "names": ["on"]}
+    },
     "a network policy": {"networkPolicy": {"enabled": True}},
     "a network policy with addresses": {
         "networkPolicy": {
@@ -276,6 +282,26 @@ NOT_SO: Final[dict[str, tuple[Values, str]]] = {
         "at '/configuration/gating': value must be one of 'always', 'auto', 'never'",
     ),
     "no configuration": ({"configuration": None}, "missing property 'configuration'"),
+    "a CA of clients without names": (
+        {"clientAuth": {"ca": CA}},
+        "clientAuth: ca and names go together",
+    ),
+    "names of clients without a CA": (
+        {"clientAuth": {"names": ["kube-apiserver"]}},
+        "clientAuth: ca and names go together",
+    ),
+    "two CAs of clients": (
+        {"clientAuth": {"ca": CA + CA, "names": ["kube-apiserver"]}},
+        "at '/clientAuth/ca': ",
+    ),
+    "a name of clients that would be expanded": (
+        {"clientAuth": {"ca": CA, "names": ["$(POD_NAME)"]}},
+        "at '/clientAuth/names/0': ",
+    ),
+    "clients of an address": (
+        {"url": URL, "clientAuth": {"ca": CA, "names": ["kube-apiserver"]}},
+        "at url, start it with --client-ca and --client-name",
+    ),
     "a CA beside the controller's": ({"ca": CA}, "leave ca empty, or set that to false"),
 }
 

@@ -36,6 +36,7 @@ from tests.install.definitions import RARE_LEDGER
 from tests.quota.ledger_world.driver import STEPS, random_steps
 from tests.quota.ledger_world.world import World
 from webhook.install import MANIFESTS, render
+from webhook.install.clients import CLIENT_CA, KnownClients
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.files.documents import read_documents
 from webhook.quota.ledger.ledger_codec import ledger_status, summary
@@ -98,6 +99,21 @@ def test_kustomize_adds_the_mark_of_bound_pods(cluster: Cluster, tmp_path: Path)
     text = cluster.plane.kubectl("kustomize", str(tmp_path))
     made = [each.value for each in read_documents("own", text.encode())]
     assert by_name(made) == by_name(render(mask="webhook", stamps=True).objects)
+
+
+def test_kustomize_names_the_clients(cluster: Cluster, tmp_path: Path) -> None:
+    """As `docs/client-auth.md` says it: an overlay with the component, the CA in a ConfigMap."""
+    overlay, component = (
+        os.path.relpath(MANIFESTS / each, tmp_path.resolve())
+        for each in ("overlays/default", "components/client-auth")
+    )
+    lines = ("kind: Kustomization", f"resources: [{overlay}]", f"components: [{component}]")
+    (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
+    text = cluster.plane.kubectl("kustomize", str(tmp_path))
+    made = [each.value for each in read_documents("own", text.encode())]
+    wanted = by_name(render(mask="webhook", clients=KnownClients("", ("kube-apiserver",))).objects)
+    del wanted["ConfigMap", CLIENT_CA]
+    assert by_name(made) == wanted
 
 
 def test_installing_again_changes_nothing(clean: Cluster) -> None:

@@ -56,6 +56,15 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Each:
+    """An item of a list that is there for each value of another list, which is `.` in it."""
+
+    expression: str
+    """The other list, as an expression."""
+    item: object
+
+
+@dataclass(frozen=True, slots=True)
 class When:
     """An item of a list that is there under a condition."""
 
@@ -87,8 +96,11 @@ def _lines(value: object, indent: int) -> Iterator[str]:
             yield from _entry(f"{space}{_word(key)}:", item, indent)
     elif isinstance(value, list):
         for item in value:
-            if isinstance(item, When):
-                yield f"{space}{{{{- if {item.condition} }}}}"
+            if isinstance(item, When | Each):
+                start = (
+                    f"if {item.condition}" if isinstance(item, When) else f"range {item.expression}"
+                )
+                yield f"{space}{{{{- {start} }}}}"
                 yield from _item(item.item, indent)
                 yield f"{space}{{{{- end }}}}"
             else:

@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from webhook.config import MustSpecify, PageSettings, ReclaimMode
-from webhook.install.chart.emitting import Action, Block, Given, Text, When, emit_documents, escaped
+from webhook.install.chart.emitting import (
+    Action,
+    Block,
+    Each,
+    Given,
+    Text,
+    When,
+    emit_documents,
+    escaped,
+)
+from webhook.install.clients import KnownClients
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import MANIFESTS, Mask, Rendered, configured, render
 from webhook.kube.api import QUOTA_LEDGERS, Object
@@ -47,6 +57,9 @@ _TRUSTED: Final = "trusted-in-chart"
 _BREAKS_GLASS: Final = "breaks-glass-in-chart"
 _GATING: Final = "gating-in-chart"
 _PORT: Final = 65_000
+_CLIENT: Final = "client-in-chart"
+_CLIENT_VOLUME: Final = "client-ca"
+_CLIENT_PEM: Final = "ca-of-clients-in-chart\n"
 _CONFIGURATION: Final = "the configuration of the chart\n"
 _DIGEST: Final = hashlib.sha256(_CONFIGURATION.encode()).hexdigest()[:16]
 
@@ -61,6 +74,7 @@ _MONITORING: Final = MANIFESTS / "components/monitoring"
 _RUNBOOK: Final = "runbook_url"
 _NEVER: Final = f'eq (include "deferred-quota.gating" .) "{NEVER_GATING}"'
 _IN_CLUSTER: Final = "not .Values.url"
+_CLIENTS_SHOWN: Final = ".Values.clientAuth.ca"
 
 
 def _helper(name: str) -> str:
@@ -137,7 +151,7 @@ def templates() -> dict[str, str]:
     page = guarding.filled(lambda each: each.page)
     services = [each for each in page if each["kind"] == "Service"]
     configuration = guarding.filled(lambda each: configured(each.configuration, _CONFIGURATION))
-    workloads = guarding.filled(lambda each: configured(each.workloads, _CONFIGURATION))
+    authority, *workloads = guarding.filled(lambda each: configured(each.workloads, _CONFIGURATION))
     reclaim = guarding.filled(lambda each: each.reclaim)
     plan = [each for each in reclaim if each["metadata"]["name"].endswith("-plan")]
     act = [each for each in reclaim if each not in plan]
@@ -166,6 +180,7 @@ def templates() -> dict[str, str]:
         "node-fit": _file(guarding.filled(lambda each: each.node_fit), _helper("judgesNodes")),
         "configuration": _file(configuration),
         "identities": _file(guarding.filled(lambda each: each.identities)),
+        "client-auth": _file([authority], f"and ({_CLIENTS_SHOWN}) ({_IN_CLUSTER})"),
         "workloads": _file(map(_workload, workloads), _IN_CLUSTER),
         "network-policy": _file(
             map(_network_policy, network), f"and .Values.networkPolicy.enabled ({_IN_CLUSTER})"
@@ -235,6 +250,7 @@ def _marked(mask: Mask, gating: str, by_policies: str) -> Rendered:
         page=PageSettings(enabled=True, port=_PORT),
         reclaim=ReclaimMode.ACT,
         judges_nodes=True,
+        clients=KnownClients(_CLIENT_PEM, (_CLIENT,)),
         deferred_resources=[_RESOURCE],
         exempt_namespaces=[_EXEMPT],
         gating=gating,
@@ -343,6 +359,8 @@ def _text(value: str, kind: _Kind) -> Tree:
     """Return text with actions for the marks in it."""
     if value == _CONFIGURATION:
         return Block(_helper("configuration"), is_text=True)
+    if value == _CLIENT_PEM:
+        return Block(_CLIENTS_SHOWN, is_text=True)
     whole = _MARKS.fullmatch(value)
     if whole is not None:
         return Action(f"{kind.expression(whole[0], whole['listed'])} | toJson")
@@ -377,11 +395,34 @@ def _workload(obj: Tree) -> Tree:
     spec = obj["spec"]
     pod = spec["template"]["spec"]
     resources = Block(f"toYaml .Values.{component}.resources")
-    containers = [{**each, "resources": resources} for each in pod["containers"]]
+    containers = [_container({**each, "resources": resources}) for each in pod["containers"]]
     given = {field: Given(f".Values.{field}") for field in POD_FIELDS}
-    template = {**spec["template"], "spec": {**pod, **given, "containers": containers}}
+    volumes = [_volume(each) for each in pod["volumes"]]
+    pod = {**pod, **given, "containers": containers, "volumes": volumes}
+    template = {**spec["template"], "spec": pod}
     replicas = Action(f".Values.{component}.replicas | int")
     return {**obj, "spec": {**spec, "replicas": replicas, "template": template}}
+
+
+def _container(container: Tree) -> Tree:
+    """Return a container that names the clients of the values, where there are some."""
+    return {
+        **container,
+        "args": [_argument(each) for each in container["args"]],
+        "volumeMounts": [_volume(each) for each in container["volumeMounts"]],
+    }
+
+
+def _argument(argument: Tree) -> Tree:
+    if argument.endswith(f"={_CLIENT}"):
+        text = f"printf `{argument.removesuffix(_CLIENT)}%s` . | toJson"
+        return Each(".Values.clientAuth.names", Action(text))
+    return When(_CLIENTS_SHOWN, argument) if argument.startswith("--client-ca=") else argument
+
+
+def _volume(volume: Tree) -> Tree:
+    """Return a volume, or the mount of one; one is there only where clients are named."""
+    return When(_CLIENTS_SHOWN, volume) if volume["name"] == _CLIENT_VOLUME else volume
 
 
 def _network_policy(policy: Tree) -> Tree:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from webhook.config import configuration_schema
 from webhook.install.chart.emitting import emit_value
 from webhook.install.chart.places import shipped_deployments, shipped_peers
+from webhook.install.clients import CLIENT_NAME
 from webhook.jsonfields.fields import mapping
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -147,6 +148,22 @@ def values() -> tuple[Value, ...]:
             {"type": "string", "pattern": r"^(-----BEGIN CERTIFICATE-----[\s\S]*)?$"},
             "CA, in PEM form, that the API server trusts at `url`, or behind the Service where"
             " `configuration.certificates.rotate` is false. Empty leaves the `caBundle` as it is.",
+        ),
+        Value(
+            "clientAuth.ca",
+            "",
+            {
+                "type": "string",
+                "pattern": r"^(-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\s*)?$",
+            },
+            "CA, in PEM form, of the client certificates of API servers: the webhook in the cluster"
+            " answers no other clients (`docs/client-auth.md`). Empty: all.",
+        ),
+        Value(
+            "clientAuth.names",
+            [],
+            {"type": "array", "items": {"type": "string", "pattern": CLIENT_NAME}},
+            "Common names of these certificates, with `clientAuth.ca`.",
         ),
         Value(
             "networkPolicy.enabled",
