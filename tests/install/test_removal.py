@@ -12,6 +12,9 @@ from tests.builders import a_pod, a_quota
 from tests.install.twin import Twin, run
 from tests.operations.healthy import Pulse
 from webhook.fakecluster.storage import FakeClient
+from webhook.install.apply import kind_of_object
+from webhook.install.kustomizations import read_directory
+from webhook.install.rendering import API_PRIORITY, MANIFESTS
 from webhook.install.uninstall import Removal, uninstall
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -79,6 +82,18 @@ def test_nothing_is_left(twin: Twin) -> None:
     problems, _ = remove(twin)
     assert problems == ()
     assert ours(twin) == set()
+
+
+def test_the_priority_level_goes_too_where_there_is_one(twin: Twin) -> None:
+    made = read_directory(MANIFESTS / API_PRIORITY)
+    for each in made:
+        twin.api.create(kind_of_object(each), each)
+    _, lines = remove(twin)
+    schema, level = "FlowSchema deferred-quota", "PriorityLevelConfiguration deferred-quota"
+    assert lines.index(f"{schema}: deleted") < lines.index(f"{level}: deleted")
+    for each in made:
+        with pytest.raises(NotFoundError):
+            twin.api.get(kind_of_object(each), "deferred-quota")
 
 
 def test_pods_are_let_go_wherever_they_are(twin: Twin) -> None:

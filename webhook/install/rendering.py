@@ -47,6 +47,9 @@ from webhook.state.well_known import (
 MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 """Where the manifests are in a checkout; they are not part of the Python package."""
 
+API_PRIORITY: Final = "components/api-priority"
+"""A component that `scripts/install` does not apply, and that goes with the installation."""
+
 IMAGE: Final = f"deferred-quota:{__version__}"
 
 Mask: TypeAlias = Literal["policy", "webhook", "none"]

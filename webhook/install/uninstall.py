@@ -35,10 +35,10 @@ from webhook.install.apply import (
 )
 from webhook.install.endpoint_probe import PROBE
 from webhook.install.external_leader import CONTROLLER_PODS, leader_in_the_way
-from webhook.install.kustomizations import entries_of
+from webhook.install.kustomizations import entries_of, read_directory
 from webhook.install.place import chosen_namespace
 from webhook.install.readiness import wait_until_gone
-from webhook.install.rendering import MANIFESTS, render
+from webhook.install.rendering import API_PRIORITY, MANIFESTS, render
 from webhook.jsonfields.fields import mapping
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -134,6 +134,7 @@ class _Uninstall:
         self._delete((validating, mutating, *reversed(objects.stamps)))
         self._delete(reversed((*objects.features, *objects.configuration, *objects.workloads)))
         self._delete(reversed(objects.identities))
+        self._delete(reversed(read_directory(self._removal.manifests / API_PRIORITY)))
         self._delete(_without(reversed(objects.cluster), self._removal))
         return tuple(self._problems)
 

@@ -19,7 +19,7 @@ from webhook.install import MANIFESTS, render
 from webhook.install.chart import CHART
 from webhook.install.clients import KnownClients
 from webhook.install.kustomizations import read_directory
-from webhook.install.rendering import Mask, configured
+from webhook.install.rendering import API_PRIORITY, Mask, configured
 from webhook.kube.files.documents import read_documents
 from webhook.operations.creation import CreationRules
 from webhook.operations.names import CONFIG_KEY
@@ -159,6 +159,7 @@ def wanted_objects(
         if each["kind"] == "CustomResourceDefinition":
             each["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
     wanted |= _monitoring(values, home)
+    wanted |= _priority(values, home)
     if not values.get("url"):
         _scale(wanted, values, home)
         wanted |= _network_policies(values.get("networkPolicy", {}), home)
@@ -192,6 +193,13 @@ def _scale(wanted: Found, values: Values, home: str) -> None:
             container["resources"][kind] = {**container["resources"].get(kind, {}), **amounts}
     hard = wanted[f"ResourceQuota {home}/deferred-quota-critical-pods"]["spec"]["hard"]
     hard["pods"] = str(2 * replicas)
+
+
+def _priority(values: Values, home: str) -> Found:
+    if not values.get("apiPriority", {}).get("enabled"):
+        return {}
+    made = json.dumps(read_directory(MANIFESTS / API_PRIORITY))
+    return by_identity(json.loads(made.replace(DEFAULT_NAMESPACE, home)))
 
 
 def _monitoring(values: Values, home: str) -> Found:

@@ -97,6 +97,8 @@ VALUES: Final[dict[str, Values]] = {
             "metricsFrom": [],
         }
     },
+    "a priority level": {"apiPriority": {"enabled": True}},
+    "a priority level for an address": {"url": URL, "apiPriority": {"enabled": True}},
     "monitoring": {"monitoring": {"enabled": True}},
     "monitoring of an address": {"url": URL, "monitoring": {"enabled": True}},
     "monitoring with labels": {

@@ -27,7 +27,14 @@ from webhook.install.chart.emitting import (
 )
 from webhook.install.clients import KnownClients
 from webhook.install.kustomizations import read_directory
-from webhook.install.rendering import MANIFESTS, Mask, Rendered, configured, render
+from webhook.install.rendering import (
+    API_PRIORITY,
+    MANIFESTS,
+    Mask,
+    Rendered,
+    configured,
+    render,
+)
 from webhook.kube.api import QUOTA_LEDGERS, Object
 from webhook.operations.creation import (
     GATES_ALL,
@@ -71,6 +78,7 @@ _MARKS: Final = re.compile(
 _DEFINITION: Final = "CustomResourceDefinition"
 _NETWORK_POLICY: Final = MANIFESTS / "components/network-policy"
 _MONITORING: Final = MANIFESTS / "components/monitoring"
+_API_PRIORITY: Final = MANIFESTS / API_PRIORITY
 _RUNBOOK: Final = "runbook_url"
 _NEVER: Final = f'eq (include "deferred-quota.gating" .) "{NEVER_GATING}"'
 _IN_CLUSTER: Final = "not .Values.url"
@@ -184,6 +192,10 @@ def templates() -> dict[str, str]:
         "workloads": _file(map(_workload, workloads), _IN_CLUSTER),
         "network-policy": _file(
             map(_network_policy, network), f"and .Values.networkPolicy.enabled ({_IN_CLUSTER})"
+        ),
+        "api-priority": _file(
+            (_fill(each, each, _GUARD) for each in read_directory(_API_PRIORITY)),
+            ".Values.apiPriority.enabled",
         ),
         "alerts": _file([rule], ".Values.monitoring.enabled"),
         "service-monitor": _file([monitor], f"and .Values.monitoring.enabled ({_IN_CLUSTER})"),

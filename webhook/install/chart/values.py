@@ -184,6 +184,13 @@ def values() -> tuple[Value, ...]:
             "Peers of the port of metrics; empty is all.",
         ),
         Value(
+            "apiPriority.enabled",
+            False,
+            _SWITCH,
+            "Whether the API server has a priority level for writes of ledgers and Leases. It takes"
+            " its part of the concurrency from all other levels of the cluster.",
+        ),
+        Value(
             "monitoring.enabled",
             False,
             _SWITCH,
