@@ -58,8 +58,8 @@ def a_review(request: Mapping[str, object] | None = None, /, **fields: object) -
 
 
 def encoded(review: object) -> bytes:
-    """A review as JSON."""
-    return json.dumps(review).encode()
+    """A review as JSON, without blanks, as the API server writes it."""
+    return json.dumps(review, separators=(",", ":")).encode()
 
 
 def a_request(

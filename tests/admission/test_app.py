@@ -19,8 +19,9 @@ from webhook import __version__
 from webhook.admission.deadline import Deadline
 from webhook.admission.patch_builder import add
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied, Phase
-from webhook.admission.serving.app import RECEIVED, create_app, overload_response
+from webhook.admission.serving.app import RECEIVED, create_app
 from webhook.admission.serving.concurrency import SMALL_BYTES
+from webhook.admission.serving.undecided import overload_response
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.trace import current_trace
 
@@ -181,8 +182,8 @@ def test_a_request_that_waited_too_long_is_not_decided(
     client: FlaskClient, handler: FakeHandler, metrics: Metrics
 ) -> None:
     late = {RECEIVED: time.monotonic() - 60}
-    labelled = encoded(a_review({"subResource": ..., "operation": "UPDATE"}))
-    response = post(client, "/validate?timeout=5s", data=labelled, environ_overrides=late)
+    waits = encoded(a_review({"subResource": ..., "object": A_POD}))
+    response = post(client, "/validate?timeout=5s", data=waits, environ_overrides=late)
     assert response.status_code == 503
     assert "over before" in message(response)
     assert "Retry-After" not in response.headers
@@ -213,11 +214,33 @@ NOT_DECIDED: dict[str, tuple[str, dict[str, Any], int]] = {
         {"subResource": ..., "object": {**A_POD, "spec": {"nodeName": "node-1"}}},
         429,
     ),
+    "a change of a pod": ("/validate", {"subResource": ..., "operation": "UPDATE"}, 429),
     "a pod without node": ("/validate", {"subResource": ..., "object": A_POD}, 503),
     "a gate": ("/mutate", {"subResource": ..., "object": A_POD}, 503),
     "shadow mode": ("/shadow", {"subResource": ..., "object": A_POD}, 503),
     "another page": ("/", {}, 503),
-    "a large one": ("/validate", {"object": {"x": "y" * SMALL_BYTES}}, 503),
+    "a large one": ("/validate", {"object": {"x": "y" * SMALL_BYTES}}, 429),
+    "a large gate": (
+        "/mutate",
+        {"subResource": ..., "object": {**A_POD, "x": "y" * SMALL_BYTES}},
+        429,
+    ),
+    "a large one in shadow mode": (
+        "/shadow",
+        {"subResource": ..., "object": {**A_POD, "x": "y" * SMALL_BYTES}},
+        503,
+    ),
+    "a large status of a quota": (
+        "/mutate",
+        {
+            "resource": {"group": "", "version": "v1", "resource": "resourcequotas"},
+            "subResource": "status",
+            "operation": "UPDATE",
+            "object": {"x": "y" * SMALL_BYTES},
+        },
+        503,
+    ),
+    "a large one about nothing": ("/validate", {"userInfo": {"x": "y" * SMALL_BYTES}}, 503),
 }
 
 
@@ -340,7 +363,7 @@ def test_a_length_that_is_no_number_is_refused(client: FlaskClient, length: str)
 
 
 def test_the_last_of_repeated_keys_decides(client: FlaskClient) -> None:
-    data = encoded(a_review()).replace(b'"uid": "uid-1"', b'"uid": "a", "uid": "b"')
+    data = encoded(a_review()).replace(b'"uid":"uid-1"', b'"uid":"a","uid":"b"')
     assert json.loads(post(client, data=data).data)["response"]["uid"] == "b"
 
 

@@ -56,6 +56,29 @@ def test_pieces_make_no_difference(requests: list[str], cuts: set[int]) -> None:
     assert found == [WHOLE[name] for name in requests]
 
 
+@pytest.mark.parametrize("received", range(len(HEAD) + 24, len(HEAD) + 1_024, 70))
+def test_a_request_that_is_discarded_leaves_what_comes_behind_it(received: int) -> None:
+    body = b"x" * 1_001
+    data = HEAD + b"Content-Length: 1001\r\n\r\n" + body + b"".join(PLAIN)
+    buffer, (*_, progress) = fed(data[:received])
+    assert progress is Progress.BODY_TOO_LARGE
+    assert buffer.can_discard
+    head = len(data) - len(body) - len(b"".join(PLAIN))
+    assert buffer.begun() == (data[:head], data[head:received])
+    buffer.discard()
+    assert buffer.unread == max(head + len(body) - received, 0)
+    for at in range(received, len(data), 13):
+        progress = buffer.feed(data[at : at + 13])
+    assert progress is Progress.COMPLETE
+    assert buffer.take() == PLAIN
+
+
+@pytest.mark.parametrize("length", [b"67109999", b"99999999999"])
+def test_very_much_is_not_discarded(length: bytes) -> None:
+    buffer, _ = fed(HEAD + b"Content-Length: %s\r\n\r\n" % length)
+    assert not buffer.can_discard
+
+
 def test_what_comes_behind_a_request_stays() -> None:
     buffer, _ = fed(b"".join(PLAIN) + b"GET")
     assert buffer.take() == PLAIN

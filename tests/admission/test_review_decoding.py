@@ -73,9 +73,9 @@ def test_unknown_fields_are_ignored() -> None:
 
 
 def test_of_repeated_keys_the_last_one_stands() -> None:
-    text = encoded(a_review()).replace(b'"uid": "uid-1"', b'"uid": "first", "uid": "last"')
+    text = encoded(a_review()).replace(b'"uid":"uid-1"', b'"uid":"first","uid":"last"')
     assert decode(text).uid == "last"
-    text = text.replace(b'"kind": "Node"', b'"kind": "Pod", "kind": "Node"')
+    text = text.replace(b'"kind":"Node"', b'"kind":"Pod","kind":"Node"')
     target = {"kind": "Node", "name": "node-1"}
     assert (decode(text).object or {})["target"] == target
 

@@ -74,10 +74,7 @@ def test_a_decision_is_logged_with_names_made_harmless(server: Server) -> None:
 BODIES: dict[str, tuple[bytes, str]] = {
     "truncated JSON": (encoded(a_review())[:-30], "not JSON"),
     "NaN": (encoded(a_review()).replace(b'"web-1"', b"NaN"), "not JSON"),
-    "3 MiB of nesting": (
-        encoded(a_review()).replace(b'"node-1"', b"[" * 3_145_728),
-        "nests too deep",
-    ),
+    "3 MiB of nesting": (b'{"a":' * 629_145, "nests too deep"),
     "a wrong type": (encoded(a_review({"uid": 1})), "request.uid: expected str, got int"),
 }
 
@@ -90,6 +87,33 @@ def test_what_cannot_be_read_is_400_with_the_reason(
     assert reply.status == 400
     assert message in reply.json["message"]
     assert "Retry-After" not in reply.headers
+
+
+TOO_MUCH: dict[str, tuple[bytes, int, str]] = {
+    "3 MiB of nesting": (
+        encoded(a_review()).replace(b'"node-1"', b"[" * 3_145_728),
+        400,
+        "nests too deep",
+    ),
+    "more than the limit": (encoded(a_review(padding="x" * LIMIT)), 413, "too large"),
+    "more than the limit, much": (encoded(a_review(padding="x" * 4 * LIMIT)), 413, "too large"),
+}
+
+
+@pytest.mark.parametrize(("body", "code", "message"), TOO_MUCH.values(), ids=TOO_MUCH.keys())
+def test_a_review_that_is_too_much_is_denied_and_not_left_to_its_failure_policy(
+    server: Server, body: bytes, code: int, message: str
+) -> None:
+    """Its size is chosen by who writes the object."""
+    with contextlib.closing(server.connect()) as connection:
+        for _ in range(2):  # on one connection
+            reply = post(connection, body)
+            assert reply.status == 200
+            denial = reply.json["response"]
+            assert (denial["uid"], denial["allowed"]) == ("uid-1", False)
+            assert denial["status"]["code"] == code
+            assert message in denial["status"]["message"]
+        assert post(connection, a_review()).json["response"]["allowed"] is True
 
 
 def test_a_body_of_nearly_the_limit_is_read(server: Server) -> None:

@@ -59,7 +59,7 @@ __all__ = [
     "encode_review",
 ]
 
-STATUS_CODES: Final = frozenset({400, 403, 404, 409, 422, 429, 500})
+STATUS_CODES: Final = frozenset({400, 403, 404, 409, 413, 422, 429, 500})
 """HTTP codes of a denial. The API server crashes the answer of a code above 999 and turns one
 below 400 into 400, so the set is closed."""
 

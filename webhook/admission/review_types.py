@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.jsonfields.encoding import NumberText
+from webhook.jsonfields.encoding import NumberText, without_managed_fields
 from webhook.quota.charging.denials import Cause
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -133,13 +133,21 @@ def parse(data: bytes) -> RequestReview:
         MalformedReviewError: They are not JSON, or a field has the wrong type.
     """
     try:
-        return _DECODER.decode(data)
+        return _decode(data)
     except RecursionError as err:
         raise MalformedReviewError("nesting", "the JSON text nests too deep") from err
     except msgspec.ValidationError as err:
         raise MalformedReviewError("type", _type_error(str(err))) from err
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         raise MalformedReviewError("json", f"the body is not JSON: {err}") from err
+
+
+def _decode(data: bytes) -> RequestReview:
+    """Decode a review; without managed fields, which clients make up, where they nest too deep."""
+    try:
+        return _DECODER.decode(data)
+    except RecursionError:
+        return _DECODER.decode(without_managed_fields(data))
 
 
 def write(response: ReviewResponse) -> bytes:

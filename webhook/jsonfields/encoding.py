@@ -6,9 +6,12 @@ a quantity such as `0.1` or `1E3` has to be read from what was written.
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Final, TypeVar
 
 import msgspec
+
+_T = TypeVar("_T")
 
 
 class InvalidJsonError(ValueError):
@@ -33,6 +36,15 @@ _BYTES_OF: Final = ((b",", 136), (b":", 100), (b"{", 184), (b"[", 80))
 _BYTES_OF_TEXT: Final = 4
 """For each byte of the text: itself, its copies, or a character outside of the basic plane."""
 
+_DEEPEST: Final = 128
+"""Levels of what nests too deep to be decoded that are kept; no kind of Kubernetes has as many."""
+_NESTING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}]', re.DOTALL)
+"""A text, in which brackets mean nothing, or a bracket."""
+_MANAGED_FIELDS: Final = b',"managedFields":['
+_AFTER_MANAGED_FIELDS: Final = b'}]},"spec":'
+"""What follows in an object of a kind that is built in, of which they end the metadata. Nothing in
+them looks like it: they hold no lists, and a quotation mark within a text is escaped."""
+
 _DECODER = msgspec.json.Decoder(float_hook=NumberText)
 _ENCODER = msgspec.json.Encoder(enc_hook=_as_written)
 
@@ -40,18 +52,70 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_as_written)
 def decode_json(data: bytes | str) -> object:
     """Decode one JSON value; objects become dicts, and of repeated keys the last one stands.
 
-    Repeated keys are read as the API server's own decoder reads them.
+    Repeated keys are read as the API server's own decoder reads them. Of what nests too deep the
+    inner values are missing (see `decode_deep`).
 
     Raises:
-        InvalidJsonError: The text is not JSON, is not UTF-8, or nests too deep.
+        InvalidJsonError: The text is not JSON, or is not UTF-8.
     """
     try:
-        value: object = _DECODER.decode(data)
-    except RecursionError as err:
-        raise InvalidJsonError("nests too deep") from err
+        value: object = decode_deep(_DECODER, data)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         raise InvalidJsonError(str(err)) from err
     return value
+
+
+def decode_deep(decoder: msgspec.json.Decoder[_T], data: bytes | str) -> _T:
+    """Decode JSON text, without what nests too deep to be read.
+
+    That may be in any object: the API server stores managed fields of 10,000 levels, which whoever
+    creates a pod makes up. Nobody reads them, and the rest of the object must not be lost, nor the
+    list that it is in.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError: As the decoder does.
+    """
+    try:
+        return decoder.decode(data)
+    except RecursionError:
+        text = without_managed_fields(data.encode() if isinstance(data, str) else data)
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        return decoder.decode(_without_depths(text))
+
+
+def without_managed_fields(data: bytes) -> bytes:
+    """Return JSON text of the API server without the managed fields of kinds that are built in."""
+    parts, rest = [], 0
+    while (start := data.find(_MANAGED_FIELDS, rest)) >= 0:
+        end = data.find(_AFTER_MANAGED_FIELDS, start)
+        if end < 0:
+            break
+        parts.append(data[rest:start])
+        rest = end + len(b"}]")
+    return b"".join((*parts, data[rest:]))
+
+
+def _without_depths(data: bytes) -> bytes:
+    """Return JSON text whose lists and objects are empty below the deepest level.
+
+    A text of megabytes takes a second: managed fields, which tenants write, are found quicker.
+    """
+    parts, depth, rest = [], 0, 0
+    for found in _NESTING.finditer(data):
+        sign = data[found.start()]
+        if sign in b"[{":
+            depth += 1
+            if depth == _DEEPEST + 1:
+                parts.append(data[rest : found.end()])
+        elif sign in b"]}":
+            if depth == _DEEPEST + 1:
+                rest = found.start()
+            depth -= 1
+    if depth <= _DEEPEST:  # else it is cut off, and no JSON
+        parts.append(data[rest:])
+    return b"".join(parts)
 
 
 def encode_json(value: object) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypedDict
 
 import msgspec
 
-from webhook.jsonfields.encoding import NumberText
+from webhook.jsonfields.encoding import NumberText, decode_deep
 from webhook.jsonfields.fields import InvalidFieldError, mapping, text
 from webhook.kube.api import Object
 from webhook.kube.codec import decode_object
@@ -99,8 +99,8 @@ _PARTS: Final = msgspec.json.Decoder(_Parts, float_hook=NumberText)
 def _parse(data: bytes, before: dict[str, Reservation]) -> LedgerVersion | None:
     try:
         try:
-            parts = _PARTS.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            parts = decode_deep(_PARTS, data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return read_ledger(decode_object(data))  # which says what is wrong with it
         uid, number = identity_of(parts)
         return _version(uid, number, _ledger_of(parts.get("status"), before))

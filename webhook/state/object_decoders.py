@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypedDict
 
 import msgspec
 
-from webhook.jsonfields.encoding import NumberText
+from webhook.jsonfields.encoding import NumberText, decode_deep
 from webhook.kube.api import Object
 from webhook.kube.codec import decode_object
 
@@ -144,8 +144,8 @@ def _decoder(shape: type[Mapping[str, object]]) -> Decode:
 
     def decode(data: bytes) -> Object:
         try:
-            return decoder.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return decode_deep(decoder, data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return decode_object(data)
 
     return decode

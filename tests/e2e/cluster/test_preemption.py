@@ -8,12 +8,15 @@ node: a scheduler that is let at it evicts all three.
 from __future__ import annotations
 
 import itertools
+import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from tests.builders import a_container, a_pod
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.configured import configured
@@ -28,6 +31,8 @@ HIGH = "above-all"
 WHOLE_NODE = "4"
 VICTIMS = ("a", "b", "c")
 GATED = [{"name": SCHEDULING_GATE}]
+SCHEDULING_SECONDS = 3.0
+"""What a scheduler takes at most to evict for a pod that it may try."""
 
 _numbers = itertools.count()
 
@@ -207,3 +212,74 @@ def test_one_that_was_let_through_changes_only_within_its_quotas(
     )
     moved, grown = team.set_deadline("web", 5000), team.resize("web", "11")
     assert [moved.code, grown.code] == [403, 403], f"{moved}, {grown}"
+
+
+NESTED = 1_500
+"""Levels of what a client says of managed fields; the API server stores up to 10,000."""
+DEEP = '{"f:a":' * NESTED + "{}" + "}" * NESTED
+LARGE = 1_300_000
+"""Characters of which the API server makes six each in a review."""
+
+
+def posted(
+    plane: ControlPlane, team: Tenant, metadata: dict[str, Any] | None = None, text: str = ""
+) -> tuple[int, bytes]:
+    """Send the pod of alice with a value in its environment; `DEEP` may be a part of it."""
+    main = a_container(requests={"cpu": WHOLE_NODE})
+    main["env"] = [{"name": "TEXT", "value": text}]
+    pod = a_pod(main, name="web", namespace=team.namespace, priorityClassName=HIGH)
+    pod["metadata"] = {"name": "web", **(metadata or {})}
+    body = json.dumps(pod).replace(json.dumps(DEEP), DEEP).encode()
+    return plane.rest_as("alice", ("devs",)).call("POST", objects.pods(team.namespace), body)
+
+
+def gone(neighbour: Tenant) -> list[str]:
+    """Return who was evicted within the time that a scheduler takes at most."""
+    deadline = time.monotonic() + SCHEDULING_SECONDS
+    while time.monotonic() < deadline and not evicted(neighbour):
+        time.sleep(0.1)
+    return evicted(neighbour)
+
+
+def test_managed_fields_that_nest_deep_keep_the_gate_on_and_the_product_running(
+    own_plane: ControlPlane, team: Tenant, neighbour: Tenant
+) -> None:
+    team.quota(hard={"requests.cpu": "2"})
+    other = Tenant(own_plane.rest, f"{team.namespace}-other")
+    apply_namespace(other.api, other.namespace)
+    other.quota(hard={"requests.cpu": "2"})
+    owner = {
+        "manager": "m", "operation": "Apply", "apiVersion": "v1",
+        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": DEEP,
+    }  # fmt: skip
+    code, answer = posted(own_plane, team, {"managedFields": [owner]})
+    try:
+        assert code == 201
+        assert f'"schedulingGates":[{{"name":"{SCHEDULING_GATE}"}}]'.encode() in answer
+        assert gone(neighbour) == []
+        other.bound("binds", "1")
+    finally:  # no answer may show it: json nests no deeper
+        delete = ("DELETE", objects.pods(team.namespace, "web"), b'{"gracePeriodSeconds":0}')
+        assert own_plane.rest.call(*delete)[0] == 200
+        other.api.call("DELETE", objects.pods(other.namespace), {"gracePeriodSeconds": 0})
+
+
+def test_a_pod_that_is_too_large_for_a_review_is_refused(
+    own_plane: ControlPlane, team: Tenant, neighbour: Tenant
+) -> None:
+    team.quota(hard={"requests.cpu": "2"})
+    code, answer = posted(own_plane, team, text="<" * LARGE)
+    assert (code, b"gate.deferredquota.io" in answer) == (413, True), answer[:500]
+    assert gone(neighbour) == []
+
+
+def test_a_pod_that_is_too_large_for_a_review_of_its_change_keeps_its_gate(
+    own_plane: ControlPlane, team: Tenant, neighbour: Tenant
+) -> None:
+    team.quota(hard={"requests.cpu": "2"})
+    assert posted(own_plane, team, text="<" * (LARGE // 2))[0] == 201
+    alice = Api(own_plane.rest_as("alice", ("devs",)))
+    removal = {"spec": {"schedulingGates": None}}
+    refused = alice.patch(objects.pods(team.namespace, "web"), removal)
+    assert (refused.code, "marks.deferredquota.io" in refused.message) == (413, True), refused
+    assert gone(neighbour) == []

@@ -144,6 +144,25 @@ def fails_closed(request: AdmissionRequest) -> bool:
     return route is not None and route.fails_closed(request)
 
 
+def denies_undecided(request: AdmissionRequest) -> bool:
+    """Return whether a request is denied for now where there is no time to decide it.
+
+    Besides those that fail closed a change of a pod: that nobody is asked about most of them, and
+    one that takes our gate off must not pass because others keep the webhook busy.
+    """
+    is_change = (request.group, request.path, request.operation) == ("", "pods", "UPDATE")
+    return fails_closed(request) or (is_change and request.phase is Phase.VALIDATING)
+
+
+def may_deny(request: AdmissionRequest) -> bool:
+    """Return whether a request is one that may be denied for its size.
+
+    The status of a quota is not: its writes stand in the way of every new pod.
+    """
+    route = ROUTES.get((request.phase, request.group, request.path, request.operation))
+    return route is not None and route.handler is not quota_status.update
+
+
 def decide(
     context: HandlerContext, request: AdmissionRequest, deadline: Deadline
 ) -> AdmissionResponse:

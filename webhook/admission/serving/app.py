@@ -25,8 +25,7 @@ from werkzeug.exceptions import HTTPException
 from webhook import __version__
 from webhook.admission.deadline import Deadline, deadline_of
 from webhook.admission.extender.endpoint import EXTENDER_PATHS, ExtenderEndpoint
-from webhook.admission.handlers.dispatch import fails_closed, handler_name
-from webhook.admission.handlers.responses import try_again
+from webhook.admission.handlers.dispatch import handler_name
 from webhook.admission.review import (
     AdmissionRequest,
     AdmissionResponse,
@@ -35,10 +34,10 @@ from webhook.admission.review import (
     decode_review,
     encode_review,
 )
-from webhook.admission.serving.concurrency import SMALL_BYTES
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.request_body import RejectedRequestError, read_json
 from webhook.admission.serving.request_log import RequestRecorder
+from webhook.admission.serving.undecided import REVIEW_PATHS, not_decided, refused_response
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.trace import read_trace, under
 
@@ -50,12 +49,6 @@ ReviewHandler: TypeAlias = Callable[[AdmissionRequest, Deadline], AdmissionRespo
 
 MAX_BODY_BYTES: Final = 7 * 1024 * 1024
 """Two objects of the API server's own limit of 3 MiB, the new one and the old one, and room."""
-
-REVIEW_PATHS: Final[Mapping[str, Phase]] = {
-    "/mutate": Phase.MUTATING,
-    "/validate": Phase.VALIDATING,
-    "/shadow": Phase.SHADOW,
-}
 
 RECEIVED: Final = "deferred_quota.received"
 """Key of the WSGI environment: when the request was complete, on the monotonic clock. The server
@@ -142,7 +135,7 @@ class _ReviewEndpoint:
             return refused.response
         if deadline.expired:
             self._recorder.expired(request)
-            return _not_decided(
+            return not_decided(
                 request, "the time for this request was over before it could be looked at"
             )
         return self._decide(request, deadline, received)
@@ -152,7 +145,10 @@ class _ReviewEndpoint:
         try:
             return decode_review(body, phase)
         except MalformedReviewError as err:
-            raise RejectedRequestError(400, err.reason, err.detail) from err
+            refused = RejectedRequestError(400, err.reason, err.detail)
+            if err.reason == "nesting":
+                refused.response = refused_response(phase, body, err.detail, 400)
+            raise refused from err
 
     def _decide(
         self, request: AdmissionRequest, deadline: Deadline, received: float
@@ -165,34 +161,6 @@ class _ReviewEndpoint:
             return failure(500, f"internal error while reviewing the request {request.uid!r}")
         self._recorder.decided(request, answer, time.monotonic() - received)
         return HttpResponse(200, body)
-
-
-def overload_response(target: str, body: bytes, detail: str) -> HttpResponse:
-    """Return the answer to a request that no thread will decide; quick enough for the event loop.
-
-    Args:
-        target: Path and query of the URL.
-        body: The body as it was sent; a large one is not read.
-        detail: Why it is not decided.
-    """
-    phase = REVIEW_PATHS.get(target.partition("?")[0])
-    if phase is None or len(body) > SMALL_BYTES:
-        return failure(503, detail)
-    try:
-        return _not_decided(decode_review(body, phase), detail)
-    except MalformedReviewError:
-        return failure(503, detail)
-
-
-def _not_decided(request: AdmissionRequest, detail: str) -> HttpResponse:
-    """Return a denial for now, or an error where the API server goes on without an answer.
-
-    With the failure policy `Fail` it would make an error 500 of any HTTP error, and a scheduler
-    takes the pod back; a bind that is denied with 429 is sent again by the client itself.
-    """
-    if not fails_closed(request):
-        return failure(503, detail)
-    return HttpResponse(200, encode_review(request, try_again(detail)))
 
 
 def _add_pages(app: Flask, paths: tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ from enum import Enum, auto
 from typing import NoReturn, TypeAlias
 
 from webhook.admission.serving.framing import RequestBuffer
+from webhook.admission.serving.http_response import HttpResponse
 
 Address: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
@@ -36,8 +37,9 @@ class Connection:
     """A socket with its state; a plain record, changed by the worker."""
 
     __slots__ = (
-        "buffer", "client", "continued", "deadline", "interest", "keep", "lock", "out", "parked",
-        "progressed", "received", "refusal", "request", "served", "server", "sock", "state",
+        "buffer", "client", "continued", "deadline", "early", "interest", "keep", "lock", "out",
+        "parked", "progressed", "received", "refusal", "request", "served", "server", "sock",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +60,8 @@ class Connection:
         """Why no request of this client is looked at; empty if they are."""
         self.continued = False
         """Whether "100 Continue" was sent for the request that is being read."""
+        self.early: HttpResponse | None = None
+        """The answer to a request that is received only to be dropped."""
         self.request = (b"", b"")
         self.received = 0.0
         self.out = b""

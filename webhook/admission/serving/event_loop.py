@@ -38,6 +38,7 @@ from webhook.admission.serving.connection import Address, Connection, State
 from webhook.admission.serving.framing import Progress, RequestBuffer
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.server_settings import ServerSettings
+from webhook.admission.serving.undecided import OVERLOAD, begins
 from webhook.telemetry.metrics import Metrics
 
 RECEIVE_BYTES: Final = 64 * 1024
@@ -92,6 +93,9 @@ class WorkerHooks:
     that wait for a thread the one with the earliest deadline (on the monotonic clock) is next."""
     overloaded: Callable[[str, bytes, str], HttpResponse]
     """Returns the answer to a request that would wait for too long: target, body, and why."""
+    refused: Callable[[str, bytes, str, int], HttpResponse]
+    """Returns the answer to a request that is too large: target, how its body begins, why, and the
+    HTTP status."""
     wrap: Callable[[socket.socket], socket.socket] | None
     """Starts TLS on an accepted socket without a handshake; None is plain HTTP."""
 
@@ -324,17 +328,18 @@ class ConnectionLoop:
         if connection.refusal:
             self._respond_now(connection, failure(403, connection.refusal))
             return False
+        if connection.early is not None:
+            return self._discarded(connection, connection.early)
         if progress is Progress.COMPLETE:
             self._submit(connection)
             return False
         if progress in _REFUSED:
-            self._refuse(connection, *_REFUSED[progress])
-            return False
+            return self._refuse(connection, *_REFUSED[progress])
         size = len(connection.buffer)
         if any(size > large and self._held() > most for large, most in HELD_BYTES):
             detail = "too much is being received already"
-            self._turn_away(connection, failure(503, detail), detail, keep=False)
-            return False
+            self._count_turned_away(detail)
+            return self._dismiss(connection, OVERLOAD, detail)
         if not connection.continued and connection.buffer.expects_continue():
             connection.continued = True
             connection.sock.send(_CONTINUE)
@@ -358,32 +363,58 @@ class ConnectionLoop:
         connection.received = now
         connection.served = True
         connection.continued = False
-        target = _target(connection.request[0])
+        target = target_of(connection.request[0])
         deadline = deadline_of(target.partition("?")[2], received=now)
         if not self._limiter.enter(deadline.at - now):
             detail = "too many requests wait for an answer"
             answer = self._worker.overloaded(target, connection.request[1], detail)
-            self._turn_away(connection, answer, detail, keep=True)
+            self._turn_away(connection, answer, detail)
             return
         self._enter(connection, State.BUSY, math.inf)
         self._worker.submit(connection, deadline.at)
 
-    def _refuse(self, connection: Connection, code: int, detail: str) -> None:
+    def _refuse(self, connection: Connection, code: int, detail: str) -> bool:
+        """Refuse a request that is too large, once it says what it is about."""
+        if _can_discard(connection) and not begins(connection.buffer.begun()[1]):
+            return True
         self._metrics.admission.malformed.labels("too_large").inc()
         client = connection.client[0]
         log.info("refused", extra={"reason": "too_large", "detail": detail, "client": client})
-        self._respond_now(connection, failure(code, detail))
+        return self._dismiss(connection, code, detail)
 
-    def _turn_away(
-        self, connection: Connection, answer: HttpResponse, detail: str, *, keep: bool
-    ) -> None:
+    def _dismiss(self, connection: Connection, code: int, detail: str) -> bool:
+        """Answer a request of which not all is here; True when the rest is to be received first.
+
+        A client may take no answer while it sends.
+        """
+        if not _can_discard(connection):
+            self._respond_now(connection, failure(code, detail))
+            return False
+        head, body = connection.buffer.begun()
+        connection.early = self._worker.refused(target_of(head), body, detail, code)
+        connection.buffer.discard()
+        return self._discarded(connection, connection.early)
+
+    def _discarded(self, connection: Connection, answer: HttpResponse) -> bool:
+        """Answer a request that was to be received first; True when more of it is to come."""
+        if connection.buffer.unread:
+            return True
+        connection.early = None
+        self._respond_now(connection, answer, keep=not self.stopping)
+        return False
+
+    def _turn_away(self, connection: Connection, answer: HttpResponse, detail: str) -> None:
+        """Answer a request that is complete, and that no thread will decide."""
+        self._count_turned_away(detail)
+        connection.request = (b"", b"")
+        self._respond_now(connection, answer, keep=not self.stopping)
+
+    def _count_turned_away(self, detail: str) -> None:
         self._metrics.admission.turned_away.labels("overload").inc()
         now = time.monotonic()
         if now >= self._next_warning:
             self._next_warning = now + QUIET_SECONDS
             log.warning("turned away", extra={"reason": "overload", "detail": detail})
-        connection.request = (b"", b"")
-        self._respond_now(connection, answer, keep=keep and not self.stopping)
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -499,13 +530,19 @@ def _eviction_rank(connection: Connection) -> tuple[bool, float]:
     return connection.served, connection.deadline if connection.served else 0.0
 
 
+def _can_discard(connection: Connection) -> bool:
+    """Return whether a request can be received to its end, without being kept."""
+    waits = connection.buffer.expects_continue() and not connection.continued
+    return connection.buffer.can_discard and not waits
+
+
 def _unsent_rank(connection: Connection, now: float) -> tuple[bool, int, int]:
     """Rank unsent answers: what is not small first, then by whole seconds stalled, then by size."""
     size = len(connection.out)
     return size <= SMALL_BYTES, -int(now - connection.progressed), -size
 
 
-def _target(head: bytes) -> str:
+def target_of(head: bytes) -> str:
     """Return path and query of the URL in the first line of a request."""
     target = head[: head.find(b"\r\n")].partition(b" ")[2]
     return target.partition(b" ")[0].decode("latin-1")

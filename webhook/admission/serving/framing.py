@@ -23,6 +23,12 @@ HEAD_BYTES: Final = 64 * 1024
 CHUNK_LINE_BYTES: Final = 1024
 """Longest line that gives the size of a chunk."""
 
+BEGINNING_BYTES: Final = 64 * 1024
+"""Of a body, what is looked at before it is complete."""
+
+DISCARDED_BYTES: Final = 64 * 1024 * 1024
+"""Most that is received to be dropped: a client that still sends may not take an answer."""
+
 MAX_CHUNKS: Final = 8192
 """Most chunks of one body: tiny ones would cost more to count than to read."""
 
@@ -48,10 +54,13 @@ class RequestBuffer:
 
     __slots__ = (
         "_body_limit", "_chunks", "_data", "_end", "_expects", "_head", "_next_chunk", "_searched",
+        "unread",
     )  # fmt: skip
 
     def __init__(self, body_limit: int) -> None:
         self._data = bytearray()
+        self.unread = 0
+        """How much of a request that was discarded is still to come."""
         self._expects: bool | None
         self._body_limit = body_limit
         self._forget()
@@ -61,15 +70,23 @@ class RequestBuffer:
 
     def feed(self, data: bytes) -> Progress:
         """Add what was received, and say how far the request at the front is."""
+        if self.unread:
+            skipped = min(self.unread, len(data))
+            self.unread -= skipped
+            data = data[skipped:]
         self._data += data
         return self.progress()
 
     def progress(self) -> Progress:
         """Return how far the request at the front is."""
+        if self.unread:
+            return Progress.MORE
         if self._head == 0:
             refused = self._find_head()
             if refused is not None:
                 return refused
+        if self.is_too_large:
+            return Progress.BODY_TOO_LARGE
         if self._end == 0:
             return self._scan_chunks()
         return Progress.COMPLETE if len(self._data) >= self._end else Progress.MORE
@@ -87,6 +104,17 @@ class RequestBuffer:
         del self._data[:end]
         self._forget()
         return head, body
+
+    @property
+    def can_discard(self) -> bool:
+        """Return whether it is known where the request at the front ends, and that is not far."""
+        return 0 < self._head < self._end <= len(self._data) + DISCARDED_BYTES
+
+    def discard(self) -> None:
+        """Drop the request at the front, also what is still to come of it."""
+        self.unread = max(self._end - len(self._data), 0)
+        del self._data[: self._end]
+        self._forget()
 
     def _forget(self) -> None:
         self._head = 0  # where the head ends; 0 is not known yet
@@ -126,8 +154,18 @@ class RequestBuffer:
         self._end = self._head
         if len(lengths) == 1 and not chunked and _DIGITS.fullmatch(lengths[0].strip()):
             self._end += int(lengths[0])
-        too_large = self._end - self._head > self._body_limit
-        return Progress.BODY_TOO_LARGE if too_large else None
+        return None
+
+    @property
+    def is_too_large(self) -> bool:
+        """Return whether the head says that the body is."""
+        return self._end - self._head > self._body_limit
+
+    def begun(self) -> tuple[bytes, bytes]:
+        """Return the head of a request that is not complete, and how its body begins."""
+        return bytes(self._data[: self._head]), bytes(
+            self._data[self._head : self._head + BEGINNING_BYTES]
+        )
 
     def _scan_chunks(self) -> Progress:
         """Step over whole chunks; where it stopped is kept for the next time."""

@@ -33,7 +33,7 @@ from gunicorn.http.errors import (
 )
 from gunicorn.workers.gthread import ThreadWorker
 
-from webhook.admission.serving.app import RECEIVED, overload_response
+from webhook.admission.serving.app import RECEIVED
 from webhook.admission.serving.concurrency import (
     ConcurrencyLimiter,
     DeadlineQueue,
@@ -41,9 +41,10 @@ from webhook.admission.serving.concurrency import (
     body_weight,
 )
 from webhook.admission.serving.connection import Connection, ResponseBuffer
-from webhook.admission.serving.event_loop import ConnectionLoop, WorkerHooks
+from webhook.admission.serving.event_loop import ConnectionLoop, WorkerHooks, target_of
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.server_settings import ServerSettings
+from webhook.admission.serving.undecided import overload_response, phase_of, refused_response
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
             defer=self.method_queue.defer,
             submit=self._submit,
             overloaded=overload_response,
+            refused=lambda target, *why: refused_response(phase_of(target), *why),
             wrap=self._start_tls if self.cfg.is_ssl else None,
         )
         self.loop = ConnectionLoop(surroundings, self.settings, self.limiter, self.metrics)
@@ -243,7 +245,9 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
             self.metrics.admission.malformed.labels("too_large").inc()
             client = connection.client[0]
             log.info("refused", extra={"reason": "too_large", "detail": detail, "client": client})
-        return failure(code, detail).wire(keep=not self.stopping), not self.stopping
+        head, body = connection.request
+        answer = refused_response(phase_of(target_of(head)), body, detail, code)
+        return answer.wire(keep=not self.stopping), not self.stopping
 
     def _explain(self, connection: Connection, err: Exception) -> HttpResponse:
         code = next(code for kind, code in _HTTP_ERRORS if isinstance(err, kind))

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from webhook.jsonfields.encoding import InvalidJsonError, decode_json
+from webhook.jsonfields.encoding import InvalidJsonError, decode_deep, decode_json
 from webhook.kube.api import (
     ApiError,
     BadRequestError,
@@ -133,7 +133,7 @@ def page_of(answer: Response, kind: Kind) -> tuple[Page, str]:
     Items of built-in kinds come without `apiVersion` and `kind`; they get them here.
     """
     try:
-        found = _RAW_LIST.decode(answer.body)
+        found = decode_deep(_RAW_LIST, answer.body)
         items = tuple(_item(bytes(raw), kind) for raw in found.items or ())
     except msgspec.MsgspecError as err:
         raise UnavailableError(f"the list of {kind.resource} cannot be read: {err}") from err
@@ -144,7 +144,7 @@ def page_of(answer: Response, kind: Kind) -> tuple[Page, str]:
 
 
 def _item(data: bytes, kind: Kind) -> Revision:
-    found = _IDENTIFIED.decode(data)
+    found = decode_deep(_IDENTIFIED, data)
     if not found.kind:
         # `{` is the first byte of an object; no client sends an empty one, for it has metadata
         data = b'{"apiVersion":"%s","kind":"%s",%s' % (
@@ -164,9 +164,9 @@ def event_of(line: bytes) -> WatchEvent:
         UnavailableError: It is none.
     """
     try:
-        found = _LINE.decode(line)
+        found = decode_deep(_LINE, line)
         data = bytes(found.object)
-        about = _IDENTIFIED.decode(data) if found.type != "ERROR" else PartialObject()
+        about = decode_deep(_IDENTIFIED, data) if found.type != "ERROR" else PartialObject()
     except (msgspec.MsgspecError, UnicodeDecodeError) as err:
         raise UnavailableError(f"a line of the watch cannot be read: {err}") from err
     match found.type:
@@ -186,7 +186,7 @@ def event_of(line: bytes) -> WatchEvent:
 
 def _identify(data: bytes) -> PartialObject:
     try:
-        return _IDENTIFIED.decode(data)
+        return decode_deep(_IDENTIFIED, data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as err:
         raise UnavailableError(f"the answer is no object of the API: {err}") from err
 

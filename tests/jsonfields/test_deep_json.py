@@ -1,0 +1,66 @@
+"""JSON text that nests deeper than can be decoded, as tenants may have it stored."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from webhook.jsonfields.encoding import (
+    InvalidJsonError,
+    decode_deep,
+    decode_json,
+    without_managed_fields,
+)
+
+LEVELS = 9_900
+"""As many as the API server takes."""
+DEEP = b'{"f:a":' * LEVELS + b"{}" + b"}" * LEVELS
+ODD = b'{"v:\\"}]},\\\\\\"spec\\":{[":{}}'
+"""What looks like an end in a text is none."""
+
+
+def a_pod(name: bytes, *fields: bytes) -> bytes:
+    managed = b",".join(b'{"manager":"m","fieldsV1":%s}' % each for each in fields)
+    metadata = b'{"name":"%s","labels":{"managedFields":"["},"managedFields":[%s]}' % (
+        name,
+        managed,
+    )
+    return b'{"metadata":%s,"spec":{"nodeName":"n"},"status":{}}' % metadata
+
+
+def test_of_managed_fields_that_nest_deep_only_they_are_missing() -> None:
+    found = decode_json(b'{"items":[%s,%s]}' % (a_pod(b"a", ODD, DEEP, ODD), a_pod(b"b")))
+    wanted = decode_json(
+        b'{"items":[%s,%s]}'
+        % tuple(a_pod(name).replace(b',"managedFields":[]', b"") for name in (b"a", b"b"))
+    )
+    assert isinstance(found, dict)
+    assert isinstance(wanted, dict)
+    assert found["items"][0] == wanted["items"][0]
+
+
+def test_managed_fields_are_found_only_where_the_api_server_has_them() -> None:
+    assert without_managed_fields(a_pod(b"a", ODD)).count(b"managedFields") == 1
+    for text in (b'{"a":1}', b',"managedFields":[', b'{"x":1,"managedFields":[{}],"name":"a"}'):
+        assert without_managed_fields(text) == text
+
+
+@pytest.mark.parametrize("at", ["first", "last", "only"])
+def test_other_values_are_empty_below_some_level(at: str) -> None:
+    parts = {"first": b'{"d":%s,"x":[1]}', "last": b'{"x":[1],"d":%s}', "only": b'{"d":%s}'}
+    found = decode_json(parts[at] % (b'["]\\"[",' * LEVELS + b"[]" + b"]" * LEVELS))
+    assert isinstance(found, dict)
+    assert found.get("x", [1]) == [1]
+    assert found["d"][0] == ']"['
+    assert found["d"][1][1][1][0] == ']"['
+
+
+def test_a_part_that_is_kept_as_text_can_be_decoded_again() -> None:
+    raw = decode_deep(msgspec.json.Decoder(list[msgspec.Raw]), b"[%s]" % a_pod(b"a", DEEP))
+    assert decode_json(bytes(raw[0])) == decode_json(a_pod(b"a", DEEP))
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, DEEP[:-1], DEEP + b"}", b"[" + DEEP])
+def test_what_is_no_json_stays_none(text: bytes) -> None:
+    with pytest.raises(InvalidJsonError):
+        decode_json(text)

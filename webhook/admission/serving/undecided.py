@@ -1,0 +1,107 @@
+"""Answers to reviews that are not decided: for their size, or because there is no time.
+
+Where an HTTP error answers a review, the API server goes on as the failure policy of the
+registration says. With `Ignore` it lets the request pass: right in an outage, which nobody chooses.
+How large a pod is, its creator chooses, and so he would choose to have no gate. What is too large
+is denied, whatever the policy: a review says what it is about before its object, and that much is
+read of it. So is, for now, a change of a pod that there is no time for: the entry about our gate is
+only asked where somebody may be taking it off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from webhook.admission.handlers.dispatch import denies_undecided, may_deny
+from webhook.admission.handlers.responses import try_again
+from webhook.admission.review import (
+    AdmissionRequest,
+    Denied,
+    MalformedReviewError,
+    Phase,
+    decode_review,
+    encode_review,
+)
+from webhook.admission.serving.concurrency import SMALL_BYTES
+from webhook.admission.serving.http_response import HttpResponse, failure
+
+REVIEW_PATHS: Final[Mapping[str, Phase]] = {
+    "/mutate": Phase.MUTATING,
+    "/validate": Phase.VALIDATING,
+    "/shadow": Phase.SHADOW,
+}
+OVERLOAD: Final = 503
+"""The HTTP status of what is not decided now."""
+
+_OBJECT: Final = b',"object":'
+"""Where the API server begins with the object; within a text its quotation marks are escaped."""
+
+
+def begins(body: bytes) -> bool:
+    """Return whether enough of a body is here to say what it is about, if anything does."""
+    return len(body) >= SMALL_BYTES or _OBJECT in body
+
+
+def refused_response(phase: Phase | None, body: bytes, detail: str, code: int) -> HttpResponse:
+    """Return the answer to a review that is turned away for what it is made of.
+
+    Args:
+        phase: As the path of the URL says; None for another page.
+        body: The body as it was sent, or how it begins.
+        detail: Why it is not decided.
+        code: The HTTP status where it is not known what the review is about, or it is about
+            something that nothing here may ever fail.
+    """
+    request = _without_object(body, phase)
+    if request is None or not may_deny(request):
+        return failure(code, detail)
+    if code == OVERLOAD:
+        return HttpResponse(200, encode_review(request, try_again(detail)))
+    reason = "RequestEntityTooLarge" if code == 413 else "BadRequest"
+    denial = Denied(code=code, reason=reason, message=detail, audit={"reason": detail})
+    return HttpResponse(200, encode_review(request, denial))
+
+
+def overload_response(target: str, body: bytes, detail: str) -> HttpResponse:
+    """Return the answer to a request that no thread will decide; quick enough for the event loop.
+
+    Args:
+        target: Path and query of the URL.
+        body: The body as it was sent; of a large one only the beginning is read.
+        detail: Why it is not decided.
+    """
+    phase = phase_of(target)
+    if phase is None or len(body) > SMALL_BYTES:
+        return refused_response(phase, body[:SMALL_BYTES], detail, OVERLOAD)
+    try:
+        return not_decided(decode_review(body, phase), detail)
+    except MalformedReviewError:
+        return failure(OVERLOAD, detail)
+
+
+def not_decided(request: AdmissionRequest, detail: str) -> HttpResponse:
+    """Return a denial for now, or an error where the API server goes on without an answer.
+
+    With the failure policy `Fail` it would make an error 500 of any HTTP error, and a scheduler
+    takes the pod back; a bind that is denied with 429 is sent again by the client itself.
+    """
+    if not denies_undecided(request):
+        return failure(OVERLOAD, detail)
+    return HttpResponse(200, encode_review(request, try_again(detail)))
+
+
+def phase_of(target: str) -> Phase | None:
+    """Return the phase of the reviews that are posted to a path; None for another page."""
+    return REVIEW_PATHS.get(target.partition("?")[0])
+
+
+def _without_object(body: bytes, phase: Phase | None) -> AdmissionRequest | None:
+    """Read what a review says before its object; None where that cannot be read."""
+    end = body.find(_OBJECT)
+    if phase is None or end < 0:
+        return None
+    try:
+        return decode_review(body[:end] + b"}}", phase)
+    except MalformedReviewError:
+        return None
