@@ -23,7 +23,7 @@ from webhook.quota.charging.pod_usage import charged_to, usage_of
 from webhook.quota.objects.compact import compact_pod, compact_quota
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import DEFERRED_KEYS
-from webhook.quota.objects.qos import effective_qos_class, qos_class
+from webhook.quota.objects.qos import effective_qos_class, forged_qos_class, qos_class
 from webhook.quota.queue.queued_pods import is_queued
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import SCHEDULING_GATE
@@ -269,6 +269,18 @@ def test_what_is_kept_of_a_pod_does_not_grow_with_the_pod(extra: Object, node: s
     finally:
         tracemalloc.stop()
     assert taken / len(kept) < ROOM
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"status": {"qosClass": "x" * 9_000}}, {"nodeName": "x" * 9_000}],
+    ids=["a class that is none", "a node that is none"],
+)
+def test_a_text_of_any_length_is_not_kept(extra: Object) -> None:
+    kept = compact_pod(a_pod(requests={"cpu": "1"}, **extra))  # type: ignore[arg-type]
+    assert len(repr(kept)) < ROOM
+    assert kept.is_assigned is ("nodeName" in extra)
+    assert bool(forged_qos_class(kept)) is ("status" in extra)
 
 
 @pytest.mark.parametrize("extra", LARGE.values(), ids=LARGE.keys())

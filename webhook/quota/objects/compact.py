@@ -38,6 +38,7 @@ from webhook.quota.objects.model import (
     ResourceQuota,
     is_reported_unreserved,
     is_unplaced,
+    node_name_of,
 )
 from webhook.quota.objects.names import LET_THROUGH_ANNOTATION, is_hugepages
 
@@ -174,7 +175,7 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
     """Return the pod that `raw` is, with the parts of its template."""
     node = ResourceReader(raw)
     meta, spec = node.child("metadata"), node.child("spec")
-    node_name = spec.text("nodeName")
+    node_name = node_name_of(spec)
     pod = Pod(
         namespace=sys.intern(meta.text("namespace")),
         name=meta.text("name"),

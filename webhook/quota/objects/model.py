@@ -16,10 +16,13 @@ from hashlib import sha256
 from webhook.quota.amounts.quantity import InvalidQuantityError
 from webhook.quota.amounts.resource_reader import ResourceReader, StoredResourceReader
 from webhook.quota.amounts.resources import ResourceList
-from webhook.quota.objects.names import QUOTA_RESERVED
+from webhook.quota.objects.names import MAX_NAME_BYTES, QUOTA_RESERVED
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """Set by a kubelet on the API server's copy of a static pod."""
+
+_CLASS_LENGTH = 64
+"""Of `status.qosClass`; no class is as long."""
 
 COUNTED_NAMES = 32
 """Resources of different names that a pod may ask for to be counted by each of them."""
@@ -96,7 +99,8 @@ class Pod:
     """Whether an affinity or anti-affinity term reaches into other namespaces."""
     phase: str
     qos_class: str
-    """`status.qosClass` as it came; empty when absent. A client can forge it at creation."""
+    """`status.qosClass` as it came; empty when absent. A client can forge it at creation, in any
+    length: what is longer than a class is cut."""
     resize_infeasible: bool
     """Whether the node has said that it can never grant the resize that was asked for."""
     statuses: Mapping[str, ContainerStatus]
@@ -195,7 +199,7 @@ class Pod:
             annotations=meta.string_map("annotations"),
             deletion_timestamp=meta.timestamp("deletionTimestamp"),
             deletion_grace_period_seconds=meta.integer("deletionGracePeriodSeconds"),
-            node_name=spec.text("nodeName"),
+            node_name=node_name_of(spec),
             priority=spec.integer("priority"),
             priority_class_name=spec.text("priorityClassName"),
             active_deadline_seconds=spec.integer("activeDeadlineSeconds"),
@@ -206,7 +210,7 @@ class Pod:
             scheduling_gates=tuple(gate.text("name") for gate in spec.children("schedulingGates")),
             cross_namespace_affinity=_reaches_other_namespaces(spec),
             phase=status.text("phase"),
-            qos_class=status.text("qosClass"),
+            qos_class=status.text("qosClass")[:_CLASS_LENGTH],
             resize_infeasible=_is_resize_infeasible(status),
             resize_verdict_outdated=_is_resize_verdict_outdated(meta, status),
             statuses=_statuses(status),
@@ -314,6 +318,14 @@ class ResourceQuota:
             status_hard=status.resource_list("hard"),
             status_used=status.resource_list("used"),
         )
+
+
+def node_name_of(spec: ResourceReader) -> str:
+    """Read the node of a pod; a name that no node can have is cut, and stays one.
+
+    The API server stores whatever a Binding names, in any length.
+    """
+    return spec.text("nodeName")[: MAX_NAME_BYTES + 1]
 
 
 def _containers(spec: ResourceReader) -> tuple[Container, ...]:
