@@ -27,7 +27,7 @@ from webhook.operations.names import (
 )
 from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.feature_gates import PROBE_JOB
-from webhook.state.well_known import SCHEDULING_GATE
+from webhook.state.well_known import LEADER_LEASE, SCHEDULING_GATE
 
 TEAM: Final = "identities-team"
 PLAIN: Final = "identities-plain"
@@ -530,10 +530,24 @@ def test_no_event_is_reported_by_others(world: World) -> None:
     is_refused(world.controller.create(f"/api/v1/namespaces/{TEAM}/events", event))
 
 
+ENDLESS: Final[Object] = {
+    "finalizers": ["example.com/evil"],
+    "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "evil", "uid": "gone"}],
+}
+"""Metadata of an object that never ends, or at once."""
+
+
 def test_the_only_lease_is_that_of_the_leader(world: World) -> None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
     answer = world.controller.create(path, {"metadata": {"name": "another"}})
     is_refused(answer, OWN_NAMESPACE_POLICY)
+    leader = world.admin.get(f"{path}/{LEADER_LEASE}").body
+    for field, value in ENDLESS.items():
+        odd = {**leader, "metadata": {**leader["metadata"], field: value}}
+        is_refused(
+            world.controller.call("PUT", f"{path}/{LEADER_LEASE}", odd), OWN_NAMESPACE_POLICY
+        )
+    assert world.controller.call("PUT", f"{path}/{LEADER_LEASE}", leader, dry_run=True).ok
     elsewhere = path.replace(SYSTEM, PLATFORM)
     assert world.controller.create(elsewhere, {"metadata": {"name": "another"}}).code == 403
 
@@ -542,7 +556,10 @@ def test_the_job_that_is_tried_is_tried_by_dry_run_only(world: World) -> None:
     path = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs/{PROBE_JOB}"
     runs = {"spec": {"suspend": False}}
     is_refused(world.webhook.patch(path, runs), OWN_NAMESPACE_POLICY)
+    for part in ({"metadata": ENDLESS}, {"status": {"failed": 1}}):
+        is_refused(world.webhook.patch(f"{path}/status", part), OWN_NAMESPACE_POLICY)
     assert world.webhook.patch(path, runs, dry_run=True).ok
+    assert world.webhook.patch(f"{path}/status", {"status": {}}, dry_run=True).ok
     assert world.admin.get(path).body["spec"]["suspend"] is True
 
 

@@ -38,7 +38,7 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
     SERVICE_ACCOUNTS_POLICY: "whoever has the controller's token may change image, gates and status"
     " of any pod, and the status of any quota",
     OWN_NAMESPACE_POLICY: "whoever has one of our tokens may write Leases of any name in our"
-    " namespace, and change the Job that never runs",
+    " namespace, keep it from ending, and change the Job that never runs",
     CLUSTER_QUOTAS_POLICY: "whoever has the controller's token may write any cluster quota",
     LEDGERS_POLICY: "whoever has the right by RBAC may write ledgers and the status of cluster"
     " quotas, and so what counts as used",
@@ -47,7 +47,7 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
 
 DIGESTS: Final[Mapping[str, str]] = {
     SERVICE_ACCOUNTS_POLICY: "be396d4dce8f763f",
-    OWN_NAMESPACE_POLICY: "d90702257bcd488e",
+    OWN_NAMESPACE_POLICY: "68a10f281b163619",
     CLUSTER_QUOTAS_POLICY: "3cb877dd96888ed3",
     LEDGERS_POLICY: "e5096e8d1c5ff6bd",
 }
