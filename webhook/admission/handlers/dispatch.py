@@ -147,8 +147,8 @@ def fails_closed(request: AdmissionRequest) -> bool:
 def denies_undecided(request: AdmissionRequest) -> bool:
     """Return whether a request is denied for now where there is no time to decide it.
 
-    Besides those that fail closed a change of a pod: that nobody is asked about most of them, and
-    one that takes our gate off must not pass because others keep the webhook busy.
+    Besides those that fail closed, a change of a pod: few come here, and one that takes our gate
+    off must not pass because somebody keeps the webhook busy.
     """
     is_change = (request.group, request.path, request.operation) == ("", "pods", "UPDATE")
     return fails_closed(request) or (is_change and request.phase is Phase.VALIDATING)
