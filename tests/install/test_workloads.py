@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import click
 import pytest
@@ -21,13 +21,33 @@ from tests.install.manifests import (
 from webhook.admission.serving.server_settings import ListenAddress, ServerSettings
 from webhook.cli.commands.servers import controller, serve
 from webhook.config import load_configuration
+from webhook.install import MANIFESTS, render
+from webhook.install.kustomizations import apply_patches
 
 WORKLOADS: Final = ("webhook", "controller")
 
 
+@pytest.fixture(params=["default", "ha", "dev"])
+def workloads(request: pytest.FixtureRequest) -> list[Manifest]:
+    """Return what runs, as an overlay has it."""
+    return of_overlay(request.param)
+
+
 @pytest.fixture(params=WORKLOADS)
-def deployment(request: pytest.FixtureRequest) -> Manifest:
-    return the_one("Deployment", f"deferred-quota-{request.param}")
+def deployment(request: pytest.FixtureRequest, workloads: list[Manifest]) -> Manifest:
+    return called(f"deferred-quota-{request.param}", workloads)
+
+
+def of_overlay(name: str) -> list[Manifest]:
+    objects = [*cast("tuple[Any, ...]", render().workloads)]
+    if name != "default":
+        apply_patches(MANIFESTS / "overlays" / name, objects)
+    return objects
+
+
+def called(name: str, objects: list[Manifest]) -> Manifest:
+    (found,) = [each for each in of_kind("Deployment", objects) if each["metadata"]["name"] == name]
+    return found
 
 
 def pod_of(deployment: Manifest) -> Manifest:
@@ -123,16 +143,35 @@ def test_services_lead_to_named_ports() -> None:
             assert (called["name"], called["namespace"]) == ("deferred-quota-webhook", SYSTEM)
 
 
-def test_there_is_room_for_all_pods_while_they_are_replaced() -> None:
+def test_there_is_room_for_all_pods_while_they_are_replaced(workloads: list[Manifest]) -> None:
     quota = the_one("ResourceQuota", "deferred-quota-critical-pods")
     (term,) = quota["spec"]["scopeSelector"]["matchExpressions"]
-    deployments = [the_one("Deployment", f"deferred-quota-{name}") for name in WORKLOADS]
+    deployments = [called(f"deferred-quota-{name}", workloads) for name in WORKLOADS]
     pods = 0
     for each in deployments:
         assert pod_of(each)["priorityClassName"] in term["values"]
         surge = each["spec"]["strategy"].get("rollingUpdate", {"maxSurge": 0})["maxSurge"]
         pods += each["spec"]["replicas"] + surge
     assert int(quota["spec"]["hard"]["pods"]) >= pods
+
+
+def test_with_high_availability_replicas_share_no_node_that_they_need_not() -> None:
+    objects = of_overlay("ha")
+    for name, replicas in (("deferred-quota-webhook", 3), ("deferred-quota-controller", 2)):
+        found = called(name, objects)
+        assert found["spec"]["replicas"] == replicas
+        nodes, zones = pod_of(found)["topologySpreadConstraints"]
+        assert (nodes["topologyKey"], nodes["maxSkew"]) == ("kubernetes.io/hostname", 1)
+        assert (nodes["whenUnsatisfiable"], nodes["nodeTaintsPolicy"]) == ("DoNotSchedule", "Honor")
+        assert zones["whenUnsatisfiable"] == "ScheduleAnyway"
+
+
+def test_for_development_there_is_one_of_each_and_everything_is_logged() -> None:
+    objects = of_overlay("dev")
+    for name in WORKLOADS:
+        found = called(f"deferred-quota-{name}", objects)
+        assert found["spec"]["replicas"] == 1
+        assert "--log-level=debug" in container_of(found)["args"]
 
 
 def test_controllers_of_two_versions_never_run_together() -> None:

@@ -47,15 +47,24 @@ def add_component(directory: Path, objects: Sequence[Manifest]) -> list[Manifest
         InstallError: A file is missing or cannot be read, or a patch has nothing to change.
     """
     everything = [*objects, *read_directory(directory)]
+    apply_patches(directory, everything)
+    return everything
+
+
+def apply_patches(directory: Path, objects: Sequence[Manifest]) -> None:
+    """Apply the patches of a kustomization to objects, in place.
+
+    Raises:
+        InstallError: A file is missing or cannot be read, or a patch has nothing to change.
+    """
     for item in _entries(directory, "patches"):
         patch_item = mapping(item, "patches")
         if "target" in patch_item:
-            _patch_target(everything, patch_item, directory / "kustomization.yaml")
+            _patch_target(objects, patch_item, directory / "kustomization.yaml")
             continue
         path = directory / text(patch_item.get("path"), "patches[].path")
         for patch in read_file(path):
-            _patch_webhooks(everything, patch, path)
-    return everything
+            _patch_webhooks(objects, patch, path)
 
 
 def read_file(path: Path) -> list[Manifest]:

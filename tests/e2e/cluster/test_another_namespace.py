@@ -28,6 +28,7 @@ from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
 from webhook.install import MANIFESTS, render
+from webhook.install.kustomizations import read_directory
 from webhook.kube.files.documents import read_documents
 from webhook.state.well_known import DEFAULT_NAMESPACE, SCHEDULING_GATE
 
@@ -132,8 +133,9 @@ def test_a_namespace_that_is_somebody_elses_is_left_alone(cluster: Cluster) -> N
     assert tenant.api.get("/api/v1/namespaces/team-a").ok
 
 
+@pytest.mark.parametrize("component", ["", "api-priority"])
 def test_kustomize_moves_it_with_the_overlay_of_the_readme(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, component: str
 ) -> None:
     overlay = MANIFESTS / "overlays/another-namespace"
     mine = tmp_path / "mine"
@@ -141,7 +143,14 @@ def test_kustomize_moves_it_with_the_overlay_of_the_readme(
     text = (overlay / "kustomization.yaml").read_text()
     base = os.path.relpath(MANIFESTS / "overlays/default", mine.resolve())
     text = re.sub(r"namespace: quota-system\b", f"namespace: {HOME}", text)
-    (mine / "kustomization.yaml").write_text(text.replace("../default", base))
+    text = text.replace("../default", base)
+    added: list[Any] = []
+    if component:
+        path = os.path.relpath(MANIFESTS / "components" / component, mine.resolve())
+        text = text.replace("replacements:", f"components: [{path}]\nreplacements:")
+        added = list(read_directory(MANIFESTS / "components" / component))
+    (mine / "kustomization.yaml").write_text(text)
     printed = cluster.plane.kubectl("kustomize", str(mine))
     made = [each.value for each in read_documents("mine", printed.encode())]
-    assert by_name(made) == by_name(render(namespace=HOME, mask="webhook").objects)
+    moved = json.loads(json.dumps(added).replace(DEFAULT_NAMESPACE, HOME))
+    assert by_name(made) == by_name([*render(namespace=HOME, mask="webhook").objects, *moved])

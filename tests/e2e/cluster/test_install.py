@@ -37,6 +37,7 @@ from tests.quota.ledger_world.driver import STEPS, random_steps
 from tests.quota.ledger_world.world import World
 from webhook.install import MANIFESTS, render
 from webhook.install.clients import CLIENT_CA, KnownClients
+from webhook.install.kustomizations import apply_patches
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.files.documents import read_documents
 from webhook.quota.ledger.ledger_codec import ledger_status, summary
@@ -99,6 +100,37 @@ def test_kustomize_adds_the_mark_of_bound_pods(cluster: Cluster, tmp_path: Path)
     text = cluster.plane.kubectl("kustomize", str(tmp_path))
     made = [each.value for each in read_documents("own", text.encode())]
     assert by_name(made) == by_name(render(mask="webhook", stamps=True).objects)
+
+
+@pytest.mark.parametrize("overlay", ["ha", "dev"])
+def test_kustomize_changes_the_deployments_only(cluster: Cluster, overlay: str) -> None:
+    text = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))
+    made = [each.value for each in read_documents(overlay, text.encode())]
+    wanted: list[Any] = json.loads(json.dumps(render(mask="webhook").objects))
+    apply_patches(MANIFESTS / "overlays" / overlay, wanted)
+    assert by_name(made) == by_name(wanted)
+
+
+@pytest.mark.parametrize("overlay", ["default", "ha", "dev"])
+def test_pods_of_every_overlay_pass_restricted_pod_security(cluster: Cluster, overlay: str) -> None:
+    """As the API server judges them that enforces it in our namespace."""
+    made = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))
+    api = Api(cluster.plane.rest)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = {"metadata": {"name": f"restricted-{overlay}", "labels": labels}}
+    assert api.create("/api/v1/namespaces", namespace).ok
+    account = f"/api/v1/namespaces/restricted-{overlay}/serviceaccounts"
+    for each in read_documents(overlay, made.encode()):
+        workload: Any = each.value
+        if workload["kind"] != "Deployment":
+            continue
+        template = workload["spec"]["template"]
+        name = template["spec"]["serviceAccountName"]
+        assert api.create(account, {"metadata": {"name": name}}).ok
+        pod = {**template, "metadata": {**template["metadata"], "name": name}}
+        answer = api.create(objects.pods(f"restricted-{overlay}"), pod, dry_run=True)
+        assert answer.ok, str(answer)
+    api.delete(f"/api/v1/namespaces/restricted-{overlay}")
 
 
 def test_kustomize_names_the_clients(cluster: Cluster, tmp_path: Path) -> None:
