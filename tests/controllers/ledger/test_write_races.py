@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
-from tests.reactions import unreachable
+from tests.reactions import preceded_by, unreachable
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.state.ledger_store import LedgerVersion
@@ -221,3 +222,96 @@ def test_the_first_quota_is_not_counted_from_a_cache_that_has_not_seen_all_pods(
         harness.pass_time(1)
         harness.step()
         assert harness.used() == {"requests.cpu": "2"}
+
+
+FOLD_SECONDS = 0.5
+
+
+@pytest.fixture
+def contended() -> Iterator[ControllerHarness]:
+    """A quota of which a handler reserves something before each write of the controller."""
+    with new_harness(
+        a_quota("p1", hard={"requests.cpu": "100"}), fold_seconds=FOLD_SECONDS
+    ) as harness:
+        harness.step()
+        for name in ("web", "old"):
+            harness.pod(name)
+            harness.catch_up()
+            assert isinstance(harness.reserve(name), Reserved)
+            harness.bind(name)
+        settle(harness)
+        assert (harness.used(), harness.held()) == ({"requests.cpu": "2"}, {})
+        names = map("racing-{}".format, count())
+
+        def claim() -> None:
+            name = next(names)
+            harness.pod(name)
+            assert isinstance(harness.reserve(name), Reserved)
+
+        harness.client.on(
+            "update", QUOTA_LEDGERS, preceded_by(lambda _: claim()), subresource="status"
+        )
+        yield harness
+
+
+def settle(harness: ControllerHarness) -> None:
+    harness.pass_time(FOLD_SECONDS)
+    harness.step()
+
+
+def races_lost(harness: ControllerHarness) -> float:
+    return harness.metric("ledger_settlements_total", result="conflict")
+
+
+def bind_another(harness: ControllerHarness) -> None:
+    harness.pod("more")
+    harness.catch_up()
+    assert isinstance(harness.reserve("more"), Reserved)
+    harness.bind("more")
+
+
+def test_a_write_that_only_folds_is_put_off_when_a_handler_was_first(
+    contended: ControllerHarness,
+) -> None:
+    bind_another(contended)
+    settle(contended)
+    assert races_lost(contended) == 1
+    contended.client.reset()
+    contended.reconcile_once()
+    assert set(contended.held()) >= {"more"}  # not before its time
+    settle(contended)
+    assert contended.used() == {"requests.cpu": "3"}
+    assert "more" not in contended.held()
+
+
+def test_it_is_not_put_off_for_ever(contended: ControllerHarness) -> None:
+    bind_another(contended)
+    for tries in (1, 2, 3, 4):
+        settle(contended)
+        assert races_lost(contended) == tries
+    settle(contended)
+    assert races_lost(contended) > 10
+
+
+def test_what_frees_quota_is_not_put_off(contended: ControllerHarness) -> None:
+    contended.delete("old")
+    contended.step()
+    assert races_lost(contended) > 5
+
+
+def test_what_frees_quota_does_not_wait_for_what_was_put_off(contended: ControllerHarness) -> None:
+    bind_another(contended)
+    settle(contended)
+    contended.client.reset()
+    contended.delete("old")
+    contended.step()  # no time has passed
+    assert contended.used() == {"requests.cpu": "2"}
+
+
+def test_a_pod_that_nothing_is_reserved_for_is_counted_at_once(
+    contended: ControllerHarness,
+) -> None:
+    contended.pod("past", node="node-1")
+    contended.catch_up()
+    settle(contended)
+    assert races_lost(contended) > 5

@@ -797,6 +797,7 @@ def _namespace_state(*, is_hasty: bool) -> Any:
         is_opted_out=False,
         is_rejoining=False,
         has_reconciled=False,
+        deferrals=0,
     )
 
 

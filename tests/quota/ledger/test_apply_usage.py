@@ -15,6 +15,7 @@ from webhook.quota.ledger.apply_usage import (
     ObservedPod,
     UsageCount,
     apply_usage,
+    only_folds,
 )
 from webhook.quota.ledger.ledger import (
     Account,
@@ -373,3 +374,39 @@ def test_a_reservation_from_before_the_namespace_opted_in_is_kept_unseen() -> No
     following = apply_usage(ledger(held("q")), count(), is_from_before=True)
     assert following is not None
     assert set(following.reservations) == {"a"}
+
+
+def a_ledger(
+    used: str = "2", reserved: str = "1", hard: str = "4", *reservations: Reservation
+) -> Ledger:
+    account = Account(observed(), cpu(hard), cpu(used), reserved=cpu(reserved))
+    return Ledger({"q": account}, {one.uid: one for one in reservations})
+
+
+FOLDS: dict[str, tuple[Ledger | None, Ledger, bool]] = {
+    "reserved became used": (a_ledger("2", "1"), a_ledger("3", "0"), True),
+    "nothing": (a_ledger(), a_ledger(), True),
+    "something was freed": (a_ledger("2", "1"), a_ledger("2", "0"), False),
+    "something was taken": (a_ledger("2", "1"), a_ledger("4", "0"), False),
+    "another limit": (a_ledger("2", "1"), a_ledger("3", "0", "5"), False),
+    "a new reservation": (a_ledger("2", "1"), a_ledger("2", "1", "4", held("q")), False),
+    "another quota": (a_ledger(), Ledger({}, {}), False),
+    "the first ledger": (None, a_ledger(), False),
+    "another spec": (
+        a_ledger(),
+        Ledger({"q": replace(a_ledger().accounts["q"], observed=observed(spec="s2"))}, {}),
+        False,
+    ),
+    "another grant": (
+        a_ledger(),
+        Ledger({"q": replace(a_ledger().accounts["q"], granted=cpu("4"))}, {}),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("former", "following", "expected"), FOLDS.values(), ids=FOLDS.keys())
+def test_only_what_is_taken_all_the_same_is_a_fold(
+    former: Ledger | None, following: Ledger, expected: bool
+) -> None:
+    assert only_folds(former, following) is expected

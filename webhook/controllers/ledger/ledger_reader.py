@@ -34,9 +34,10 @@ class LedgerReader:
     ) -> LedgerVersion | None:
         """Return what the watch of ledgers showed last, if that will do: something has changed.
 
-        A look for its own sake has to see what is there.
+        A look for its own sake has to see what is there, and so has one that follows a lost race:
+        where handlers write all the time, what a watch shows is seldom the newest.
         """
-        if state.reconciling_since is None or not self._feed.is_following:
+        if state.reconciling_since is None or state.deferrals or not self._feed.is_following:
             return None
         version = self._ledgers.known(namespace)
         is_newer = version is not None and version.resource_version > newer_than

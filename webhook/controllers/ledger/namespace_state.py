@@ -62,6 +62,8 @@ class NamespaceState:
     reason that waiting does not cure."""
     last_write: LastWrite | None = None
     """What this process wrote last in this leadership; None when that is not known."""
+    deferrals: int = 0
+    """How often in a row a write was put off that handlers got in the way of."""
     uncharge_at: dict[str, float] = field(default_factory=dict)
     """Uid of a pod that is being deleted → when it is no longer charged."""
     lost_since: float | None = None
@@ -120,6 +122,7 @@ class NamespaceState:
         self.expiry.reset()
         self.lost_since = self.last_write = self.dirty_since = None
         self.pod_queue.last_cycle = None
+        self.deferrals = 0
         self.excess.clear()
         self.recent_binds.reset()
 

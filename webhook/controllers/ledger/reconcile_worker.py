@@ -148,7 +148,9 @@ class NamespaceReconciler:
         timings, queue = self._context.timings, self._usage_cache.workqueue
         match result:
             case RequeueAfter(seconds):
-                queue.rest(namespace, seconds)
+                # what was put off can wait, and not what is added meanwhile
+                pause = timings.write_interval_seconds if state.deferrals else seconds
+                queue.rest(namespace, pause)
             case Done():
                 queue.rest(namespace, timings.write_interval_seconds)
                 expiry, seconds = state.expiry.next_due(), self._resync_seconds

@@ -26,7 +26,7 @@ from webhook.controllers.runtime.controller import DONE, RequeueAfter, Result
 from webhook.controllers.shared.grant_transaction import GrantTransaction, begin
 from webhook.controllers.shared.shared_context import SharedQuotaContext
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.quota.ledger.apply_usage import Expiry
+from webhook.quota.ledger.apply_usage import Expiry, only_folds
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.queue.queued_pods import CycleResult
 from webhook.state.ledger_store import LedgerVersion
@@ -38,6 +38,8 @@ _UNCONFIRMED_SECONDS: Final = 0.5
 _LOST_LEDGER_POLL_SECONDS: Final = 5.0
 _MAX_CONFLICTS: Final = 8
 """How often a race with the handlers is run before others get their turn."""
+_MAX_DEFERRALS: Final = 4
+"""How often in a row it is put off where nothing waits for its end: the ledger grows meanwhile."""
 
 
 class _WriteConflictError(Exception):
@@ -45,11 +47,13 @@ class _WriteConflictError(Exception):
 
     Attributes:
         resource_version: Which version was read.
+        can_wait: Whether nothing waits for what was to be written.
     """
 
-    def __init__(self, resource_version: int) -> None:
+    def __init__(self, resource_version: int, *, can_wait: bool = False) -> None:
         super().__init__(f"version {resource_version} is not the newest")
         self.resource_version = resource_version
+        self.can_wait = can_wait
 
 
 class DriftCheck(Protocol):
@@ -92,8 +96,9 @@ class LedgerReconciler:
     def reconcile(self, namespace: str, state: NamespaceState, epoch: int) -> Result:
         """Write what follows from the count; `RequeueAfter` where that has to be tried again.
 
-        Handlers that write all the time win most races, and the ledger grows until one of these
-        writes succeeds: after a conflict the ledger is read again at once.
+        Handlers that write all the time win most races: after a conflict the ledger is read again
+        at once. A write that only folds reservations is put off instead, since each race that is
+        lost costs the API server as much as a bind; but not for long.
 
         Raises:
             NotLeadingError: Another process may be writing.
@@ -116,6 +121,9 @@ class LedgerReconciler:
             except _WriteConflictError as race:
                 self._recorder.reconciled("conflict")
                 lost = race.resource_version
+                if race.can_wait and state.deferrals < _MAX_DEFERRALS:
+                    state.deferrals += 1
+                    return RequeueAfter(self._timings.fold_seconds)
         return self._next_turn
 
     @property
@@ -232,7 +240,8 @@ class LedgerReconciler:
                 is_edited=bool(edited),
             )
             if written is None:
-                raise _WriteConflictError(version.resource_version)
+                can_wait = not cycle.released and only_folds(version.ledger, ledger)
+                raise _WriteConflictError(version.resource_version, can_wait=can_wait)
             self._writer.report_edited(namespace, version.uid, edited)
             # an expired reservation may stay, where a newer claim of the pod raised its sequence
             lost = expired.keys() - ledger.reservations.keys()
@@ -247,6 +256,7 @@ class LedgerReconciler:
         transaction.lower_grants()
         transaction.close(ledger)
         self._commit_cycle(namespace, state, cycle, epoch)
+        state.deferrals = 0
         return DONE
 
     def _has_opted_back_in(self, namespace: str) -> bool:

@@ -139,6 +139,34 @@ def apply_usage(
     return _ledger(count, within, ledger, barrier=barrier)
 
 
+def only_folds(former: Ledger | None, following: Ledger) -> bool:
+    """Return whether a ledger differs from the one before in what is `used` of what is taken.
+
+    Reservations became part of `used`, and handlers judge by the one as by the other: to write it
+    can wait.
+    """
+    return (
+        former is not None
+        and former.accounts.keys() == following.accounts.keys()
+        and following.reservations.keys() <= former.reservations.keys()
+        and all(
+            _is_as_full(account, following.accounts[name])
+            for name, account in former.accounts.items()
+        )
+    )
+
+
+def _is_as_full(account: Account, other: Account) -> bool:
+    if (account.observed, account.hard, account.granted) != (
+        other.observed,
+        other.hard,
+        other.granted,
+    ):
+        return False
+    taken, then = add(account.used, account.reserved), add(other.used, other.reserved)
+    return all(taken.get(name, ZERO) == then.get(name, ZERO) for name in account.hard)
+
+
 def seconds_until_new(*, lost_since: float | None, now: float, expire_seconds: float) -> float:
     """Return how long no ledger may be made where one was lost; 0 when there was none.
 
