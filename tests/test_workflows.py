@@ -1,0 +1,100 @@
+"""Workflows for GitHub and GitLab: pinned, with few rights, and calling scripts that are there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+import yaml
+
+ROOT: Final = Path(__file__).parent.parent
+WORKFLOWS: Final = sorted((ROOT / ".github/workflows").glob("*.yaml"))
+GITLAB: Final = ROOT / ".gitlab-ci.yml"
+_SCRIPT: Final = re.compile(r"(?<![\w/.-])(?:scripts|\.ci)/[a-z]+")
+_PINNED: Final = re.compile(r"^ *-? *uses: ([\w./-]+)@([0-9a-f]{40}) # v\d+\.\d+\.\d+$")
+WRITES: Final = {
+    "release.yaml packages": {"id-token", "attestations"},
+    "release.yaml image": {"packages"},
+    "release.yaml index": {"packages", "id-token", "attestations"},
+}
+"""What jobs may write, each for what it publishes."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    return cast("dict[str, Any]", yaml.safe_load(path.read_text()))
+
+
+def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in WORKFLOWS:
+        for name, job in read(path)["jobs"].items():
+            yield f"{path.name} {name}", job
+
+
+JOBS: Final = dict(jobs())
+
+
+def commands(job: dict[str, Any]) -> str:
+    return "\n".join(step.get("run", "") for step in job["steps"])
+
+
+def test_every_action_is_named_by_its_hash_and_version() -> None:
+    hashes: dict[str, set[str]] = {}
+    for path in WORKFLOWS:
+        for line in path.read_text().splitlines():
+            if "uses:" in line:
+                found = _PINNED.match(line)
+                assert found is not None, f"{path.name}: {line}"
+                hashes.setdefault(found[1], set()).add(found[2])
+    assert {name for name, some in hashes.items() if len(some) > 1} == set()
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_has_no_rights_by_itself(path: Path) -> None:
+    workflow = read(path)
+    assert workflow["permissions"] == {}
+    # YAML takes `on` for a truth value
+    assert "pull_request_target" not in str(workflow[cast("str", True)])
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS.keys())
+def test_a_job_has_the_least_rights_and_ends(
+    job: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    name = request.node.callspec.id
+    written = {right for right, level in job["permissions"].items() if level != "read"}
+    assert written == WRITES.get(name, set())
+    assert job["timeout-minutes"] <= 120
+    for step in job["steps"]:
+        if str(step.get("uses", "")).startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS.keys())
+def test_no_text_of_an_event_becomes_a_command(job: dict[str, Any]) -> None:
+    assert "${{" not in commands(job)
+
+
+def test_the_scripts_are_there_and_can_be_run() -> None:
+    gitlab = [str(job.get("script", "")) for job in read(GITLAB).values() if isinstance(job, dict)]
+    called = set(_SCRIPT.findall("\n".join([*map(commands, JOBS.values()), *gitlab])))
+    assert {"scripts/check", ".ci/run", ".ci/update", "scripts/setup"} <= called
+    assert [name for name in called if not os.access(ROOT / name, os.X_OK)] == []
+
+
+def test_both_forges_run_the_same() -> None:
+    gitlab = "\n".join(str(job) for job in read(GITLAB).values())
+    for command in ("scripts/check", ".ci/run", ".ci/update", "hatchling build -d dist"):
+        assert command in gitlab
+        assert any(command in commands(job) for job in JOBS.values())
+
+
+def test_updates_are_proposed_for_every_module_of_go() -> None:
+    updates = read(ROOT / ".github/dependabot.yml")["updates"]
+    (go,) = [each for each in updates if each["package-ecosystem"] == "gomod"]
+    modules = {f"/{path.parent.relative_to(ROOT)}" for path in (ROOT / "tests").rglob("go.mod")}
+    assert set(go["directories"]) == modules
+    assert "github-actions" in {each["package-ecosystem"] for each in updates}
