@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.admission.serving.framing import (
+    BEGINNING_BYTES,
     HEAD_BYTES,
     MAX_CHUNKS,
     Progress,
@@ -71,6 +72,26 @@ def test_a_request_that_is_discarded_leaves_what_comes_behind_it(received: int) 
         progress = buffer.feed(data[at : at + 13])
     assert progress is Progress.COMPLETE
     assert buffer.take() == PLAIN
+
+
+def test_a_sign_is_seen_in_whatever_pieces_it_comes() -> None:
+    buffer, _ = fed(HEAD + b"X: ,sign\r\nContent-Length: 200000\r\n\r\n")
+    for part in (b"abc,", b"si", b"g"):
+        buffer.feed(part)
+        assert not buffer.has_begun(b",sign")
+    buffer.feed(b"n")
+    assert buffer.has_begun(b",sign")
+
+
+def test_single_bytes_in_front_of_a_sign_cost_little() -> None:
+    buffer, _ = fed(HEAD + b"Content-Length: 200000\r\n\r\n" + b"," * (BEGINNING_BYTES - 6_000))
+    started = time.thread_time()
+    for _ in range(5_000):
+        assert buffer.feed(b",") is Progress.BODY_TOO_LARGE
+        assert not buffer.has_begun(b",sign")
+    assert time.thread_time() - started < 0.1
+    buffer.feed(b"," * 1_000)
+    assert buffer.has_begun(b",sign")
 
 
 @pytest.mark.parametrize("length", [b"67109999", b"99999999999"])

@@ -38,7 +38,7 @@ from webhook.admission.serving.connection import Address, Connection, State
 from webhook.admission.serving.framing import Progress, RequestBuffer
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.server_settings import ServerSettings
-from webhook.admission.serving.undecided import OVERLOAD, begins
+from webhook.admission.serving.undecided import OBJECT, OVERLOAD
 from webhook.telemetry.metrics import Metrics
 
 RECEIVE_BYTES: Final = 64 * 1024
@@ -375,7 +375,7 @@ class ConnectionLoop:
 
     def _refuse(self, connection: Connection, code: int, detail: str) -> bool:
         """Refuse a request that is too large, once it says what it is about."""
-        if _can_discard(connection) and not begins(connection.buffer.begun()[1]):
+        if _can_discard(connection) and not connection.buffer.has_begun(OBJECT):
             return True
         self._metrics.admission.malformed.labels("too_large").inc()
         client = connection.client[0]

@@ -105,6 +105,12 @@ class RequestBuffer:
         self._forget()
         return head, body
 
+    def has_begun(self, sign: bytes) -> bool:
+        """Return whether as much of a body of known length is here as is looked at, or a sign."""
+        received = len(self._data) - self._head
+        start, self._searched = max(self._searched - len(sign), self._head), len(self._data)
+        return received >= BEGINNING_BYTES or self._data.find(sign, start) >= 0
+
     @property
     def can_discard(self) -> bool:
         """Return whether it is known where the request at the front ends, and that is not far."""

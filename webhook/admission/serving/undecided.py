@@ -34,13 +34,8 @@ REVIEW_PATHS: Final[Mapping[str, Phase]] = {
 OVERLOAD: Final = 503
 """The HTTP status of what is not decided now."""
 
-_OBJECT: Final = b',"object":'
+OBJECT: Final = b',"object":'
 """Where the API server begins with the object; within a text its quotation marks are escaped."""
-
-
-def begins(body: bytes) -> bool:
-    """Return whether enough of a body is here to say what it is about, if anything does."""
-    return len(body) >= SMALL_BYTES or _OBJECT in body
 
 
 def refused_response(phase: Phase | None, body: bytes, detail: str, code: int) -> HttpResponse:
@@ -98,7 +93,7 @@ def phase_of(target: str) -> Phase | None:
 
 def _without_object(body: bytes, phase: Phase | None) -> AdmissionRequest | None:
     """Read what a review says before its object; None where that cannot be read."""
-    end = body.find(_OBJECT)
+    end = body.find(OBJECT)
     if phase is None or end < 0:
         return None
     try:
