@@ -108,7 +108,8 @@ class RequestBuffer:
     def has_begun(self, sign: bytes) -> bool:
         """Return whether as much of a body of known length is here as is looked at, or a sign."""
         received = len(self._data) - self._head
-        start, self._searched = max(self._searched - len(sign), self._head), len(self._data)
+        start = max(self._searched - len(sign), self._head)
+        self._searched = len(self._data)
         return received >= BEGINNING_BYTES or self._data.find(sign, start) >= 0
 
     @property
