@@ -62,6 +62,7 @@ class RequestBuffer:
         self.unread = 0
         """How much of a request that was discarded is still to come."""
         self._expects: bool | None
+        self._searched: int
         self._body_limit = body_limit
         self._forget()
 
