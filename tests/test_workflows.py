@@ -87,7 +87,13 @@ def test_the_scripts_are_there_and_can_be_run() -> None:
 
 def test_both_forges_run_the_same() -> None:
     gitlab = "\n".join(str(job) for job in read(GITLAB).values())
-    for command in ("scripts/check", ".ci/run", ".ci/update", "hatchling build -d dist"):
+    for command in (
+        "scripts/check",
+        "scripts/site",
+        ".ci/run",
+        ".ci/update",
+        "hatchling build -d dist",
+    ):
         assert command in gitlab
         assert any(command in commands(job) for job in JOBS.values())
 
