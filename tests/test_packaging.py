@@ -89,10 +89,11 @@ def test_a_lock_names_no_index(lock: str) -> None:
     assert "--index" not in lock_text(lock)
 
 
-def run_hatchling(folder: Path, *arguments: str, cwd: Path) -> Path:
+def run_hatchling(folder: Path, *arguments: str, cwd: Path, umask: int = 0o022) -> Path:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", str(folder), *arguments],
         cwd=cwd,
+        umask=umask,
         check=True,
         capture_output=True,
     )
@@ -138,6 +139,21 @@ def test_the_wheel_holds_the_files_of_the_page(wheel: zipfile.ZipFile) -> None:
     files = {str(path.relative_to(ROOT)) for path in folder.iterdir()}
     assert len(files) == 3
     assert files <= {*wheel.namelist()}
+
+
+def test_packages_are_the_same_bytes_wherever_they_are_built(
+    sdist: Path, wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "another path" / "deferred-quota"
+    elsewhere.mkdir(parents=True)
+    parts = ["webhook", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore"]
+    subprocess.run(
+        ["/bin/cp", "-R", *(str(ROOT / part) for part in parts), elsewhere], check=True, umask=0o077
+    )
+    for kind, first in (("sdist", sdist), ("wheel", Path(str(wheel.filename)))):
+        again = run_hatchling(tmp_path / kind, "-t", kind, cwd=elsewhere, umask=0o077)
+        assert again.name == first.name
+        assert again.read_bytes() == first.read_bytes(), kind
 
 
 def test_neither_package_holds_tests_or_tools(sdist: Path, wheel: zipfile.ZipFile) -> None:

@@ -67,6 +67,20 @@ def test_a_healthy_cluster_has_nothing_but_a_note() -> None:
     assert not found.skipped
 
 
+def test_an_installation_with_a_prefix_to_its_names_is_named() -> None:
+    cluster = healthy()
+    client = FakeClient(cluster)
+    raw: Any = client.get(VALIDATING_WEBHOOKS, REGISTRATION)
+    remove(cluster, VALIDATING_WEBHOOKS, REGISTRATION)
+    client.create(
+        VALIDATING_WEBHOOKS, {**raw, "metadata": {"name": "my-deferred-quota", "labels": {}}}
+    )
+    finding = the(examined(cluster), "installation.renamed")
+    assert finding.severity == "error"
+    assert str(finding.subject) == "ValidatingWebhookConfiguration my-deferred-quota"
+    assert "namePrefix" in finding.remedy
+
+
 def test_what_is_expected_is_what_the_embedded_api_server_registers() -> None:
     registered = {
         (str(hook.phase), hook.name): hook for hook in webhooks("https://webhook.example")

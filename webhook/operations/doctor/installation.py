@@ -10,6 +10,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import LEASES, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Object
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.doctor.check_context import CheckContext
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
 from webhook.operations.leader import Holding, changed, holding_of
 from webhook.operations.names import CLUSTER_QUOTA_CRD, CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
@@ -106,7 +107,8 @@ _CLUSTER_QUOTAS: Final = _Definition(
 
 
 def installed(scene: CheckContext) -> Iterator[Finding]:
-    """Look whether there is anything of an installation at all."""
+    """Look whether there is anything of an installation at all, under the names it has to have."""
+    yield from _renamed(scene)
     if scene.settings.is_offline:
         return  # a snapshot may have left it out
     parts = (
@@ -121,6 +123,25 @@ def installed(scene: CheckContext) -> Iterator[Finding]:
             "deferred-quota is not installed in this cluster",
             "Run scripts/install, from a checkout; what else is found below follows from this.",
         )
+
+
+def _renamed(scene: CheckContext) -> Iterator[Finding]:
+    """Look for our entries in a registration of another name, where there is none of ours."""
+    try:
+        is_there = scene.find(VALIDATING_WEBHOOKS, REGISTRATION) is not None
+        others = () if is_there else scene.objects(VALIDATING_WEBHOOKS)
+    except (NoRightError, NotInSnapshotError):
+        return  # the check of the registrations says so
+    for raw in others:
+        if BIND_ENTRY in [each.text("name") for each in FieldReader(raw).children("webhooks")]:
+            yield error(
+                "installation.renamed",
+                subject_of(VALIDATING_WEBHOOKS, raw),
+                f"has the entries of deferred-quota and is not called {REGISTRATION}: nothing of it"
+                " finds what was renamed",
+                "Leave namePrefix and nameSuffix out of the kustomization; a namespace may be"
+                " chosen: manifests/overlays/another-namespace.",
+            )
 
 
 def definition(scene: CheckContext) -> Iterator[Finding]:
