@@ -343,7 +343,8 @@ class ControlPlane:
         kubeconfig = self.kubeconfig(_SCHEDULER)
         config.write_text(flags.scheduler_configuration(kubeconfig, self._extras, given))
         arguments = flags.scheduler_arguments(config, self.ports, self._extras)
-        ready = _answers(_own_certificate(self.ports.scheduler), "/readyz")
+        # the first is of 1.31 and later
+        ready = _answers(_own_certificate(self.ports.scheduler), "/readyz", "/healthz")
         return self._process("kube-scheduler", arguments, ready)
 
 
@@ -355,12 +356,14 @@ def _own_certificate(port: int) -> Rest:
     return Rest(f"https://127.0.0.1:{port}", context)
 
 
-def _answers(rest: Rest, path: str) -> Callable[[], str]:
-    """Make a check that a page is there."""
+def _answers(rest: Rest, path: str, otherwise: str = "") -> Callable[[], str]:
+    """Make a check that a page is there, or another one where there is no such page."""
 
     def missing() -> str:
         with contextlib.closing(rest):
             status, body = rest.call("GET", path)
+            if status == 404 and otherwise:
+                status, body = rest.call("GET", otherwise)
         return "" if status == 200 else f"{path} says {status} {body.decode(errors='replace')}"
 
     return missing

@@ -320,6 +320,17 @@ def test_an_installed_configuration_that_cannot_be_read_is_named_with_what_helps
     run(twin, configuration=OTHER)
 
 
+@pytest.mark.parametrize(("minor", "is_installed"), [("31", False), ("32", True), ("", True)])
+def test_gates_of_jobs_are_tried_where_the_api_server_keeps_who_manages_a_job(
+    minor: str, is_installed: bool
+) -> None:
+    """Before, the Job is stored without `managedBy`, and is refused when it is applied again."""
+    twin = Twin()
+    twin.minor = minor
+    run(twin)
+    assert any(line.startswith("apply Job ") for line in twin.written) is is_installed
+
+
 @pytest.mark.parametrize(
     ("minor", "is_old"), [("29", True), ("9", True), ("30", False), ("36+", False)]
 )

@@ -70,6 +70,7 @@ from webhook.install.rendering import (
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.kube.api import (
     CONFIG_MAPS,
+    JOBS,
     NAMESPACES,
     POD_GATINGS,
     SECRETS,
@@ -89,6 +90,7 @@ from webhook.operations.emergency_state import opened_object
 from webhook.operations.names import CONFIG_KEY
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.policy import compile_policy
+from webhook.state.feature_gates import PROBE_MINOR
 from webhook.state.well_known import CA_SECRET, CONFIG_MAP, DEFERRED_MODE, MODE_LABEL, TLS_SECRET
 from webhook.tls.bootstrap import IssuedParts
 
@@ -364,7 +366,12 @@ def _prepare(
     foreign = [each for each in parts.cluster if is_foreign_definition(current(api, each))]
     for each in foreign:
         report(f"{describe(each)}: is another program's, and left as it is")
-    cluster = [each for each in parts.cluster if each not in foreign]
+    lacks_gates = 0 < _minor(api) < PROBE_MINOR
+    cluster = [
+        each
+        for each in parts.cluster
+        if each not in foreign and not (lacks_gates and each["kind"] == JOBS.kind)
+    ]
     applier.apply_all((*cluster, *parts.features))
     if not wish.dry_run:
         for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
@@ -405,13 +412,18 @@ def _in_force_now(
 
 
 def _check_version(api: InstallApi) -> None:
-    version = api.server_version()
-    digits = "".join(each for each in str(version.get("minor", "")) if each.isdecimal())
-    if digits and (str(version.get("major")), int(digits)) < ("1", OLDEST_MINOR):
+    if 0 < _minor(api) < OLDEST_MINOR:
         raise InstallError(
             f"Kubernetes 1.{OLDEST_MINOR} or newer is needed; this API server is"
-            f" {version.get('gitVersion')}"
+            f" {api.server_version().get('gitVersion')}"
         )
+
+
+def _minor(api: InstallApi) -> int:
+    """Return the minor version of an API server of Kubernetes 1, 0 if it does not say it."""
+    version = api.server_version()
+    digits = "".join(each for each in str(version.get("minor", "")) if each.isdecimal())
+    return int(digits) if digits and str(version.get("major")) == "1" else 0
 
 
 def _installed_configuration(api: ClusterApi, namespace: str) -> str | None:

@@ -42,6 +42,12 @@ _FIRST: Final = (1, 35)
 PROBE_JOB: Final = "deferred-quota-job-gates"
 """The Job by which it is tried."""
 
+PROBE_MINOR: Final = 32
+"""Kubernetes 1.32: the first that keeps `managedBy` of a Job where no flag says otherwise.
+
+Before, the probe is stored without, and is refused when it is applied again. There are no gates to
+find out then."""
+
 PROBE_MANAGER: Final = "deferredquota.io/nobody"
 """Its `managedBy`: no Job controller is responsible for it."""
 

@@ -35,6 +35,7 @@ from webhook.config import Configuration, ReclaimMode, load_configuration
 from webhook.install import Mask, render
 from webhook.install.policies import Form
 from webhook.operations.creation import CreationRules
+from webhook.state.feature_gates import PROBE_MINOR
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
 
 SYSTEM: Final = DEFAULT_NAMESPACE
@@ -344,8 +345,10 @@ def _creation_rules(given: Mapping[str, Any]) -> CreationRules:
 
 
 def apply(plane: ControlPlane, wanted: Any) -> None:
-    """Apply objects, as kubectl does it on the server."""
-    whole = {"apiVersion": "v1", "kind": "List", "items": list(wanted)}
+    """Apply objects, as kubectl does it on the server; Jobs where `scripts/install` does it too."""
+    lacks_gates = int(plane.rest.get("/version")["minor"]) < PROBE_MINOR
+    items = [each for each in wanted if not (lacks_gates and each["kind"] == "Job")]
+    whole = {"apiVersion": "v1", "kind": "List", "items": items}
     command = ("apply", "--server-side", "--force-conflicts", "--filename", "-")
     plane.kubectl(*command, stdin=json.dumps(whole))
 

@@ -132,14 +132,20 @@ def test_gpu_memory_is_shared(pool_of: MakePool) -> None:
 
 
 WRONG: Final = {
-    "min above max": (amounts(3, 2), "min must be less than or equal to max"),
-    "min above max in other units": (amounts("2001m", 2), "min must be less than or equal to max"),
+    "min above max": (amounts(3, 2), "must be less than or equal to spec.max[cpu], which is 2"),
+    "min above max in other units": (
+        amounts("2001m", 2),
+        "must be less than or equal to spec.max[cpu], which is 2",
+    ),
     "less than nothing": (amounts("-1"), "spec.min.cpu"),
     "more lent than there is": (
         {**amounts(2), "lendable": {"cpu": 3}},
-        "lendable must be less than or equal to min",
+        "must be less than or equal to spec.min[cpu], which is 2",
     ),
-    "lent and not there": ({"lendable": {"cpu": 1}}, "lendable must be less than or equal to min"),
+    "lent and not there": (
+        {"lendable": {"cpu": 1}},
+        "must be less than or equal to spec.min[cpu], which is 0",
+    ),
     "no amount": (amounts("two"), "spec.min.cpu"),
 }
 

@@ -35,7 +35,7 @@ from webhook.install.rendering import (
     configured,
     render,
 )
-from webhook.kube.api import QUOTA_LEDGERS, Object
+from webhook.kube.api import JOBS, QUOTA_LEDGERS, Object
 from webhook.operations.creation import (
     GATES_ALL,
     CreationRules,
@@ -44,6 +44,7 @@ from webhook.operations.creation import (
 from webhook.operations.names import GATE_ENTRY, MASK_ENTRY, SHAPE_ENTRY, UNGATED_ENTRY
 from webhook.policy import Policy
 from webhook.quota.charging.limited_resources import LimitedResource
+from webhook.state.feature_gates import PROBE_MINOR
 from webhook.state.well_known import (
     ALWAYS_GATING,
     AUTO_GATING,
@@ -76,6 +77,9 @@ _MARKS: Final = re.compile(
 )
 """A list in CEL with a mark in it, or a mark by itself."""
 _DEFINITION: Final = "CustomResourceDefinition"
+_ELSEWHERE: Final = frozenset({_DEFINITION, "Namespace", JOBS.kind})
+"""Kinds that are not in the template of rights."""
+_KEEPS_PROBE: Final = f'semverCompare ">=1.{PROBE_MINOR}.0-0" .Capabilities.KubeVersion.Version'
 _NETWORK_POLICY: Final = MANIFESTS / "components/network-policy"
 _MONITORING: Final = MANIFESTS / "components/monitoring"
 _API_PRIORITY: Final = MANIFESTS / API_PRIORITY
@@ -179,7 +183,8 @@ def templates() -> dict[str, str]:
             for each in definitions
             if not _is_ours(each)
         },
-        "access": _file(each for each in cluster if each["kind"] not in {_DEFINITION, "Namespace"}),
+        "access": _file(each for each in cluster if each["kind"] not in _ELSEWHERE),
+        "job-gates": _file((each for each in cluster if each["kind"] == JOBS.kind), _KEEPS_PROBE),
         "page": _file((each for each in page if each not in services), _helper("page")),
         "page-service": _file(services, f"and ({_helper('page')}) ({_IN_CLUSTER})"),
         "rotation": _file(guarding.filled(lambda each: each.rotation), _helper("rotates")),
