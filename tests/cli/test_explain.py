@@ -587,6 +587,30 @@ def test_a_snapshot_is_explained(snapshot: Path, output: str) -> None:
     assert entry["unknown"] == ["a snapshot does not show whether the webhook answers"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("pod", "x"), ("pods", "x"), ("po", "x"), ("Pod/x",), ("pods/x",)],
+)
+def test_kinds_are_written_as_kubectl_takes_them(snapshot: Path, words: tuple[str, ...]) -> None:
+    done = run(*words, "-n", NAMESPACE, "--snapshot", str(snapshot))
+    assert done.stdout.startswith("Pod team-a/x: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("pod",), "Missing argument 'NAME'"),
+        (("pod/x", "web-2"), "pod/x names the object already"),
+        (("svc", "x"), "'svc' is not one of 'pod', 'job'"),
+        (("svc/x",), "'svc' is not one of 'pod', 'job'"),
+        (("pod/",), "Missing argument 'NAME'"),
+    ],
+)
+def test_what_names_no_object_is_wrong_usage(words: tuple[str, ...], message: str) -> None:
+    done = run(*words)
+    assert (done.exit_code, message in done.stderr) == (ExitCode.BAD_INPUT, True)
+
+
 def test_the_text_names_numbers_and_actions(snapshot: Path) -> None:
     ran = run("pod", "x", "-n", NAMESPACE, "--snapshot", str(snapshot))
     assert ran.stdout.startswith("Pod team-a/x: exceeded quota: p1, requested: requests.cpu=4")

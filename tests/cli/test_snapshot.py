@@ -22,11 +22,12 @@ from webhook.cli import ExitCode, cli
 from webhook.cli.files.snapshot import write_snapshot
 from webhook.cli.options import Session as CommandSession
 from webhook.cli.options import keep
-from webhook.kube.api import NODES, ForbiddenError, Kind
+from webhook.kube.api import LEASES, NAMESPACES, NODES, ForbiddenError, Kind
 from webhook.kube.files.snapshot_format import FORMAT, SnapshotExtent
 from webhook.operations.explain.entry import explanation_entry
 from webhook.operations.explain.explaining import KINDS, Target, explain
 from webhook.operations.explain.session import ExplainOptions, Session
+from webhook.operations.names import VALIDATING_POLICIES, policy_kinds
 from webhook.operations.snapshots.redaction import redacted
 
 SECRET = "hunter2"  # noqa: S105 - it is looked for
@@ -291,6 +292,40 @@ def test_what_could_not_be_read_is_said_by_the_file_and_by_answers_from_it(
     assert json.loads(path.read_text(encoding="utf-8"))["unread"] == ["Node.v1"]
     unknown = json.loads(explained(path, "-o", "json").stdout)["unknown"]
     assert "nodes: no right to read" in unknown
+
+
+def test_a_snapshot_of_a_user_who_may_not_list_leases_is_explained(tmp_path: Path) -> None:
+    done = explained(written(tmp_path, "cluster.json", LEASES), "-o", "json")
+    found = json.loads(done.stdout)
+    assert found["causes"]
+    assert "no right to read the Lease of the controller" in found["unknown"]
+
+
+def test_a_tenant_who_may_list_no_namespaces_takes_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    write_snapshot(session(NAMESPACES), str(path), (NAMESPACE,))
+    found = json.loads(explained(path, "-o", "json").stdout)
+    assert not any("labels of namespace" in one for one in found["unknown"])
+
+
+def examined(path: Path) -> Any:
+    done = CliRunner().invoke(cli, ["doctor", "--snapshot", str(path), "-o", "json"])
+    return json.loads(done.stdout)
+
+
+def test_doctor_finds_in_the_file_what_it_finds_in_the_cluster(tmp_path: Path) -> None:
+    found = examined(written(tmp_path))
+    assert {one["id"] for one in found["findings"]} == {"control-plane.limited-resources"}
+    assert {"crd", "creation", "mask", "identities", "managers"} <= set(found["checked"])
+
+
+@pytest.mark.parametrize("kinds", [policy_kinds("v1"), (VALIDATING_POLICIES, NODES, LEASES)])
+def test_doctor_has_no_findings_about_what_a_user_might_not_read(
+    tmp_path: Path, kinds: tuple[Kind, ...]
+) -> None:
+    found = examined(written(tmp_path, "cluster.json", *kinds))
+    assert {one["id"] for one in found["findings"]} <= {"control-plane.limited-resources"}
+    assert found["skipped"]
 
 
 def _newer(data: bytes) -> bytes:

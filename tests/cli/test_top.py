@@ -121,6 +121,20 @@ def test_one_namespace_is_shown_alone(tmp_path: Path) -> None:
     assert run(tmp_path, TWO, "-n", "other").stdout == "no deferred quotas\n"
 
 
+@pytest.mark.parametrize("place", [(), ("-n", "team-a")], ids=["all", "one"])
+def test_ledgers_that_may_not_be_read_are_not_said_to_be_missing(
+    tmp_path: Path, place: tuple[str, ...]
+) -> None:
+    path = tmp_path / "mine.json"
+    head = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "SnapshotList", "format": 1}
+    unread = ["QuotaLedger.deferredquota.io/v1alpha1"]
+    path.write_text(json.dumps({**head, "unread": unread, "items": []}), encoding="utf-8")
+    done = CliRunner().invoke(cli, ["top", "--snapshot", str(path), *place])
+    assert done.stdout == "no deferred quotas that may be read\n"
+    assert "has not opted in" not in done.stderr
+    assert ("give -n NAMESPACE" in done.stderr) is (not place)
+
+
 def test_a_ledger_that_is_not_counted_or_cannot_be_read_is_named(tmp_path: Path) -> None:
     broken = ledger("team-d", {"compute": {**account("1", "2"), "used": {"requests.cpu": "x"}}})
     blank = {**ledger("team-e", {}), "status": {}}

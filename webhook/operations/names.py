@@ -35,6 +35,13 @@ CONFIG_KEY: Final = "config.yaml"
 """Where an installation keeps its configuration, in its ConfigMap."""
 LEDGER_CRD: Final = "quotaledgers.deferredquota.io"
 CLUSTER_QUOTA_CRD: Final = "clusterdeferredquotas.deferredquota.io"
+OTHER_MANAGERS: Final[Mapping[str, str]] = {
+    "applicationawareresourcequotas.aaq.kubevirt.io": "Application Aware Quota",
+    "applicationawareclusterresourcequotas.aaq.kubevirt.io": "Application Aware Quota",
+    "elasticquotas.scheduling.x-k8s.io": "the scheduler's plugin CapacityScheduling",
+    "localqueues.kueue.x-k8s.io": "Kueue",
+}
+"""Definitions of what limits pods elsewhere → whose it is."""
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _ADMISSION: Final = "admissionregistration.k8s.io"

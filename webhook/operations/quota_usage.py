@@ -61,6 +61,8 @@ class UsageReport:
 
     rows: tuple[QuotaUsage, ...]
     notes: tuple[str, ...]
+    is_whole: bool = True
+    """Whether the ledgers of all namespaces that were asked for could be read."""
 
 
 def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
@@ -73,12 +75,13 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     """
     wanted = tuple(dict.fromkeys(namespaces))
     notes: list[str] = []
-    ledgers = dict(_ledgers(session, wanted, notes))
+    unread: set[str | None] = set()
+    ledgers = dict(_ledgers(session, wanted, notes, unread))
     rows = [row for name, ledger in ledgers.items() for row in _own_rows(name, ledger)]
     notes.extend(
         f"namespace {name} has no ledger: it has not opted in"
         for name in wanted
-        if name not in ledgers
+        if name not in ledgers and name not in unread
     )
     rows.extend(_shared_rows(ledgers.values()))
     controller = controller_part(
@@ -86,18 +89,24 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     )
     if ledgers and controller.health is Health.DOWN:
         notes.append(f"{controller.detail}: these figures are not renewed")
-    return UsageReport(tuple(rows), (*notes, *session.unknown))
+    if None in unread:
+        notes.append("to see a namespace of yours, give -n NAMESPACE")
+    return UsageReport(tuple(rows), (*session.unknown, *notes), is_whole=not unread)
 
 
 def _ledgers(
-    session: Session, wanted: tuple[str, ...], notes: list[str]
+    session: Session, wanted: tuple[str, ...], notes: list[str], unread: set[str | None]
 ) -> Iterator[tuple[str, Ledger]]:
+    """Yield namespaces and ledgers; `unread` gets those that may not be read, None for all."""
     none: tuple[Object, ...] = ()
     raws: list[Object] = []
     for place in wanted or (None,):
         what = "the ledgers of all namespaces" if place is None else f"the ledger of {place}"
         list_them = partial(session.objects, QUOTA_LEDGERS, namespace=place)
+        before = len(session.unknown)
         raws.extend(session.read(list_them, none, what))
+        if len(session.unknown) > before:
+            unread.add(place)
     for raw in sorted(raws, key=name_of):
         namespace = name_of(raw).partition("/")[0]
         try:

@@ -20,7 +20,7 @@ from tests.operations.healthy import (
     the,
 )
 from tests.operations.scenes import load
-from webhook.fakecluster.storage import FakeCluster
+from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from webhook.operations.creation import GATE_POLICY, MUST_SPECIFY_POLICIES, CreationRules
@@ -141,6 +141,17 @@ def test_without_the_binding_of_the_gate_the_entries_are_missed() -> None:
     found = ids(examined(cluster))
     assert "creation.missing" in found
     assert "webhooks.incomplete" in found
+
+
+def test_of_a_snapshot_without_policies_it_is_not_known_what_they_do() -> None:
+    cluster = deciding()
+    for kind in (POLICIES, POLICY_BINDINGS, VALIDATING_POLICIES, VALIDATING_BINDINGS):
+        for raw in FakeClient(cluster).list(kind).items:
+            remove(cluster, kind, cast("Any", raw)["metadata"]["name"])
+    found = examined(cluster, lambda: None, is_offline=True)
+    assert serious(found) == []
+    why = "the snapshot has no mutatingadmissionpolicies.admissionregistration.k8s.io"
+    assert (found.skipped["mask"], found.skipped["creation"]) == (why, why)
 
 
 def test_a_policy_that_the_configuration_does_not_want_is_named() -> None:

@@ -20,7 +20,44 @@ from webhook.cli.options import (
     snapshot_option,
 )
 
+_SHORT = {
+    "po": "pod",
+    "deploy": "deployment",
+    "sts": "statefulset",
+    "rs": "replicaset",
+    "ds": "daemonset",
+    "cj": "cronjob",
+}
 _KINDS = ("pod", "job", "deployment", "statefulset", "replicaset", "daemonset", "cronjob")
+_NAME = "deferredquota.io/name"
+"""Where the name of KIND/NAME is kept."""
+
+
+class _Kind(click.Choice[str]):
+    """A kind as kubectl takes it: in the singular, the plural or short, or with a name."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the kind; the name of KIND/NAME goes to the context."""
+        word, is_named, name = str(value).partition("/")
+        if is_named and ctx is not None:
+            ctx.meta[_NAME] = name
+        word = word.lower()
+        singular = word.removesuffix("s")
+        return super().convert(
+            _SHORT.get(word) or (singular if singular in _KINDS else word), param, ctx
+        )
+
+
+def _only_name(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    """Return the name, which stands beside the kind or behind it."""
+    behind = ctx.meta.get(_NAME)
+    if value and behind:
+        raise click.BadParameter(f"{ctx.params.get('kind')}/{behind} names the object already")
+    if not (value or behind) and not ctx.resilient_parsing:
+        raise click.MissingParameter(ctx=ctx, param=param)
+    return value or behind or ""
 
 
 @click.command(
@@ -38,8 +75,10 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
 4 the cluster does not answer.
 """,
 )
-@click.argument("kind", type=click.Choice(_KINDS), metavar="KIND")
-@click.argument("name", metavar="NAME", shell_complete=complete_names())
+@click.argument("kind", type=_Kind(_KINDS), metavar="KIND")
+@click.argument(
+    "name", required=False, metavar="NAME", callback=_only_name, shell_complete=complete_names()
+)
 @click.option(
     "-n",
     "--namespace",
@@ -66,7 +105,8 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
 def explain(**options: Any) -> ExitCode:
     """Explain why a pod, or a workload, is pending, and what would unblock it.
 
-    KIND is pod, job, deployment, statefulset, replicaset, daemonset or cronjob.
+    KIND is pod, job, deployment, statefulset, replicaset, daemonset or cronjob; KIND/NAME, plurals
+    and the short names of kubectl are taken as well.
 
     Every cause that holds now is listed, first what has to change first: quotas with their numbers
     and the pods that take most of them, the pod that it waits behind and its place, rules, gates of

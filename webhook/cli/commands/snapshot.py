@@ -44,7 +44,7 @@ Exit status: 0 written, 2 wrong usage, or the file cannot be written,
     help="Namespace of the installation; else the one that the webhook's registration names.",
 )
 def snapshot(**options: Any) -> ExitCode:
-    """Write what `explain`, `check`, `top`, `elastic`, `usage` and `review` read of a cluster.
+    """Write what `explain`, `check`, `top`, `doctor`, `elastic` and `review` read of a cluster.
 
     FILE is standard output where it is left out, and compressed where its name ends in .gz. Left
     out of it are environments, commands, mounts, Secrets and ConfigMaps of others, and annotations

@@ -14,6 +14,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     EVENTS,
+    MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
@@ -45,6 +46,7 @@ from webhook.state.well_known import (
     DEFAULT_NAMESPACE,
     DEFERRED_MODE,
     MODE_LABEL,
+    REGISTRATION,
     SHADOW_MODE,
 )
 
@@ -194,14 +196,14 @@ class CheckContext:
             NoRightError: It may not be read.
             NotInSnapshotError: A snapshot has no object of its kind.
         """
-        if self.settings.is_offline and not self.api.list(kind).items:
-            raise NotInSnapshotError(kind)
         try:
+            if self.settings.is_offline and not self.api.list(kind).items:
+                raise NotInSnapshotError(kind)
             return self.api.get(kind, name, namespace=namespace)
         except NotFoundError:
             return None
         except ForbiddenError as err:
-            raise NoRightError("get", kind, namespace, err.message) from err
+            raise self._unread("get", kind, namespace, err) from err
 
     def pods(self, namespace: str, *, again: bool = False) -> tuple[Pod | str, ...]:
         """Return the pods of a namespace; words in the place of one that cannot be read.
@@ -247,10 +249,46 @@ class CheckContext:
                 decode=decode_pod if kind == PODS else None,
             )
         except ForbiddenError as err:
-            raise NoRightError("list", kind, namespace, err.message) from err
+            raise self._unread("list", kind, namespace, err) from err
         if not found and self.settings.is_offline and not self.api.list(kind).items:
             raise NotInSnapshotError(kind)
         return found
+
+    def _unread(
+        self, verb: str, kind: Kind, namespace: str, err: ForbiddenError
+    ) -> NoRightError | NotInSnapshotError:
+        """Return why something cannot be read; a snapshot names what was not for who took it."""
+        if self.settings.is_offline:
+            return NotInSnapshotError(kind)
+        return NoRightError(verb, kind, namespace, err.message)
+
+    @property
+    def lacks_policies(self) -> bool:
+        """Whether this is a snapshot without mutating admission policies: more are not known."""
+        return self.settings.is_offline and self.policies() is None
+
+    def check_policies_known(self) -> None:
+        """Check that what no policy does is not done.
+
+        Raises:
+            NotInSnapshotError: A snapshot has no mutating admission policy.
+        """
+        if self.lacks_policies:
+            raise NotInSnapshotError(policy_kinds(POLICY_VERSIONS[0])[0])
+
+    def has_mutating_entry(self, name: str) -> bool:
+        """Return whether the mutating registration has a webhook of a name.
+
+        Raises:
+            NoRightError: It may not be read.
+            NotInSnapshotError: A snapshot has no such registration.
+        """
+        try:
+            raw = self.find(MUTATING_WEBHOOKS, REGISTRATION)
+            found = [] if raw is None else FieldReader(raw).children("webhooks")
+            return name in [one.text("name") for one in found]
+        except InvalidFieldError:
+            return False  # the check of registrations says what cannot be read
 
     def policies(self) -> tuple[Kind, tuple[Object, ...], tuple[Object, ...]] | None:
         """Return the mutating admission policies and their bindings, of the newest version.

@@ -9,7 +9,6 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
-    MUTATING_WEBHOOKS,
     RESOURCE_QUOTAS,
     Object,
 )
@@ -29,13 +28,16 @@ from webhook.quota.charging.status_mask import incomplete_keys, visible_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import is_pod_quota_key
 from webhook.state.webhook_selectors import WebhookSelector
-from webhook.state.well_known import REGISTRATION
 
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 
 
 def masks(scene: CheckContext) -> Iterator[Finding]:
-    """Look whether something masks: the policy, or the webhook."""
+    """Look whether something masks: the policy, or the webhook.
+
+    Raises:
+        NotInSnapshotError: The webhook does not, and a snapshot has no policies.
+    """
     found = scene.policies()
     is_policy = False
     if found is not None:
@@ -48,7 +50,10 @@ def masks(scene: CheckContext) -> Iterator[Finding]:
             yield error("mask.unbound", Subject(kind.kind, MASK_POLICY), message, APPLY)
         for raw in named if bound else ():
             yield from scene.judged(kind, [raw], _judge_policy(scene, raw, bound))
-    yield from _number(is_policy=is_policy, is_webhook=_has_mask_webhook(scene))
+    is_webhook = scene.has_mutating_entry(MASK_ENTRY)
+    if not is_policy and not is_webhook:
+        scene.check_policies_known()
+    yield from _number(is_policy=is_policy, is_webhook=is_webhook)
 
 
 def _number(*, is_policy: bool, is_webhook: bool) -> Iterator[Finding]:
@@ -76,15 +81,6 @@ def policy_name(raw: Object) -> str:
         return FieldReader(raw).child("spec").text("policyName")
     except InvalidFieldError:
         return ""
-
-
-def _has_mask_webhook(scene: CheckContext) -> bool:
-    try:
-        raw = scene.find(MUTATING_WEBHOOKS, REGISTRATION)
-        found = [] if raw is None else FieldReader(raw).children("webhooks")
-        return MASK_ENTRY in [one.text("name") for one in found]
-    except InvalidFieldError:
-        return False  # the check of registrations says what cannot be read
 
 
 def _judge_policy(

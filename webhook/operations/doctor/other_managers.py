@@ -6,7 +6,7 @@ our condition of the pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,19 +17,11 @@ from webhook.kube.kinds import Kind, kind_of
 from webhook.operations.doctor.check_context import CheckContext, Namespace, unreadable
 from webhook.operations.enable_plan import manager_of_gate
 from webhook.operations.findings import Finding, Subject, information, subject_of, warning
-from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS
+from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, OTHER_MANAGERS
 from webhook.operations.server_time import server_time
 from webhook.state.well_known import SCHEDULING_GATE
 
 _OLD: Final = timedelta(minutes=5)
-
-_MANAGERS: Final[Mapping[str, str]] = {
-    "applicationawareresourcequotas.aaq.kubevirt.io": "Application Aware Quota",
-    "applicationawareclusterresourcequotas.aaq.kubevirt.io": "Application Aware Quota",
-    "elasticquotas.scheduling.x-k8s.io": "the scheduler's plugin CapacityScheduling",
-    "localqueues.kueue.x-k8s.io": "Kueue",
-}
-"""Definitions of what limits pods elsewhere → whose it is."""
 
 
 def other_managers(scene: CheckContext) -> Iterator[Finding]:
@@ -40,7 +32,7 @@ def other_managers(scene: CheckContext) -> Iterator[Finding]:
         NotInSnapshotError: A snapshot has no definitions.
     """
     opted_in = scene.deferred_namespaces()
-    for definition, manager in _MANAGERS.items() if opted_in else ():
+    for definition, manager in OTHER_MANAGERS.items() if opted_in else ():
         kind = _kind_served(scene, definition)
         if kind is not None:
             yield from _limiting(scene, kind, manager, opted_in)

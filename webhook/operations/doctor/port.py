@@ -31,6 +31,7 @@ def port(scene: CheckContext) -> Iterator[Finding]:
 
     Raises:
         NoRightError: NetworkPolicies may not be listed.
+        NotInSnapshotError: A snapshot has none.
     """
     raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
     place = None if raw is None else asked_at(raw)
@@ -84,7 +85,7 @@ def _is_closed(scene: CheckContext) -> bool:
     """Return whether network policies name the clients that may connect to the webhook."""
     try:
         policies = scene.objects(NETWORK_POLICIES, namespace=scene.settings.system_namespace)
-    except (NotFoundError, NotInSnapshotError):
+    except NotFoundError:
         return False
     selecting = [raw for raw in policies if _isolates(FieldReader(raw))]
     return bool(selecting) and not any(map(_lets_anybody_in, selecting))

@@ -89,6 +89,8 @@ def _configuration(
     is_by_policy = decides(scene)
     by_policies = _decided_by_policies(scene) if is_by_policy else frozenset()
     spared = {MASK_ENTRY, *by_policies}  # the mask may be a policy too
+    if scene.lacks_policies:
+        spared |= {GATE_ENTRY, SHAPE_ENTRY, UNGATED_ENTRY}  # so may these
 
     def judge(node: FieldReader, subject: Subject) -> Iterator[Finding]:
         found = {one.text("name"): one for one in node.children("webhooks")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -15,6 +16,7 @@ from webhook.kube.api import (
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    ForbiddenError,
     NotFoundError,
     Object,
 )
@@ -281,7 +283,9 @@ def _newest(session: Session, raws: Iterable[Object]) -> datetime | None:
 
     Leases of nodes and of the control plane are renewed every few seconds.
     """
-    leases = session.objects(LEASES)
+    leases: tuple[Object, ...] = ()
+    with suppress(ForbiddenError):  # a snapshot of a user without the right to list them
+        leases = session.objects(LEASES)
     texts = {text for raw in (*leases, *raws) for text in _times(raw)}
     return max(_moments(texts), default=None)
 

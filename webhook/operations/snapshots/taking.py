@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.kube.api import (
@@ -18,6 +18,7 @@ from webhook.kube.api import (
     MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
+    POD_GATINGS,
     PODS,
     PRIORITY_CLASSES,
     QUOTA_LEDGERS,
@@ -28,6 +29,16 @@ from webhook.kube.api import (
     kind_of,
 )
 from webhook.operations.explain.session import Session
+from webhook.operations.names import (
+    CLUSTER_QUOTA_CRD,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    LEDGER_CRD,
+    OTHER_MANAGERS,
+    POLICY_VERSIONS,
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+    policy_kinds,
+)
 from webhook.operations.snapshots.redaction import redacted
 from webhook.state.well_known import CONFIG_MAP, LAST_REGISTRATION, REGISTRATION
 
@@ -46,6 +57,7 @@ _INSIDE: Final = (
     kind_of("policy/v1", "PodDisruptionBudget", namespaced=True),
     ELASTIC_QUOTAS,
     COMPOSITE_ELASTIC_QUOTAS,
+    POD_GATINGS,
     EVENTS,
 )
 """Kinds of objects in namespaces."""
@@ -59,7 +71,15 @@ _OUTSIDE: Final = (
     kind_of("v1", "PersistentVolume", namespaced=False),
     kind_of("storage.k8s.io/v1", "StorageClass", namespaced=False),
 )
-_REGISTRATIONS: Final = frozenset({REGISTRATION, LAST_REGISTRATION})
+_OURS: Final = (
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    VALIDATING_POLICIES,
+    VALIDATING_BINDINGS,
+)
+"""Kinds of which only what an installation has is taken."""
+_DEFINITIONS: Final = (LEDGER_CRD, CLUSTER_QUOTA_CRD, *OTHER_MANAGERS)
+"""Definitions that `doctor` looks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,38 +99,72 @@ def take_snapshot(session: Session, namespaces: Sequence[str] = ()) -> TakenSnap
     Raises:
         ApiError: The cluster does not answer.
     """
-    items: list[Object] = []
-    unread: list[str] = []
     places = tuple(dict.fromkeys(namespaces))
+    taking = _Taking(session)
     for kind, place in _reads(places):
-        found = _listed(session, kind, place)
-        if found is None:
-            where = "" if place is None else f" in {place}"
-            unread.append(f"{kind.kind}.{kind.api_version}{where}")
-        items.extend(_named(kind, one) for one in found or () if _is_wanted(kind, one))
-    items.extend(_of_the_installation(session))
-    return TakenSnapshot(tuple(map(redacted, items)), tuple(unread), places)
+        taking.add(kind, place)
+    for version in POLICY_VERSIONS:  # they are the same objects in every version
+        added = [taking.add(kind, None, is_ours=True) for kind in policy_kinds(version)]
+        if any(added):
+            break
+    for name in _DEFINITIONS:
+        if not taking.add_one(CUSTOM_RESOURCE_DEFINITIONS, name):
+            break
+    if _kind_text(NAMESPACES) in taking.unread:  # a tenant may read its own, and list none
+        for place in places:
+            taking.add_one(NAMESPACES, place)
+    items = (*taking.items, *_of_the_installation(session))
+    return TakenSnapshot(tuple(map(redacted, items)), tuple(taking.unread), places)
 
 
 def _reads(places: tuple[str, ...]) -> Iterator[tuple[Kind, str | None]]:
     yield NAMESPACES, None
-    for kind in _OUTSIDE:
-        yield kind, None
-    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+    for kind in (*_OUTSIDE, *_OURS):
         yield kind, None
     for kind in _INSIDE:
         for place in places or (None,):
             yield kind, place
 
 
-def _listed(session: Session, kind: Kind, place: str | None) -> Iterable[Object] | None:
-    """Return the objects; None where they may not be listed."""
-    unread: tuple[Object, ...] | None = None
-    before = len(session.unknown)
-    found = session.read(lambda: session.objects(kind, namespace=place), unread, kind.plural)
-    if found is None and len(session.unknown) == before:
-        return ()  # the cluster does not serve the kind
-    return found
+@dataclass(slots=True)
+class _Taking:
+    """A snapshot in the making."""
+
+    session: Session
+    items: list[Object] = field(default_factory=list)
+    unread: dict[str, None] = field(default_factory=dict)
+    """What may not be read, in its order."""
+
+    def add(self, kind: Kind, place: str | None, *, is_ours: bool = False) -> bool:
+        """Take the objects of a kind; return whether there are any, or they may not be listed."""
+        found = self._read(kind, place, lambda: self.session.objects(kind, namespace=place))
+        wanted = _is_ours if is_ours or kind in _OURS else _is_any
+        self.items.extend(_named(kind, one) for one in found or () if wanted(one))
+        return found is None or bool(found)
+
+    def add_one(self, kind: Kind, name: str) -> bool:
+        """Take an object, if it is there; return whether it may be read."""
+        found = self._read(kind, None, lambda: (self.session.api.get(kind, name),))
+        self.items.extend(_named(kind, one) for one in found or ())
+        return found is not None
+
+    def _read(
+        self, kind: Kind, place: str | None, call: Callable[[], tuple[Object, ...]]
+    ) -> tuple[Object, ...] | None:
+        """Return the objects; None where they may not be read."""
+        before = len(self.session.unknown)
+        nothing: tuple[Object, ...] = ()
+        found = self.session.read(call, nothing, kind.plural)
+        if len(self.session.unknown) == before:
+            return found  # none where the cluster does not serve the kind
+        self.unread[_kind_text(kind, place)] = None
+        return None
+
+
+def _kind_text(kind: Kind, place: str | None = None) -> str:
+    """Return how the file names a kind that it does not have, of a namespace or of all."""
+    where = "" if place is None else f" in {place}"
+    return f"{kind.kind}.{kind.api_version}{where}"
 
 
 def _named(kind: Kind, raw: Object) -> Object:
@@ -118,10 +172,14 @@ def _named(kind: Kind, raw: Object) -> Object:
     return {"apiVersion": kind.api_version, "kind": kind.kind, **raw}
 
 
-def _is_wanted(kind: Kind, raw: Object) -> bool:
+def _is_any(_raw: Object) -> bool:
+    return True
+
+
+def _is_ours(raw: Object) -> bool:
     metadata = raw.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return kind not in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS) or name in _REGISTRATIONS
+    name = str(metadata.get("name")) if isinstance(metadata, dict) else ""
+    return name in (REGISTRATION, LAST_REGISTRATION) or name.startswith(f"{REGISTRATION}-")
 
 
 def _of_the_installation(session: Session) -> Iterator[Object]:
