@@ -17,8 +17,11 @@ from tests.controllers.controller_harness import (
     second_harness,
 )
 from tests.reactions import preceded_by, unreachable
+from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.kube.informer import Change
+from webhook.quota.amounts.resources import to_text
+from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Undecided
 from webhook.quota.ledger.ledger_codec import summary
@@ -826,3 +829,52 @@ def test_other_deferred_resources_are_counted_anew(harness: ControllerHarness) -
     harness.controller.recount()
     harness.step()
     assert harness.used() == {"requests.cpu": "1"}
+
+
+# -- quotas that are edited without an end ---------------------------------------------------
+
+
+def counting_takes(
+    harness: ControllerHarness, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Let it take long to count pods for other quotas; return the threads that did so."""
+    counted: list[str] = []
+    original = NamespaceUsage.set_quotas
+
+    def slow(usage: NamespaceUsage, quotas: NamespaceQuotas) -> None:
+        if quotas.observed != usage.quotas.observed:
+            counted.append(threading.current_thread().name)
+            harness.pass_time(seconds)
+        original(usage, quotas)
+
+    monkeypatch.setattr(NamespaceUsage, "set_quotas", slow)
+    return counted
+
+
+def test_an_edited_quota_is_not_counted_where_quotas_are_watched(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tenant decides how long that takes, and the quotas of others come behind it."""
+    counted = counting_takes(harness, 1.0, monkeypatch)
+    for hard in ("3", "4"):
+        edit(harness, "p1", hard={"requests.cpu": hard})
+        harness.catch_up()
+    assert counted == []
+    harness.step()
+    assert counted == [threading.current_thread().name]
+    assert to_text(harness.ledger().accounts["p1"].hard) == {"requests.cpu": "4"}
+
+
+def test_a_namespace_rests_after_a_long_count_for_other_quotas(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All namespaces wait for it."""
+    counted = counting_takes(harness, 2.0, monkeypatch)
+    edit(harness, "p1", hard={"requests.cpu": "3"})
+    harness.step()
+    for seconds, times in ((0.0, 1), (10.0, 1), (9.0, 2)):
+        harness.pass_time(seconds)
+        edit(harness, "p1", hard={"requests.cpu": f"{seconds + 4}"})
+        harness.step()
+        assert len(counted) == times
+    assert to_text(harness.ledger().accounts["p1"].hard) == {"requests.cpu": "13"}

@@ -55,6 +55,9 @@ class NamespaceState:
     """There is something to reconcile."""
     dirty_since: float | None = None
     """Since when; None when there is nothing."""
+    recount_seconds: float = 0.0
+    """How long all namespaces waited while its pods were counted for other quotas; 0 if they were
+    not, when it was reconciled last."""
     reconciling_since: float | None = None
     """Since when there was what is being reconciled."""
     has_reconciled: bool = False

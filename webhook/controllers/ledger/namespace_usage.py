@@ -110,18 +110,22 @@ class NamespaceUsage:
         pod = self._pods.get(uid)
         return None if pod is None else self._observed(pod)
 
+    def counts_for(self, quotas: NamespaceQuotas) -> bool:
+        """Return whether pods are counted for these quotas, by this configuration."""
+        former = self._quotas
+        return (
+            quotas.observed == former.observed
+            and quotas.keys == former.keys
+            and quotas.holds_terminating == former.holds_terminating
+        )
+
     def set_quotas(self, quotas: NamespaceQuotas) -> None:
         """Count for other quotas, or by another configuration; the same ones change nothing.
 
         What is deferred, and whether terminating pods are held, comes with the quotas, so that what
         is counted always belongs to the hash under which it is written.
         """
-        former = self._quotas
-        if (
-            quotas.observed == former.observed
-            and quotas.keys == former.keys
-            and quotas.holds_terminating == former.holds_terminating
-        ):
+        if self.counts_for(quotas):
             return
         self._quotas = quotas
         self._unmatchable = {}

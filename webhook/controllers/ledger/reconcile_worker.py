@@ -29,6 +29,9 @@ from webhook.kube.errors import is_namespace_terminating
 
 _log = logging.getLogger(__name__)
 
+_RECOUNT_REST: Final = 9.0
+"""How long a namespace rests after a count for other quotas, in proportion to what that took: all
+namespaces wait for it meanwhile."""
 _MAX_DELETED_PODS: Final = 200
 """Deleted pods of a namespace that a standby remembers before it looks which of them matter."""
 
@@ -146,13 +149,15 @@ class NamespaceReconciler:
     def _next_turn(self, namespace: str, state: NamespaceState, result: Result) -> Result:
         """Let a namespace rest between two writes, and return when it is due if nothing changes."""
         timings, queue = self._context.timings, self._usage_cache.workqueue
+        # whoever edits quotas all the time has only this namespace counted late
+        least = _RECOUNT_REST * state.recount_seconds
         match result:
             case RequeueAfter(seconds):
                 # what was put off can wait, and not what is added meanwhile
                 pause = timings.write_interval_seconds if state.deferrals else seconds
-                queue.rest(namespace, pause)
+                queue.rest(namespace, max(pause, least))
             case Done():
-                queue.rest(namespace, timings.write_interval_seconds)
+                queue.rest(namespace, max(timings.write_interval_seconds, least))
                 expiry, seconds = state.expiry.next_due(), self._resync_seconds
                 if expiry is not None:
                     seconds = min(seconds, expiry - timings.clock())

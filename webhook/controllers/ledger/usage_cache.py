@@ -211,7 +211,10 @@ class UsageCache:
         What the cache showed when the namespace came may have been before its first list.
         """
         if not state.is_opted_out:
+            former, began = state.usage.quotas, self._timings.clock()
             state.usage.set_quotas(self.managed.quotas_of(namespace).deferred)
+            is_same = state.usage.quotas is former
+            state.recount_seconds = 0.0 if is_same else self._timings.clock() - began
 
     def next_ledger(
         self,
@@ -230,6 +233,7 @@ class UsageCache:
         with self.lock:
             if self.namespaces.get(namespace) is not state:
                 return None
+            began = self._timings.clock()
             complete = self.complete_version(state)
             if ledger is not None and complete < ledger.pods_resource_version:
                 return None
@@ -238,7 +242,10 @@ class UsageCache:
             following = apply_usage(ledger, count, expired=expired, is_from_before=is_before)
             if following is None:
                 return None
-            return LedgerUpdate(following, self._queue(namespace, state))
+            queue = self._queue(namespace, state)
+            if state.recount_seconds:  # its pods have been compared with other quotas as well
+                state.recount_seconds += self._timings.clock() - began
+            return LedgerUpdate(following, queue)
 
     def queue(self, namespace: str, state: NamespaceState) -> tuple[QueuedPod, ...]:
         """Return the pods that wait, in their order."""
@@ -257,11 +264,14 @@ class UsageCache:
                 return None
             gated = state.usage.gated_pods
             quotas = self.managed.quotas_of(namespace)
-            queue = state.queue(quotas, self._options.policy(), earliest=None) if gated else ()
+            # otherwise it is not counted yet, and nobody asks how many wait
+            is_counted = state.usage.quotas.observed == quotas.deferred.observed
+            policy = self._options.policy()
+            queue = state.queue(quotas, policy, earliest=None) if gated and is_counted else ()
             return Demand(
                 gated.in_flight_usage(reserved, state.usage.quotas.keys),
                 _requested(queue, reserved),
-                state.usage.quotas.observed,
+                quotas.deferred.observed,
                 tuple(quotas.errors),
             )
 
@@ -416,12 +426,14 @@ class UsageCache:
             self.put_pod(namespace, state, change.new)
 
     def _on_quota(self, change: Change[ResourceQuota]) -> None:
+        # Counted when the namespace is reconciled: that takes time in proportion to its pods, and
+        # whoever may write its quotas decides how often. The quotas of all others come behind this
+        # one, so the lock is not waited for either: the cache shows the quota already, and the
+        # queue keeps the namespace.
         namespace = change.key.partition("/")[0]
-        with self.lock:
-            state = self.namespaces.get(namespace)
-            if state is not None and not state.is_opted_out:
-                self.refresh_quotas(namespace, state)
-                self.mark_dirty(namespace, state)
+        state = self.namespaces.get(namespace)
+        if state is not None and not state.is_opted_out:
+            self.mark_dirty(namespace, state)
 
     def _on_shared_specs(self) -> None:
         with self.lock:

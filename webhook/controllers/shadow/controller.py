@@ -126,10 +126,14 @@ class ShadowController:
         namespace = change.key.partition("/")[0]
         with self._lock:
             shadowed = self._namespaces.get(namespace)
-            if shadowed is not None:
+            if shadowed is None:
+                return
+            shadowed.is_changed = True
+            if shadowed.usage.counts_for(self._quotas.in_namespace(namespace).deferred):
                 self._refresh_quotas(namespace, shadowed)
                 self._advance(shadowed)
-                shadowed.is_changed = True
+            else:  # counted on the thread: other namespaces wait for the informer
+                shadowed.has_other_quotas = True
 
     def _refresh_quotas(self, namespace: str, shadowed: ShadowNamespace) -> None:
         seen = self._quotas.in_namespace(namespace)
@@ -150,6 +154,7 @@ class ShadowController:
         if all(one.has_synced for one in caches):
             self._check_leadership()
             self._sync_namespaces()
+            self._count_for_other_quotas()
             self._write_due(is_last=is_last)
         return self._timings.shadow_poll_seconds
 
@@ -170,6 +175,14 @@ class ShadowController:
             self._begin(namespace)
         for namespace in self._namespaces.keys() - wanted:
             self._end(namespace)
+
+    def _count_for_other_quotas(self) -> None:
+        for namespace, shadowed in list(self._namespaces.items()):
+            if shadowed.has_other_quotas:
+                with self._lock:
+                    shadowed.has_other_quotas = False
+                    self._refresh_quotas(namespace, shadowed)
+                    self._advance(shadowed)
 
     def _begin(self, namespace: str) -> None:
         with self._lock:

@@ -49,6 +49,8 @@ class ShadowNamespace:
     """What the quotas were used since then."""
     advanced_to: int = 0
     """Up to when `uses` goes, in milliseconds of the monotonic clock."""
+    has_other_quotas: bool = False
+    """Its quotas have changed since its pods were counted for them."""
     is_changed: bool = True
     """There is something new to write."""
 
