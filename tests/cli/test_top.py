@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -117,8 +117,16 @@ def test_bars_show_used_and_reserved(tmp_path: Path) -> None:
 def test_one_namespace_is_shown_alone(tmp_path: Path) -> None:
     done = run(tmp_path, TWO, "-n", "team-b", "-n", "other", "-o", "json")
     assert [one["namespace"] for one in rows(done)] == ["team-b"]
-    assert "namespace other has no ledger: it has not opted in" in done.stderr
+    assert "namespace other has not opted in" in done.stderr
     assert run(tmp_path, TWO, "-n", "other").stdout == "no deferred quotas\n"
+
+
+def test_a_namespace_that_has_opted_out_is_one_that_has_not_opted_in(tmp_path: Path) -> None:
+    left = ledger("team-a", {})
+    condition = {"type": "Counted", "status": "False", "reason": "OptedOut"}
+    left["status"] = {**cast("Any", left["status"]), "conditions": [condition]}
+    assert run(tmp_path, [left]).stderr == ""
+    assert "namespace team-a has not opted in" in run(tmp_path, [left], "-n", "team-a").stderr
 
 
 @pytest.mark.parametrize("place", [(), ("-n", "team-a")], ids=["all", "one"])

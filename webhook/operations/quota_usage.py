@@ -16,7 +16,7 @@ from webhook.operations.reading import name_of
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import add
 from webhook.quota.explaining.facts import Health
-from webhook.quota.ledger.ledger import Account, Ledger
+from webhook.quota.ledger.ledger import OPTED_OUT, Account, Ledger
 from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.shared.cluster_quotas import own_name
 from webhook.state.ledger_store import read_ledger
@@ -79,7 +79,7 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     ledgers = dict(_ledgers(session, wanted, notes, unread))
     rows = [row for name, ledger in ledgers.items() for row in _own_rows(name, ledger)]
     notes.extend(
-        f"namespace {name} has no ledger: it has not opted in"
+        f"namespace {name} has not opted in"
         for name in wanted
         if name not in ledgers and name not in unread
     )
@@ -116,6 +116,8 @@ def _ledgers(
             continue
         if ledger is None:
             notes.append(f"usage of namespace {namespace} is not counted yet")
+            continue
+        if any(one.reason == OPTED_OUT for one in ledger.conditions):
             continue
         if any(one.type == _COUNTED and one.status != "True" for one in ledger.conditions):
             notes.append(f"usage of namespace {namespace} is not counted now")
