@@ -32,7 +32,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster.product import Product
 from webhook.install.policies import Form
-from webhook.kube.api import PODS, ApiError
+from webhook.kube.api import PODS, ApiError, ListOptions
 from webhook.kube.rest import RestClient, load_config
 
 CLIENTS = 16
@@ -62,7 +62,9 @@ class Binds:
         while True:
             try:
                 watch = self._client.watch(
-                    PODS, resource_version=self._version, field_selector="spec.nodeName!="
+                    PODS,
+                    ListOptions(field_selector="spec.nodeName!="),
+                    resource_version=self._version,
                 )
                 for event in watch:
                     self._version = event.resource_version or self._version

@@ -22,6 +22,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.fakecluster.storage.admission_hook import Admission
 from webhook.fakecluster.storage.watch import FakeWatch
 from webhook.kube.api import (
+    ALL,
     BINDINGS,
     PODS,
     ConflictError,
@@ -29,6 +30,7 @@ from webhook.kube.api import (
     ForbiddenError,
     JsonPatch,
     Kind,
+    ListOptions,
     MergePatch,
     Object,
     ObjectList,
@@ -70,6 +72,8 @@ class Call:
     subresource: str = ""
     body: Any = None
     """The object or the patch that is sent."""
+    selection: ListOptions = ALL
+    """What is listed or watched."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The further arguments of the call, as `ClusterApi` names them."""
     number: int = 0
@@ -220,23 +224,23 @@ class ReactiveClient(FakeClient):
         act = super().get
         return self._send(call, lambda sent: act(kind, sent.name, namespace=sent.namespace))
 
-    def list(self, kind: Kind, **options: Any) -> ObjectList:
+    def list(self, kind: Kind, options: ListOptions = ALL) -> ObjectList:
         call = _of_many("list", kind, options)
         act = super().list
-        return self._send(call, lambda sent: act(kind, **sent.options))
+        return self._send(call, lambda sent: act(kind, sent.selection))
 
-    def pages(self, kind: Kind, **options: Any) -> Iterator[Page]:
-        call = _of_many("list", kind, {"limit": 500, **options})
+    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
+        call = _of_many("list", kind, options, limit=limit)
         act = super().pages
-        pages = self._send(call, lambda sent: act(kind, **sent.options))
+        pages = self._send(call, lambda sent: act(kind, sent.selection, limit=limit))
         for number, page in enumerate(pages):
             yield self._send(replace(call, verb="continue"), _answer(page)) if number else page
 
-    def watch(self, kind: Kind, **options: Any) -> FakeWatch:
-        call = _of_many("watch", kind, options)
+    def watch(self, kind: Kind, options: ListOptions = ALL, **others: Any) -> FakeWatch:
+        call = _of_many("watch", kind, options, **others)
         act = super().watch
-        inner = self._send(call, lambda sent: act(kind, **sent.options))
-        flow = self._flow(kind, options.get("field_selector", ""))
+        inner = self._send(call, lambda sent: act(kind, sent.selection, **sent.options))
+        flow = self._flow(kind, options.field_selector)
         return cast("FakeWatch", PausedWatch(inner, flow))
 
     def create(self, kind: Kind, obj: Object, **options: Any) -> Revision:
@@ -528,8 +532,14 @@ def _place(call: Call) -> tuple[object, ...]:
     return call.verb, call.kind, call.key, *sorted(call.options.items())
 
 
-def _of_many(verb: str, kind: Kind, options: Mapping[str, Any]) -> Call:
-    return Call(verb=verb, kind=kind, namespace=options.get("namespace") or "", options=options)
+def _of_many(verb: str, kind: Kind, selection: ListOptions, **options: Any) -> Call:
+    return Call(
+        verb=verb,
+        kind=kind,
+        namespace=selection.namespace or "",
+        selection=selection,
+        options=options,
+    )
 
 
 def _of_object(

@@ -37,6 +37,7 @@ from webhook.kube.api import (
     ConflictError,
     ExpiredError,
     ForbiddenError,
+    ListOptions,
     ObjectList,
     TooManyRequestsError,
     UnavailableError,
@@ -46,7 +47,9 @@ from webhook.kube.api import (
 CALLS: dict[str, Callable[[ClusterApi], object]] = {
     "get configmaps team-a/notes": lambda api: api.get(CONFIG_MAPS, "notes", namespace="team-a"),
     "list configmaps": lambda api: api.list(CONFIG_MAPS),
-    "list configmaps team-a": lambda api: list(api.pages(CONFIG_MAPS, namespace="team-a")),
+    "list configmaps team-a": lambda api: list(
+        api.pages(CONFIG_MAPS, ListOptions(namespace="team-a"))
+    ),
     "watch configmaps": lambda api: api.watch(CONFIG_MAPS, resource_version=1).close(),
     "create configmaps team-a/new": lambda api: api.create(CONFIG_MAPS, a_config_map("new")),
     "update configmaps team-a/notes": lambda api: api.update(CONFIG_MAPS, a_config_map(text="new")),

@@ -376,7 +376,7 @@ def test_without_pods_elsewhere_the_nodes_are_judged_by_those_here(cluster: Fake
     api = client(cluster)
 
     def refuse(call: Call, proceed: Proceed) -> Any:
-        if call.options.get("namespace") is None:
+        if call.selection.namespace is None:
             raise ForbiddenError("pods is forbidden")
         return proceed()
 
@@ -402,8 +402,7 @@ def test_pods_here_and_elsewhere_take_of_a_node_each_once(
         for one in FakeClient(cluster)
         .list(
             PODS,
-            namespace=call.options.get("namespace"),
-            field_selector=call.options.get("field_selector") or "",
+            call.selection,
         )
         .items
     ]

@@ -21,6 +21,7 @@ from webhook.kube.api import (
     ConflictError,
     ForbiddenError,
     Object,
+    Preconditions,
 )
 
 
@@ -231,7 +232,9 @@ class TestDelete:
         self, cluster: FakeCluster, api: FakeClient, asked: Recording
     ) -> None:
         before = FakeClient(cluster).create(CONFIG_MAPS, a_config_map())
-        api.delete(CONFIG_MAPS, "notes", namespace="team-a", uid=before.uid)
+        api.delete(
+            CONFIG_MAPS, "notes", namespace="team-a", preconditions=Preconditions(before.uid)
+        )
         for request in (*asked.mutated, *asked.validated):
             assert (request.operation, request.new, request.old) == ("DELETE", None, before.object)
             assert request.options == {
@@ -282,8 +285,12 @@ class TestDelete:
         asked.check = interfere
         version = before.resource_version
         with pytest.raises(ConflictError, match="might have been modified"):
-            api.delete(CONFIG_MAPS, "notes", namespace="team-a", resource_version=version)
-        api.delete(CONFIG_MAPS, "notes", namespace="team-a", uid=before.uid)
+            api.delete(
+                CONFIG_MAPS, "notes", namespace="team-a", preconditions=Preconditions("", version)
+            )
+        api.delete(
+            CONFIG_MAPS, "notes", namespace="team-a", preconditions=Preconditions(before.uid)
+        )
         assert other.list(CONFIG_MAPS).items == ()
 
     def test_a_pod_that_finalizers_hold_is_asked_about_once(

@@ -19,7 +19,7 @@ from webhook.fakecluster.admission.chain import AdmissionChain, Rule, Webhook
 from webhook.fakecluster.admission.webhook_client import WebhookCaller
 from webhook.fakecluster.rest.apiserver import MAX_BODY_BYTES, ApiServer
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, kind_of
+from webhook.kube.api import CONFIG_MAPS, PODS, RESOURCE_QUOTAS, ListOptions, kind_of
 
 MAPS = "/api/v1/namespaces/team-a/configmaps"
 PODS_PATH = "/api/v1/namespaces/team-a/pods"
@@ -98,7 +98,7 @@ class TestObjects:
         sent = a_config_map()
         del meta(sent)["namespace"]
         send(server, "POST", MAPS, sent)
-        assert names(store.list(CONFIG_MAPS, namespace="team-a").items) == ["notes"]
+        assert names(store.list(CONFIG_MAPS, ListOptions(namespace="team-a")).items) == ["notes"]
 
     def test_objects_of_the_cluster_have_no_namespace(self, server: Client) -> None:
         code, created = send(server, "POST", "/api/v1/namespaces", {"metadata": {"name": "team-b"}})

@@ -12,7 +12,7 @@ from webhook.fakecluster.manifests import large_snapshot
 from webhook.fakecluster.manifests.large_snapshot import PodText, ReadSnapshot, read_for_looking
 from webhook.fakecluster.manifests.snapshot import SnapshotError, read_snapshot
 from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
-from webhook.kube.api import PODS
+from webhook.kube.api import PODS, ListOptions
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView
 from webhook.quota.nodes.requested import requested_of
@@ -101,7 +101,7 @@ def test_a_client_lists_pods_of_both_kinds() -> None:
     client = SnapshotClient(read.objects, read.extent, read.pods)
     there = {raw["metadata"]["name"] for raw in client.list(PODS).items}  # type: ignore[index]
     assert there == {*PODS_THERE, "placeless"}
-    assigned = client.list(PODS, field_selector="spec.nodeName!=").items
+    assigned = client.list(PODS, ListOptions(field_selector="spec.nodeName!=")).items
     assert all(isinstance(raw, PodText) for raw in assigned)
     assert len(assigned) == len(PODS_THERE) - 1
     paged = [one.object for page in client.pages(PODS) for one in page.items]

@@ -11,7 +11,14 @@ from tests.builders import a_pod, a_quota
 from webhook.fakecluster.manifests.snapshot import read_snapshot
 from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import PODS, RESOURCE_QUOTAS, BadRequestError, NotFoundError, Object
+from webhook.kube.api import (
+    PODS,
+    RESOURCE_QUOTAS,
+    BadRequestError,
+    ListOptions,
+    NotFoundError,
+    Object,
+)
 
 PODS_THERE = [
     a_pod(name="b", uid="1", node="node-1", metadata={"labels": {"app": "x"}}),
@@ -51,9 +58,10 @@ def identity(raw: Object) -> tuple[object, ...]:
 def test_both_list_the_same(
     asked: dict[str, str], clients: tuple[SnapshotClient, FakeClient]
 ) -> None:
-    read, stored = ([*map(identity, one.list(PODS, **asked).items)] for one in clients)
+    options = ListOptions(**asked)
+    read, stored = ([*map(identity, one.list(PODS, options).items)] for one in clients)
     assert read == stored
-    paged = clients[0].pages(PODS, limit=1, **asked)
+    paged = clients[0].pages(PODS, options, limit=1)
     assert [identity(one.object) for page in paged for one in page.items] == read
 
 
@@ -63,4 +71,4 @@ def test_both_get_the_same(clients: tuple[SnapshotClient, FakeClient]) -> None:
         with pytest.raises(NotFoundError):
             client.get(PODS, "q", namespace="team-a")
         with pytest.raises(BadRequestError):
-            client.list(PODS, field_selector="spec.host=x")
+            client.list(PODS, ListOptions(field_selector="spec.host=x"))

@@ -10,11 +10,13 @@ from tests.install.twin import Twin, registrations, run
 from webhook.install import InstallError
 from webhook.install.apply import current
 from webhook.kube.api import (
+    ALL,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     POD_GATINGS,
     VALIDATING_WEBHOOKS,
     Kind,
+    ListOptions,
 )
 from webhook.operations.creation import GATE_POLICY, MUST_SPECIFY_POLICIES
 from webhook.operations.names import policy_kinds
@@ -195,14 +197,14 @@ def test_what_policies_go_by_is_there_before_the_entry_goes() -> None:
     class Controlled(Twin):
         looks = 0
 
-        def list(self, kind: Kind, **kwargs: Any) -> Any:
+        def list(self, kind: Kind, options: ListOptions = ALL) -> Any:
             if kind == POD_GATINGS:
                 self.looks += 1
                 if self.looks == 3:
                     assert entries(self) == ENTRIES
                     metadata = {"name": "gating", "namespace": "team-a"}
                     self.api.create(POD_GATINGS, {"metadata": metadata, "spec": {}})
-            return self.api.list(kind, **kwargs)
+            return self.api.list(kind, options)
 
     twin = Controlled()
     run(twin, creation="webhook")

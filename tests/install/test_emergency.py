@@ -13,6 +13,7 @@ from webhook.install.emergency.closing import Closed, close_emergency, wait_for_
 from webhook.install.emergency.opening import Opened, open_emergency, plan_opening
 from webhook.install.emergency.switching import EmergencySwitch
 from webhook.kube.api import (
+    ALL,
     NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
@@ -22,6 +23,7 @@ from webhook.kube.api import (
     ConflictError,
     ForbiddenError,
     Kind,
+    ListOptions,
     NotFoundError,
     Revision,
     UnavailableError,
@@ -333,10 +335,10 @@ def test_where_policies_are_not_served_the_webhooks_alone_are_switched() -> None
     twin = a_cluster()
 
     class Old(Mortal):
-        def list(self, kind: Kind, **kwargs: Any) -> Any:
+        def list(self, kind: Kind, options: ListOptions = ALL) -> Any:
             if kind.kind.startswith("MutatingAdmissionPolicy"):
                 raise NotFoundError("the server could not find the requested resource")
-            return self.api.list(kind, **kwargs)
+            return self.api.list(kind, options)
 
     old = Old()
     old.api = twin.api

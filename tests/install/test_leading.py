@@ -12,6 +12,7 @@ from tests.operations.healthy import Pulse, a_lease, renewing
 from webhook.install.external_leader import leader_in_the_way
 from webhook.install.uninstall import Removal, uninstall
 from webhook.kube.api import (
+    ALL,
     LEASES,
     NAMESPACES,
     PODS,
@@ -19,6 +20,7 @@ from webhook.kube.api import (
     ClusterApi,
     ForbiddenError,
     Kind,
+    ListOptions,
     Object,
 )
 from webhook.operations.retry import RetryPolicy
@@ -201,9 +203,9 @@ def test_who_may_not_look_finds_out_later(twin: Twin, kind: Kind) -> None:
             self.refuse(asked)
             return self.api.get(asked, name, **query)
 
-        def list(self, asked: Kind, **query: Any) -> Any:
+        def list(self, asked: Kind, options: ListOptions = ALL) -> Any:
             self.refuse(asked)
-            return self.api.list(asked, **query)
+            return self.api.list(asked, options)
 
         def refuse(self, asked: Kind) -> None:
             if asked == kind:

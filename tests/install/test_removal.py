@@ -17,6 +17,7 @@ from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import API_PRIORITY, MANIFESTS
 from webhook.install.uninstall import Removal, uninstall
 from webhook.kube.api import (
+    ALL,
     CLUSTER_DEFERRED_QUOTAS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
@@ -27,6 +28,7 @@ from webhook.kube.api import (
     ClusterApi,
     ForbiddenError,
     Kind,
+    ListOptions,
     NotFoundError,
     Object,
     Revision,
@@ -221,10 +223,10 @@ def test_cluster_quotas_are_named_before_the_guards_go(
 
 def test_an_installation_from_before_cluster_quotas_can_be_removed(twin: Twin) -> None:
     class Older(Twin):
-        def list(self, kind: Kind, **query: Any) -> Any:
+        def list(self, kind: Kind, options: ListOptions = ALL) -> Any:
             if kind == CLUSTER_DEFERRED_QUOTAS:
                 raise NotFoundError("the server could not find the requested resource")
-            return self.api.list(kind, **query)
+            return self.api.list(kind, options)
 
     older = Older()
     older.api = twin.api

@@ -33,6 +33,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
+    ListOptions,
     NotFoundError,
 )
 from webhook.kube.informer import InformerTimings
@@ -146,7 +147,7 @@ def play_gating(api: FakeClient) -> None:
     """Let a namespace be gated by need, what is said of it be edited, and be gated otherwise."""
 
     def said() -> list[Any]:
-        found = api.list(POD_GATINGS, namespace="team-a").items
+        found = api.list(POD_GATINGS, ListOptions(namespace="team-a")).items
         return [one["spec"] for one in cast("Any", found)]
 
     def label(value: str) -> None:

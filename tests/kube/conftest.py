@@ -10,10 +10,8 @@ import pytest
 from tests.kube.builders import a_cluster
 from tests.kube.informers import AT_ONCE, Seen, Start, an_informer
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import (
-    ClusterApi,
-)
-from webhook.kube.informer import Informer, InformerTimings, ListOptions
+from webhook.kube.api import ALL, ClusterApi, ListOptions
+from webhook.kube.informer import Informer, InformerTimings
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def start(cluster: FakeCluster) -> Iterator[Start]:
     def start_one(
         api: ClusterApi | None = None,
         *,
-        scope: ListOptions = ListOptions(),
+        scope: ListOptions = ALL,
         timing: InformerTimings = AT_ONCE,
     ) -> tuple[Informer[str], Seen]:
         informer = an_informer(api or FakeClient(cluster), scope=scope, timing=timing)

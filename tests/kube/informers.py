@@ -8,12 +8,8 @@ from typing import TypeAlias
 
 from tests.kube.builders import a_config_map, mapping
 from tests.kube.contract.base import SOON
-from webhook.kube.api import (
-    CONFIG_MAPS,
-    ClusterApi,
-    Object,
-)
-from webhook.kube.informer import Change, Informer, InformerTimings, ListOptions
+from webhook.kube.api import ALL, CONFIG_MAPS, ClusterApi, ListOptions, Object
+from webhook.kube.informer import Change, Informer, InformerTimings
 
 AT_ONCE = InformerTimings(rand=lambda: 0.0)
 """No pauses between attempts."""
@@ -33,7 +29,7 @@ Start = Callable[..., "tuple[Informer[str], Seen]"]
 
 
 def an_informer(
-    api: ClusterApi, *, scope: ListOptions = ListOptions(), timing: InformerTimings = AT_ONCE
+    api: ClusterApi, *, scope: ListOptions = ALL, timing: InformerTimings = AT_ONCE
 ) -> Informer[str]:
     return Informer(
         api,

@@ -39,12 +39,13 @@ from webhook.kube.api import (
     CONFIG_MAPS,
     ApiError,
     ExpiredError,
+    ListOptions,
     Object,
     TooManyRequestsError,
     UnavailableError,
     UnreachableError,
 )
-from webhook.kube.informer import Change, Informer, InformerTimings, ListOptions
+from webhook.kube.informer import Change, Informer, InformerTimings
 
 
 class TestFollowing:

@@ -24,6 +24,7 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     ApiError,
     InvalidError,
+    ListOptions,
     NotFoundError,
 )
 from webhook.kube.api import Object as ApiObject
@@ -240,15 +241,15 @@ def count(cluster: FakeCluster, change: Callable[[Ledger], Ledger] = lambda one:
     api = FakeClient(cluster)
     quotas = [
         ResourceQuota.from_object(raw)
-        for raw in api.list(RESOURCE_QUOTAS, namespace=NAMESPACE).items
+        for raw in api.list(RESOURCE_QUOTAS, ListOptions(namespace=NAMESPACE)).items
     ]
-    pods = [Pod.from_object(raw) for raw in api.list(PODS, namespace=NAMESPACE).items]
+    pods = [Pod.from_object(raw) for raw in api.list(PODS, ListOptions(namespace=NAMESPACE)).items]
     accounts = {
         each.name: Account(each.observed, each.hard, taken_at_bind(each, pods).most)
         for each in deferred_quotas(quotas, DEFERRED_KEYS).quotas
     }
     ledger = change(Ledger(accounts, {}, pods_resource_version=cluster.resource_version))
-    if api.list(QUOTA_LEDGERS, namespace=NAMESPACE).items:
+    if api.list(QUOTA_LEDGERS, ListOptions(namespace=NAMESPACE)).items:
         api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     raw = {
         "apiVersion": QUOTA_LEDGERS.api_version,

@@ -20,6 +20,7 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     ConflictError,
     ForbiddenError,
+    ListOptions,
     NotFoundError,
     kind_of,
 )
@@ -225,7 +226,7 @@ class Crowd:
 def native_usage(api: FakeClient, quota: str = "p1", namespace: str = NAMESPACE) -> Object:
     """Count all pods anew, as the API server's quota controller does."""
     read = ResourceQuota.from_object(api.get(RESOURCE_QUOTAS, quota, namespace=namespace))
-    pods = [Pod.from_object(one) for one in api.list(PODS, namespace=namespace).items]
+    pods = [Pod.from_object(one) for one in api.list(PODS, ListOptions(namespace=namespace)).items]
     return dict(to_text(native_count(read, pods)))
 
 

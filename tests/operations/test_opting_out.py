@@ -35,12 +35,7 @@ from tests.reactions import (
     unavailable,
 )
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import (
-    NAMESPACES,
-    PODS,
-    RESOURCE_QUOTAS,
-    ForbiddenError,
-)
+from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS, ForbiddenError, ListOptions
 from webhook.kube.kinds import Kind
 from webhook.operations.disable import opt_out, opted_in_namespaces, preview
 from webhook.operations.gates import strip_gates
@@ -294,7 +289,7 @@ def test_under_load_no_gate_is_left_and_everything_is_counted(hard: dict[str, st
     assert done.gates >= 40
     server.refresh()
     api = FakeClient(cluster)
-    pods = api.list(PODS, namespace=NAMESPACE).items
+    pods = api.list(PODS, ListOptions(namespace=NAMESPACE)).items
     assert not [pod for pod in pods if cast("Object", pod["spec"]).get("schedulingGates")]
     used = cast("dict[str, str]", status_of(api)["used"])
     counted = native_usage(api)

@@ -17,12 +17,7 @@ from webhook.config import ConfigurationFile
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.jsonfields.encoding import encode_json
-from webhook.kube.api import (
-    EVENTS,
-    NAMESPACES,
-    RESOURCE_QUOTAS,
-    VALIDATING_WEBHOOKS,
-)
+from webhook.kube.api import EVENTS, NAMESPACES, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS, ListOptions
 from webhook.policy import check_configuration
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.state.well_known import DEFAULT_NAMESPACE
@@ -215,7 +210,9 @@ def test_a_rejected_file_is_told_until_it_is_mended(process: EngineHarness) -> N
     assert process.engine.readiness_problems() == []
 
     def events(reason: str = "ConfigurationNotInForce") -> list[Any]:
-        found: list[Any] = list(process.api.list(EVENTS, namespace=DEFAULT_NAMESPACE).items)
+        found: list[Any] = list(
+            process.api.list(EVENTS, ListOptions(namespace=DEFAULT_NAMESPACE)).items
+        )
         return [one for one in found if one["reason"] == reason]
 
     well = times(events("ConfigurationInForce"))

@@ -29,6 +29,7 @@ from webhook.kube.api import (
     PODS,
     RESOURCE_QUOTAS,
     ApiError,
+    ListOptions,
     Object,
     RequestTimeoutError,
     UnavailableError,
@@ -215,7 +216,9 @@ class Load:
 
     def delete_waiting(self) -> None:
         """Delete the pods that have no node: nobody would ever tell that none takes them."""
-        waiting = self._plain.list(PODS, namespace=NAMESPACE, field_selector="spec.nodeName=")
+        waiting = self._plain.list(
+            PODS, ListOptions(namespace=NAMESPACE, field_selector="spec.nodeName=")
+        )
         for pod in waiting.items:
             name = cast("Mapping[str, str]", pod["metadata"])["name"]
             self._plain.delete(PODS, name, namespace=NAMESPACE, grace_period_seconds=0)

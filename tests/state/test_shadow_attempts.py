@@ -11,8 +11,8 @@ from tests.admission.handlers.harness import NAMESPACE, eventually, new_cluster
 from tests.builders import a_pod, a_quota
 from tests.reactions import ReactiveClient, unreachable
 from webhook.fakecluster.storage import FakeClient
-from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, UnreachableError
-from webhook.kube.informer import Informer, InformerTimings, ListOptions
+from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ListOptions, UnreachableError
+from webhook.kube.informer import Informer, InformerTimings
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.objects.model import Pod, ResourceQuota

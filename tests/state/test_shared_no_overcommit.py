@@ -15,7 +15,7 @@ from tests.builders import a_binding, a_pod
 from tests.state.load import EXPIRE_SECONDS, Replicas, ResponseLog
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, ApiError
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, ApiError, ListOptions
 from webhook.kube.informer import InformerTimings
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.state.well_known import SCHEDULING_GATE
@@ -63,7 +63,7 @@ class Binders:
     def _run(self, namespace: str) -> None:
         while not self.stopping.is_set():
             waiting = self._api.list(
-                PODS, namespace=namespace, field_selector="spec.nodeName="
+                PODS, ListOptions(namespace=namespace, field_selector="spec.nodeName=")
             ).items
             for pod in waiting:
                 metadata = cast("Mapping[str, str]", pod["metadata"])

@@ -17,8 +17,8 @@ from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.jsonfields.fields import mapping, text
-from webhook.kube.api import NAMESPACES, Object
-from webhook.kube.informer import Change, Informer, ListOptions
+from webhook.kube.api import NAMESPACES, ListOptions, Object
+from webhook.kube.informer import Change, Informer
 from webhook.state.object_decoders import decode_namespace
 from webhook.state.well_known import (
     DEFERRED_MODE,

@@ -17,6 +17,7 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
     ClusterApi,
+    ListOptions,
     NotFoundError,
 )
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
@@ -100,7 +101,7 @@ def _guarded(api: ClusterApi) -> list[str]:
         if entry.text("name") == BIND_ENTRY
     ]
     label = f"{MODE_LABEL}={DEFERRED_MODE}"
-    found = api.list(NAMESPACES, label_selector=label).items
+    found = api.list(NAMESPACES, ListOptions(label_selector=label)).items
     metadata = [FieldReader(raw).child("metadata") for raw in found]
     opted_in = {each.text("name"): each.string_map("labels") for each in metadata}
     return sorted(
@@ -118,7 +119,11 @@ def _incomplete(
     Args:
         resources: The limits that count; None is all.
     """
-    raws = [raw for name in namespaces for raw in api.list(RESOURCE_QUOTAS, namespace=name).items]
+    raws = [
+        raw
+        for name in namespaces
+        for raw in api.list(RESOURCE_QUOTAS, ListOptions(namespace=name)).items
+    ]
     quotas, _ = parted(map(read_quota, raws), ResourceQuota)
     return [
         f"ResourceQuota {each.namespace}/{each.name}"

@@ -13,6 +13,7 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     ClusterApi,
     ForbiddenError,
+    ListOptions,
     NotFoundError,
 )
 from webhook.operations.leader import Holding, changed, holding_of
@@ -54,7 +55,7 @@ def leader_in_the_way(
 def _hidden(api: ClusterApi, wait: RetryTimer) -> tuple[str, ...]:
     """Return the namespaces that are opted in and have quotas of which something is hidden."""
     label = f"{MODE_LABEL}={DEFERRED_MODE}"
-    found = wait.retry(lambda: api.list(NAMESPACES, label_selector=label)).items
+    found = wait.retry(lambda: api.list(NAMESPACES, ListOptions(label_selector=label))).items
     opted_in = {FieldReader(raw).child("metadata").text("name") for raw in found}
     raws = wait.retry(lambda: api.list(RESOURCE_QUOTAS)).items if opted_in else ()
     quotas, _ = parted(map(read_quota, raws), ResourceQuota)
@@ -84,7 +85,9 @@ def _outside(api: ClusterApi, namespace: str, patience: RetryPolicy, wait: Retry
 
 def _is_pod(api: ClusterApi, namespace: str, holding: Holding, wait: RetryTimer) -> bool:
     def pods() -> set[str]:
-        found = api.list(PODS, namespace=namespace, label_selector=CONTROLLER_PODS).items
+        found = api.list(
+            PODS, ListOptions(namespace=namespace, label_selector=CONTROLLER_PODS)
+        ).items
         return {FieldReader(raw).child("metadata").text("name") for raw in found}
 
     return holding.host in wait.retry(pods)

@@ -75,6 +75,7 @@ from webhook.kube.api import (
     POD_GATINGS,
     SECRETS,
     ClusterApi,
+    ListOptions,
     NotFoundError,
     Object,
 )
@@ -589,7 +590,7 @@ def _asked_about(api: ClusterApi, exempt: Collection[str]) -> list[str]:
 
 def _opted_in(api: ClusterApi, exempt: Collection[str]) -> list[Object]:
     """Return the metadata of opted-in namespaces, but of those that are being deleted."""
-    found = api.list(NAMESPACES, label_selector=f"{MODE_LABEL}={DEFERRED_MODE}").items
+    found = api.list(NAMESPACES, ListOptions(label_selector=f"{MODE_LABEL}={DEFERRED_MODE}")).items
     metadata = (mapping(each.get("metadata"), "metadata") for each in found)
     return [
         each

@@ -50,6 +50,7 @@ from webhook.kube.api import (
     ClusterApi,
     ForbiddenError,
     JsonPatch,
+    ListOptions,
     NotFoundError,
     Object,
 )
@@ -143,7 +144,9 @@ class _Uninstall:
         wait = self._removal.patience.begin()
         found = {*wait.retry(lambda: opted_in_namespaces(self._api))}
         if self._removal.removes_labels:  # of which one may have stayed when a namespace left
-            paced = wait.retry(lambda: self._api.list(NAMESPACES, label_selector=GATING_LABEL))
+            paced = wait.retry(
+                lambda: self._api.list(NAMESPACES, ListOptions(label_selector=GATING_LABEL))
+            )
             found.update(map(_name, paced.items))
         gated, odd = wait.retry(lambda: gated_pods(self._api, None))
         self._problems += odd
@@ -264,7 +267,7 @@ class _Uninstall:
 
         def pods() -> Sequence[Object]:
             return self._api.list(
-                PODS, namespace=self._removal.namespace, label_selector=CONTROLLER_PODS
+                PODS, ListOptions(namespace=self._removal.namespace, label_selector=CONTROLLER_PODS)
             ).items
 
         while left := wait.retry(pods):

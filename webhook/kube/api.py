@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeAlias, cast
+from typing import Final, Literal, Protocol, Self, TypeAlias, cast
 
 from webhook.jsonfields.encoding import decode_json
 from webhook.kube.errors import (
@@ -73,6 +73,8 @@ from webhook.kube.kinds import (
 )
 
 __all__ = [
+    "ALL",
+    "ANY",
     "BINDINGS",
     "CLUSTER_DEFERRED_QUOTAS",
     "COMPOSITE_ELASTIC_QUOTAS",
@@ -107,12 +109,14 @@ __all__ = [
     "InvalidError",
     "JsonPatch",
     "Kind",
+    "ListOptions",
     "MergePatch",
     "MethodNotAllowedError",
     "NotFoundError",
     "Object",
     "ObjectList",
     "Page",
+    "Preconditions",
     "RequestTimeoutError",
     "Revision",
     "TooLargeError",
@@ -196,6 +200,33 @@ class Page:
     """The moment of the whole list, the same on all its pages; a watch from it misses nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """Which objects of a kind are listed or followed: by default all."""
+
+    namespace: str | None = None
+    """None or empty is everywhere."""
+    label_selector: str = ""
+    """`a=b,c!=d,e in (f,g),h notin (i),j,!k`."""
+    field_selector: str = ""
+    """`metadata.name=x`, `metadata.namespace`; for pods also `spec.nodeName` and `status.phase`;
+    operators `=`, `==`, `!=`."""
+
+
+ALL: Final = ListOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Preconditions:
+    """Which object, and which version of it, a deletion means; empty and None mean any."""
+
+    uid: str = ""
+    resource_version: int | None = None
+
+
+ANY: Final = Preconditions()
+
+
 class WatchStream(Protocol):
     """A running watch: an iterator of events that ends when the server or `close` ends it."""
 
@@ -235,37 +266,15 @@ class ClusterApi(Protocol):
             NotFoundError: There is none.
         """
 
-    def list(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> ObjectList:
-        """Read all objects of a kind, sorted by key.
-
-        Args:
-            kind: What to read.
-            namespace: Where; None or empty is everywhere.
-            label_selector: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
-            field_selector: `metadata.name=x`, `metadata.namespace`; for pods also `spec.nodeName`
-                and `status.phase`; operators `=`, `==`, `!=`.
+    def list(self, kind: Kind, options: ListOptions = ALL) -> ObjectList:
+        """Read all objects of a kind that are selected, sorted by key.
 
         Raises:
             BadRequestError: A selector cannot be read, or its field is not served.
         """
 
-    def pages(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-    ) -> Iterator[Page]:
-        """Read all objects of a kind as they are at one moment, `limit` at a time, sorted by key.
+    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
+        """Read all these objects as they are at one moment, `limit` at a time, sorted by key.
 
         The server is asked when the iterator is advanced; there is always a first page. A list
         of everything, however long, is never in memory as a whole.
@@ -279,11 +288,9 @@ class ClusterApi(Protocol):
     def watch(
         self,
         kind: Kind,
+        options: ListOptions = ALL,
         *,
         resource_version: int,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
         timeout_seconds: float | None = None,
         bookmarks: bool = True,
     ) -> WatchStream:
@@ -347,8 +354,7 @@ class ClusterApi(Protocol):
         name: str,
         *,
         namespace: str = "",
-        uid: str = "",
-        resource_version: int | None = None,
+        preconditions: Preconditions = ANY,
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> Revision:

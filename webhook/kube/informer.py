@@ -21,10 +21,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
 from webhook.kube.api import (
+    ALL,
     ApiError,
     ClusterApi,
     ExpiredError,
     Kind,
+    ListOptions,
     NotFoundError,
     Object,
     Revision,
@@ -33,7 +35,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.cache import BY_NAMESPACE, NOT_INDEXED, Entry, IndexedCache
 from webhook.kube.codec import decode_object
-from webhook.kube.informer_types import Change, Handler, InformerTimings, ListOptions
+from webhook.kube.informer_types import Change, Handler, InformerTimings
 from webhook.kube.pager import list_pages
 
 __all__ = ["Change", "Entry", "Handler", "Indexers", "Informer", "InformerTimings", "ListOptions"]
@@ -54,7 +56,7 @@ class Informer(Generic[T]):
         kind: Kind,
         *,
         transform: Callable[[Object], T],
-        options: ListOptions | None = None,
+        options: ListOptions = ALL,
         indexers: Indexers[T] | None = None,
         timings: InformerTimings | None = None,
         decode: Callable[[bytes], Object] = decode_object,
@@ -66,7 +68,7 @@ class Informer(Generic[T]):
             kind: What to follow.
             transform: Makes of each object what the copy shall hold; called once per version.
                 What it raises is kept as the object's error.
-            options: Which objects of the kind; by default all.
+            options: Which objects of the kind.
             indexers: Further ways to find items; by namespace there is always one.
             timings: The clock and the pauses; by default real ones.
             decode: Makes plain values of an object's JSON; by default of all of it. What it
@@ -75,7 +77,7 @@ class Informer(Generic[T]):
         self._api = api
         self._kind = kind
         self._transform = transform
-        self._options = options or ListOptions()
+        self._options = options
         self._indexers = indexers or {}
         self._timings = timings or InformerTimings()
         self._decode = decode
@@ -268,10 +270,8 @@ class Informer(Generic[T]):
         heard = False
         with self._api.watch(
             self._kind,
+            self._options,
             resource_version=self._version,
-            namespace=self._options.namespace,
-            label_selector=self._options.label_selector,
-            field_selector=self._options.field_selector,
             timeout_seconds=self._timings.watch_seconds(),
         ) as stream:
             self._publish(stream)

@@ -1,4 +1,4 @@
-"""Options, timings and changes of an informer."""
+"""Timings and changes of an informer."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ Source: kubernetes v1.36, apiserver/pkg/storage/cacher/cacher.go defaultBookmark
 
 
 @dataclass(frozen=True, slots=True)
-class ListOptions:
-    """Which objects of the kind are followed: by default all."""
-
-    namespace: str | None = None
-    label_selector: str = ""
-    field_selector: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class InformerTimings:
     """The clock, the randomness and the pauses of an informer; all times are seconds."""
 
@@ -36,16 +27,17 @@ class InformerTimings:
     rand: Callable[[], float] = random.random
     """Uniform numbers in [0, 1)."""
     sleep: Callable[[float], None] | None = None
-    """Waits between attempts; None waits in real time and ends early on `stop`. first_pause,
-    longest_pause: Before attempt n the pause is a random part of `first_pause * 2**n`, at most
-    `longest_pause`."""
+    """Waits between attempts; None waits in real time and ends early on `stop`."""
     first_pause: float = 0.5
+    """Before attempt n the pause is a random part of `first_pause * 2**n`."""
     longest_pause: float = 30.0
+    """Of these pauses."""
     healthy_after: float = 60.0
-    """A connection that lived this long makes the next pause short again. shortest_watch,
-    longest_watch: Between them each watch is asked to last."""
+    """A connection that lived this long makes the next pause short again."""
     shortest_watch: float = 240.0
+    """Each watch is asked to last at least so long."""
     longest_watch: float = 480.0
+    """At most so long."""
 
     def pause(self, attempt: int) -> float:
         """Return how long to wait before an attempt: 0 for the first one after a failure."""

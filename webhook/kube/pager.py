@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.kube.api import ClusterApi, Kind, Page, UnavailableError
-from webhook.kube.informer_types import ListOptions
+from webhook.kube.api import ClusterApi, Kind, ListOptions, Page, UnavailableError
 
 
 def list_pages(api: ClusterApi, kind: Kind, options: ListOptions, *, newest: int) -> Iterator[Page]:
@@ -23,12 +22,7 @@ def list_pages(api: ClusterApi, kind: Kind, options: ListOptions, *, newest: int
         ApiError: The API server does not answer, or cannot continue the list.
     """
     version: int | None = None
-    for page in api.pages(
-        kind,
-        namespace=options.namespace,
-        label_selector=options.label_selector,
-        field_selector=options.field_selector,
-    ):
+    for page in api.pages(kind, options):
         if version not in (None, page.resource_version):
             raise UnavailableError(
                 f"the list of {kind.plural} is at version {page.resource_version} on one page and "

@@ -16,6 +16,7 @@ from webhook.kube.api import (
     ClusterApi,
     ForbiddenError,
     Kind,
+    ListOptions,
     NotFoundError,
     Object,
     kind_of,
@@ -93,7 +94,7 @@ def _labelled_namespace(api: ClusterApi) -> str:
     with suppress(ForbiddenError, InvalidFieldError):
         found = [
             FieldReader(raw).child("metadata")
-            for raw in api.list(NAMESPACES, label_selector=_OWN).items
+            for raw in api.list(NAMESPACES, ListOptions(label_selector=_OWN)).items
         ]
         names = [each.text("name") for each in found if not each.has("deletionTimestamp")]
         return names[0] if len(names) == 1 else ""
@@ -118,7 +119,9 @@ def pods_of(api: ClusterApi, deployment: Object) -> Sequence[Object]:
     metadata = mapping(deployment.get("metadata"), "metadata")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     selector = ",".join(f"{name}={labels[name]}" for name in (NAME_LABEL, COMPONENT_LABEL))
-    return api.list(PODS, namespace=str(metadata["namespace"]), label_selector=selector).items
+    return api.list(
+        PODS, ListOptions(namespace=str(metadata["namespace"]), label_selector=selector)
+    ).items
 
 
 def troubles_of(api: ClusterApi, deployment: Object) -> list[str]:

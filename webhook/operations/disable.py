@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, ClusterApi, ForbiddenError, NotFoundError
+from webhook.kube.api import NAMESPACES, ClusterApi, ForbiddenError, ListOptions, NotFoundError
 from webhook.operations.cluster_quotas import shared_quotas
 from webhook.operations.gates import gated_pods, strip_gates
 from webhook.operations.native_enforcement import OverQuota, over_quota, restore_statuses
@@ -200,7 +200,7 @@ def opted_in_namespaces(api: ClusterApi) -> tuple[str, ...]:
     Raises:
         ApiError: They cannot be listed.
     """
-    found = api.list(NAMESPACES, label_selector=MODE_LABEL).items
+    found = api.list(NAMESPACES, ListOptions(label_selector=MODE_LABEL)).items
     return tuple(FieldReader(raw).child("metadata").text("name") for raw in found)
 
 

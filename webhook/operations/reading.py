@@ -15,6 +15,7 @@ from webhook.kube.api import (
     ClusterApi,
     ExpiredError,
     Kind,
+    ListOptions,
     Object,
 )
 from webhook.operations.server_time import server_time
@@ -48,7 +49,7 @@ def read_all(
         if begin is not None:
             begin()
         try:
-            pages = api.pages(kind, namespace=namespace, field_selector=field_selector)
+            pages = api.pages(kind, ListOptions(namespace=namespace, field_selector=field_selector))
             return [
                 read(revision.object if decode is None else decode(revision.data))
                 for page in pages
@@ -58,7 +59,7 @@ def read_all(
             continue  # the moment that was read is no longer kept: from the beginning
     if begin is not None:
         begin()
-    found = api.list(kind, namespace=namespace, field_selector=field_selector)
+    found = api.list(kind, ListOptions(namespace=namespace, field_selector=field_selector))
     if decode is None:
         return [read(raw) for raw in found.items]
     return [read(decode(encode_json(raw))) for raw in found.items]

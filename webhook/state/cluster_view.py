@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.kube.api import PODS, ClusterApi, NotFoundError, object_key
-from webhook.kube.informer import Informer, InformerTimings, ListOptions
+from webhook.kube.api import PODS, ClusterApi, ListOptions, NotFoundError, object_key
+from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.informer_types import STALE_SECONDS
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod

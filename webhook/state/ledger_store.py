@@ -23,13 +23,14 @@ from webhook.kube.api import (
     AlreadyExistsError,
     ClusterApi,
     InternalError,
+    ListOptions,
     NotFoundError,
     Object,
     Revision,
     TooLargeError,
     split_key,
 )
-from webhook.kube.informer import Change, Informer, InformerTimings, ListOptions
+from webhook.kube.informer import Change, Informer, InformerTimings
 from webhook.quota.ledger.ledger import Ledger, Reservation
 from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, is_of_newer_release
 from webhook.state.lazy_ledger import LazyLedger, LedgerVersion, identity_of, read_ledger

@@ -13,6 +13,7 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     RESOURCE_QUOTAS,
     ClusterApi,
+    ListOptions,
     NotFoundError,
     Object,
 )
@@ -70,7 +71,7 @@ class QuotaLister:
     def _ask(self, namespace: str, asked_at: float) -> _Listed:
         quotas: list[ResourceQuota] = []
         unreadable: list[str] = []
-        for raw in self._api.list(RESOURCE_QUOTAS, namespace=namespace).items:
+        for raw in self._api.list(RESOURCE_QUOTAS, ListOptions(namespace=namespace)).items:
             try:
                 quotas.append(compact_quota(raw))
             except InvalidFieldError as err:

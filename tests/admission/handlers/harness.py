@@ -31,6 +31,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ApiError,
+    ListOptions,
     NotFoundError,
     known_kind,
 )
@@ -228,7 +229,7 @@ class AdmissionHarness:
             return False
         assigned = {
             str(cast("Object", one["metadata"])["uid"])
-            for one in self.api.list(PODS, namespace=namespace).items
+            for one in self.api.list(PODS, ListOptions(namespace=namespace)).items
             if cast("Object", one["spec"]).get("nodeName")
         }
         held = reservations_in(ledger)
@@ -378,8 +379,10 @@ def _counted(account: Object) -> CountedQuota:
 
 def recount(api: FakeClient, namespace: str) -> dict[str, CountedQuota]:
     """Count from scratch what the assigned, live pods of a namespace use of its quotas."""
-    quotas = map(ResourceQuota.from_object, api.list(RESOURCE_QUOTAS, namespace=namespace).items)
-    pods = [Pod.from_object(one) for one in api.list(PODS, namespace=namespace).items]
+    quotas = map(
+        ResourceQuota.from_object, api.list(RESOURCE_QUOTAS, ListOptions(namespace=namespace)).items
+    )
+    pods = [Pod.from_object(one) for one in api.list(PODS, ListOptions(namespace=namespace)).items]
     counted: dict[str, CountedQuota] = {}
     for each in deferred_quotas(quotas, DEFERRED_KEYS).quotas:
         total: ResourceList = dict.fromkeys(each.hard, ZERO)

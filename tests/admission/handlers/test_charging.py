@@ -24,7 +24,7 @@ from tests.builders import a_container, a_pod, a_quota
 from tests.reactions import ReactiveClient, unreachable
 from webhook.config import ConfigurationFile
 from webhook.controllers.runtime.timings import ControllerTimings
-from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ListOptions
 from webhook.policy import check_configuration
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
@@ -284,4 +284,4 @@ def test_a_pod_that_only_waits_asks_for_no_ledger(open_harness: OpenHarness) -> 
     harness = open_harness(with_controller=False)
     harness.client.on("get", QUOTA_LEDGERS, unreachable)
     assert harness.create_pod(requests={"cpu": "1"}).decision == "not-assigned"
-    assert harness.api.list(PODS, namespace=NAMESPACE).items == ()
+    assert harness.api.list(PODS, ListOptions(namespace=NAMESPACE)).items == ()

@@ -36,7 +36,15 @@ from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import EventLimits, EventRecorder
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import EVENTS, NAMESPACES, NODES, PODS, NotFoundError, RequestTimeoutError
+from webhook.kube.api import (
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    ListOptions,
+    NotFoundError,
+    RequestTimeoutError,
+)
 from webhook.kube.informer_types import Change
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import QUOTA_RESERVED
@@ -73,7 +81,9 @@ class _FakePodLister:
         return {pod.key: pod for pod in every}
 
     def in_namespace(self, namespace: str) -> tuple[Pod, ...]:
-        return tuple(map(Pod.from_object, self._api.list(PODS, namespace=namespace).items))
+        return tuple(
+            map(Pod.from_object, self._api.list(PODS, ListOptions(namespace=namespace)).items)
+        )
 
 
 @dataclass

@@ -36,6 +36,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     InternalError,
+    ListOptions,
 )
 from webhook.quota.ledger.ledger_codec import ledger_from_status
 from webhook.quota.queue.pod_conditions import observed_condition
@@ -82,7 +83,7 @@ class Reclaiming(World):
 
     def ending(self, namespace: str = "team-b") -> list[str]:
         """Return the pods of a namespace that were evicted and have not ended."""
-        pods = self.harness.api.list(PODS, namespace=namespace).items
+        pods = self.harness.api.list(PODS, ListOptions(namespace=namespace)).items
         read = [FieldReader(one).child("metadata") for one in pods]
         return sorted(one.text("name") for one in read if one.has("deletionTimestamp"))
 

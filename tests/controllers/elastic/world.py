@@ -20,6 +20,7 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     NAMESPACES,
     PODS,
+    ListOptions,
 )
 from webhook.quota.queue.pod_conditions import observed_condition
 from webhook.state.well_known import SCHEDULING_GATE
@@ -121,7 +122,7 @@ class World:
 
     def labels(self, namespace: str) -> dict[str, str]:
         """Return the label of each pod of a namespace; empty without."""
-        pods = self.harness.api.list(PODS, namespace=namespace).items
+        pods = self.harness.api.list(PODS, ListOptions(namespace=namespace)).items
         read = [FieldReader(one).child("metadata") for one in pods]
         return {one.text("name"): one.string_map("labels").get(LABEL, "") for one in read}
 

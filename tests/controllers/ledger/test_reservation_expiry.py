@@ -10,7 +10,7 @@ from tests.admission.handlers.harness import a_namespace, new_cluster
 from tests.builders import a_binding, a_pod
 from tests.reactions import ReactiveClient, unreachable
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
-from webhook.kube.api import NAMESPACES, PODS
+from webhook.kube.api import NAMESPACES, PODS, ListOptions
 from webhook.quota.ledger.apply_usage import Expiry, ObservedPod
 from webhook.quota.ledger.ledger import Ledger, Reservation, ReservationSource
 from webhook.quota.objects.model import Pod
@@ -34,7 +34,7 @@ class ExpiryHarness:
 
     def seen(self, uid: str) -> ObservedPod | None:
         """What a cache that has seen everything shows."""
-        for raw in self.client.list(PODS, namespace=NS).items:
+        for raw in self.client.list(PODS, ListOptions(namespace=NS)).items:
             pod = Pod.from_object(raw)
             if pod.uid == uid:
                 version = int(pod.resource_version)

@@ -8,9 +8,7 @@ from tests.controllers.controller_harness import (
     NAMESPACE,
     ControllerHarness,
 )
-from webhook.kube.api import (
-    PODS,
-)
+from webhook.kube.api import PODS, ListOptions
 from webhook.quota.queue.queued_pods import PendingReason
 from webhook.state.well_known import SCHEDULING_GATE
 
@@ -32,7 +30,7 @@ def gates(harness: ControllerHarness, name: str) -> list[str]:
 
 def released(harness: ControllerHarness) -> list[str]:
     """Names of the pods that were gated and are not any more, in the order of their names."""
-    found = harness.api.list(PODS, namespace=NAMESPACE).items
+    found = harness.api.list(PODS, ListOptions(namespace=NAMESPACE)).items
     named = {str(cast("Object", one["metadata"])["name"]) for one in found}
     return sorted(name for name in named if not gates(harness, name))
 

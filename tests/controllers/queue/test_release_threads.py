@@ -20,7 +20,7 @@ from tests.builders import a_binding, a_pod, a_quota
 from tests.reactions import ReactiveClient
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS
+from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS, ListOptions
 from webhook.kube.informer import InformerTimings
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.state.well_known import SCHEDULING_GATE
@@ -42,7 +42,7 @@ def gated(name: str, cpu: str = "1") -> Object:
 
 def open_pods(cluster: FakeCluster) -> set[str]:
     """Names of the pods without gates."""
-    found = FakeClient(cluster).list(PODS, namespace=NS).items
+    found = FakeClient(cluster).list(PODS, ListOptions(namespace=NS)).items
     return {
         str(cast("Object", one["metadata"])["name"])
         for one in found

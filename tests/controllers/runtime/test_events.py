@@ -14,7 +14,7 @@ from tests.reactions import Hold, Reaction, ReactiveClient, lose_answer, throttl
 from webhook.controllers.runtime.events import EventLimits, EventRecorder, ObjectReference
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import EVENTS, NAMESPACES, QUOTA_LEDGERS
+from webhook.kube.api import EVENTS, NAMESPACES, QUOTA_LEDGERS, ListOptions
 from webhook.telemetry.metrics import Metrics
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -51,7 +51,7 @@ class EventHarness:
             pass
 
     def events(self, namespace: str = "team-a") -> list[dict[str, object]]:
-        found = FakeClient(self.cluster).list(EVENTS, namespace=namespace).items
+        found = FakeClient(self.cluster).list(EVENTS, ListOptions(namespace=namespace)).items
         return [dict(one) for one in found]
 
     def count(self, result: str) -> float:

@@ -28,10 +28,12 @@ from tests.controllers.shared.shared_quota_steps import (
 )
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import (
+    ALL,
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
+    ListOptions,
     ObjectList,
     UnavailableError,
 )
@@ -191,9 +193,9 @@ def test_a_new_leader_lists_namespaces_once_and_knows_whose_ledger_was_lost(
         new.catch_up()
         listing, genuine = list[str](), new.client.list
 
-        def note(kind: Kind, **fields: str) -> ObjectList:
+        def note(kind: Kind, options: ListOptions = ALL) -> ObjectList:
             listing.append(kind.plural)
-            return genuine(kind, **fields)
+            return genuine(kind, options)
 
         monkeypatch.setattr(new.client, "list", note)
         harness.epoch[0], new.epoch[0] = 0, 2

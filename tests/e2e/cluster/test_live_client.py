@@ -21,6 +21,7 @@ from webhook.kube.api import (
     ConflictError,
     ExpiredError,
     ForbiddenError,
+    ListOptions,
     Object,
     RequestTimeoutError,
     TooLargeError,
@@ -28,7 +29,7 @@ from webhook.kube.api import (
     UnavailableError,
     UnreachableError,
 )
-from webhook.kube.informer import Informer, InformerTimings, ListOptions
+from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.rest import RestClient, RestConfig, load_config
 from webhook.kube.rest.identity import Credentials, Identity
 
@@ -115,7 +116,7 @@ class TestSizes:
         start = created.resource_version
         client.patch(CONFIG_MAPS, "large", {"data": {"more": "x"}}, namespace=SPACE)
         with client.watch(
-            CONFIG_MAPS, namespace=SPACE, resource_version=start, timeout_seconds=30
+            CONFIG_MAPS, ListOptions(namespace=SPACE), resource_version=start, timeout_seconds=30
         ) as stream:
             (event,) = first(stream, 1)
         assert mapping(event.object, "data") == {"text": text, "more": "x"}
@@ -128,11 +129,11 @@ class TestSizes:
     def test_a_long_list_comes_in_pages_of_one_version(self, client: RestClient) -> None:
         for number in range(25):
             client.create(SECRETS, {"metadata": {"name": f"s-{number:02}", "namespace": SPACE}})
-        pages = list(client.pages(SECRETS, namespace=SPACE, limit=7))
+        pages = list(client.pages(SECRETS, ListOptions(namespace=SPACE), limit=7))
         assert [len(page.items) for page in pages] == [7, 7, 7, 4]
         assert len({page.resource_version for page in pages}) == 1
         listed = [item.object for page in pages for item in page.items]
-        assert tuple(listed) == client.list(SECRETS, namespace=SPACE).items
+        assert tuple(listed) == client.list(SECRETS, ListOptions(namespace=SPACE)).items
         assert listed[0]["kind"] == "Secret"
         assert listed[0] == client.get(SECRETS, "s-00", namespace=SPACE)
 
@@ -274,7 +275,7 @@ class TestForgetting:
     ) -> None:
         for number in range(3):
             client.apply(CONFIG_MAPS, note(f"page-{number}"), field_manager="tests")
-        pages = client.pages(CONFIG_MAPS, namespace=SPACE, limit=1)
+        pages = client.pages(CONFIG_MAPS, ListOptions(namespace=SPACE), limit=1)
         next(pages)
         for number in range(3):
             client.patch(CONFIG_MAPS, "page-1", {"data": {"n": str(number)}}, namespace=SPACE)

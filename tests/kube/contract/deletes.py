@@ -16,6 +16,7 @@ from webhook.kube.api import (
     ClusterApi,
     ConflictError,
     NotFoundError,
+    Preconditions,
     Revision,
 )
 
@@ -24,7 +25,9 @@ class DeleteContract(ClusterContract):
     def test_a_deleted_object_is_gone(
         self, api: ClusterApi, namespace: str, notes: Revision
     ) -> None:
-        api.delete(CONFIG_MAPS, "notes", namespace=namespace, uid=notes.uid)
+        api.delete(
+            CONFIG_MAPS, "notes", namespace=namespace, preconditions=Preconditions(notes.uid)
+        )
         with pytest.raises(NotFoundError):
             api.get(CONFIG_MAPS, "notes", namespace=namespace)
         with pytest.raises(NotFoundError):
@@ -34,7 +37,9 @@ class DeleteContract(ClusterContract):
         self, api: ClusterApi, namespace: str, notes: Revision
     ) -> None:
         with pytest.raises(ConflictError, match="deleted and then recreated"):
-            api.delete(CONFIG_MAPS, "notes", namespace=namespace, uid="another")
+            api.delete(
+                CONFIG_MAPS, "notes", namespace=namespace, preconditions=Preconditions("another")
+            )
         assert api.get(CONFIG_MAPS, "notes", namespace=namespace) == notes.object
 
     def test_a_deletion_can_mean_one_version(
@@ -43,10 +48,16 @@ class DeleteContract(ClusterContract):
         newest = api.patch(CONFIG_MAPS, "notes", {"data": {"a": "b"}}, namespace=namespace)
         with pytest.raises(ConflictError, match="might have been modified"):
             api.delete(
-                CONFIG_MAPS, "notes", namespace=namespace, resource_version=notes.resource_version
+                CONFIG_MAPS,
+                "notes",
+                namespace=namespace,
+                preconditions=Preconditions("", notes.resource_version),
             )
         api.delete(
-            CONFIG_MAPS, "notes", namespace=namespace, resource_version=newest.resource_version
+            CONFIG_MAPS,
+            "notes",
+            namespace=namespace,
+            preconditions=Preconditions("", newest.resource_version),
         )
 
     def test_an_object_of_the_same_name_is_another_one(
@@ -78,7 +89,13 @@ class DeleteContract(ClusterContract):
     def test_a_pod_without_node_goes_at_once(
         self, api: ClusterApi, namespace: str, pod: Revision
     ) -> None:
-        api.delete(PODS, "web-1", namespace=namespace, uid=pod.uid, grace_period_seconds=30)
+        api.delete(
+            PODS,
+            "web-1",
+            namespace=namespace,
+            preconditions=Preconditions(pod.uid),
+            grace_period_seconds=30,
+        )
         with pytest.raises(NotFoundError):
             api.get(PODS, "web-1", namespace=namespace)
 
@@ -91,7 +108,7 @@ class DeleteContract(ClusterContract):
     def test_a_pod_with_a_node_stays_until_it_is_deleted_without_grace(
         self, api: ClusterApi, namespace: str, running: Revision
     ) -> None:
-        api.delete(PODS, "web-1", namespace=namespace, uid=running.uid)
+        api.delete(PODS, "web-1", namespace=namespace, preconditions=Preconditions(running.uid))
         ending = meta(api.get(PODS, "web-1", namespace=namespace))
         assert ending["deletionGracePeriodSeconds"] == 40
         assert str(ending["deletionTimestamp"]) > str(ending["creationTimestamp"])

@@ -20,6 +20,7 @@ from webhook.kube.api import (
     ClusterApi,
     ConflictError,
     InvalidError,
+    ListOptions,
     NotFoundError,
     Revision,
     TooManyRequestsError,
@@ -194,7 +195,10 @@ class BindContract(ClusterContract):
         binding = a_binding(namespace=namespace, uid=pod.uid, annotations={"example.com/a": "b"})
         mapping(binding, "metadata")["labels"] = {"zone": "z1"}
         with api.watch(
-            PODS, namespace=namespace, resource_version=pod.resource_version, timeout_seconds=SOON
+            PODS,
+            ListOptions(namespace=namespace),
+            resource_version=pod.resource_version,
+            timeout_seconds=SOON,
         ) as stream:
             api.bind(binding)
             event = first(stream, 1)[0]

@@ -21,6 +21,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     BadRequestError,
     ClusterApi,
+    ListOptions,
     NotFoundError,
     Revision,
 )
@@ -60,7 +61,7 @@ class PagesContract(ClusterContract):
     def test_pages_hold_what_a_list_holds_in_the_same_order(
         self, api: ClusterApi, namespace: str, five: list[Revision]
     ) -> None:
-        pages = list(api.pages(CONFIG_MAPS, namespace=namespace, limit=2))
+        pages = list(api.pages(CONFIG_MAPS, ListOptions(namespace=namespace), limit=2))
         assert [len(page.items) for page in pages] == [2, 2, 1]
         items = [one for page in pages for one in page.items]
         assert [one.key for one in items] == [one.key for one in five]
@@ -72,7 +73,7 @@ class PagesContract(ClusterContract):
     def test_all_pages_are_of_one_version_from_which_a_watch_goes_on(
         self, api: ClusterApi, namespace: str, five: list[Revision]
     ) -> None:
-        pages = api.pages(CONFIG_MAPS, namespace=namespace, limit=2)
+        pages = api.pages(CONFIG_MAPS, ListOptions(namespace=namespace), limit=2)
         versions = [next(pages).resource_version]
         api.delete(CONFIG_MAPS, "e", namespace=namespace)
         later = api.create(CONFIG_MAPS, a_config_map("f", namespace=namespace))
@@ -82,7 +83,10 @@ class PagesContract(ClusterContract):
         assert five[-1].resource_version <= versions[0] < later.resource_version
         assert [one.key for page in rest for one in page.items] == [one.key for one in five[2:]]
         with api.watch(
-            CONFIG_MAPS, resource_version=versions[0], namespace=namespace, timeout_seconds=SOON
+            CONFIG_MAPS,
+            ListOptions(namespace=namespace),
+            resource_version=versions[0],
+            timeout_seconds=SOON,
         ) as stream:
             assert lines(first(stream, 2)) == [
                 ("DELETED", f"{namespace}/e"),
@@ -92,12 +96,12 @@ class PagesContract(ClusterContract):
     def test_a_list_that_fits_is_one_page(
         self, api: ClusterApi, namespace: str, five: list[Revision]
     ) -> None:
-        (page,) = api.pages(CONFIG_MAPS, namespace=namespace, limit=len(five))
+        (page,) = api.pages(CONFIG_MAPS, ListOptions(namespace=namespace), limit=len(five))
         assert len(page.items) == len(five)
 
     def test_a_list_of_nothing_is_one_empty_page(self, api: ClusterApi, five: object) -> None:
         del five
-        (page,) = api.pages(CONFIG_MAPS, namespace="nowhere")
+        (page,) = api.pages(CONFIG_MAPS, ListOptions(namespace="nowhere"))
         assert page.items == ()
         assert page.resource_version > 0
 
@@ -106,9 +110,11 @@ class PagesContract(ClusterContract):
     ) -> None:
         labelled = a_config_map("x", namespace=namespace, metadata={"labels": {"app": "web"}})
         api.create(CONFIG_MAPS, labelled)
-        (page,) = api.pages(CONFIG_MAPS, namespace=namespace, label_selector="app=web")
+        (page,) = api.pages(CONFIG_MAPS, ListOptions(namespace=namespace, label_selector="app=web"))
         assert [one.key for one in page.items] == [f"{namespace}/x"]
-        (page,) = api.pages(CONFIG_MAPS, namespace=namespace, field_selector="metadata.name=c")
+        (page,) = api.pages(
+            CONFIG_MAPS, ListOptions(namespace=namespace, field_selector="metadata.name=c")
+        )
         assert [one.key for one in page.items] == [five[2].key]
 
     def test_objects_without_namespace_come_in_pages_too(self, api: ClusterApi) -> None:
@@ -122,7 +128,7 @@ class PagesContract(ClusterContract):
         self, api: ClusterApi, namespace: str
     ) -> None:
         with pytest.raises(BadRequestError):
-            next(api.pages(PODS, namespace=namespace, field_selector="spec.x=1"))
+            next(api.pages(PODS, ListOptions(namespace=namespace, field_selector="spec.x=1")))
 
 
 class ReadContract(ClusterContract):
@@ -141,7 +147,7 @@ class ReadContract(ClusterContract):
         self, api: ClusterApi, namespace: str, notes: Revision
     ) -> None:
         mapping(api.get(CONFIG_MAPS, "notes", namespace=namespace), "data")["text"] = "changed"
-        listed = api.list(CONFIG_MAPS, namespace=namespace).items
+        listed = api.list(CONFIG_MAPS, ListOptions(namespace=namespace)).items
         mapping(listed[0], "metadata")["uid"] = "changed"
         mapping(notes.object, "data").clear()
         found = api.get(CONFIG_MAPS, "notes", namespace=namespace)
@@ -161,10 +167,12 @@ class ReadContract(ClusterContract):
         api.create(CONFIG_MAPS, a_config_map("b", namespace=namespace))
         api.create(CONFIG_MAPS, a_config_map("a", namespace=namespace))
         api.create(CONFIG_MAPS, a_config_map("c", namespace="default"))
-        assert names(api.list(CONFIG_MAPS, namespace=namespace).items) == ["a", "b"]
-        assert names(api.list(CONFIG_MAPS, field_selector="metadata.name=c").items) == ["c"]
+        assert names(api.list(CONFIG_MAPS, ListOptions(namespace=namespace)).items) == ["a", "b"]
+        assert names(
+            api.list(CONFIG_MAPS, ListOptions(field_selector="metadata.name=c")).items
+        ) == ["c"]
         assert {"a", "b", "c"} <= set(names(api.list(CONFIG_MAPS).items))
-        assert api.list(CONFIG_MAPS, namespace="nowhere").items == ()
+        assert api.list(CONFIG_MAPS, ListOptions(namespace="nowhere")).items == ()
 
     @pytest.mark.parametrize(("selector", "expected"), LABELS.values(), ids=LABELS.keys())
     def test_labels_select(
@@ -177,7 +185,9 @@ class ReadContract(ClusterContract):
         }.items():
             metadata = {"labels": labels}
             api.create(CONFIG_MAPS, a_config_map(name, namespace=namespace, metadata=metadata))
-        found = api.list(CONFIG_MAPS, namespace=namespace, label_selector=selector).items
+        found = api.list(
+            CONFIG_MAPS, ListOptions(namespace=namespace, label_selector=selector)
+        ).items
         assert names(found) == expected
 
     @pytest.mark.parametrize(("selector", "expected"), FIELDS.values(), ids=FIELDS.keys())
@@ -186,7 +196,7 @@ class ReadContract(ClusterContract):
     ) -> None:
         api.create(PODS, a_pod(name="waiting", namespace=namespace))
         api.create(PODS, a_pod(name="placed", namespace=namespace, node="n1"))
-        found = api.list(PODS, namespace=namespace, field_selector=selector).items
+        found = api.list(PODS, ListOptions(namespace=namespace, field_selector=selector)).items
         assert names(found) == expected
 
     @pytest.mark.parametrize(
@@ -198,4 +208,4 @@ class ReadContract(ClusterContract):
         self, api: ClusterApi, namespace: str, selectors: dict[str, str]
     ) -> None:
         with pytest.raises(BadRequestError):
-            api.list(PODS, namespace=namespace, **selectors)
+            api.list(PODS, ListOptions(namespace, **selectors))

@@ -15,20 +15,14 @@ from tests.kube.builders import (
     meta,
 )
 from tests.kube.contract.base import SOON, ClusterContract, run_together
-from webhook.kube.api import (
-    CONFIG_MAPS,
-    PODS,
-    ClusterApi,
-    Revision,
-    WatchStream,
-)
+from webhook.kube.api import CONFIG_MAPS, PODS, ClusterApi, ListOptions, Revision, WatchStream
 
 
 class WatchContract(ClusterContract):
     @pytest.fixture
     def start(self, api: ClusterApi, namespace: str) -> int:
         """The version from which a watch sees what the test does."""
-        return api.list(CONFIG_MAPS, namespace=namespace).resource_version
+        return api.list(CONFIG_MAPS, ListOptions(namespace=namespace)).resource_version
 
     def test_a_watch_tells_every_change_in_order(
         self, api: ClusterApi, namespace: str, start: int
@@ -100,14 +94,13 @@ class WatchContract(ClusterContract):
     def test_a_bound_pod_leaves_the_watch_of_pods_without_node(
         self, api: ClusterApi, namespace: str
     ) -> None:
-        start = api.list(PODS, namespace=namespace).resource_version
+        start = api.list(PODS, ListOptions(namespace=namespace)).resource_version
         api.create(PODS, a_pod(namespace=namespace))
         api.bind(a_binding(namespace=namespace))
         with api.watch(
             PODS,
-            namespace=namespace,
+            ListOptions(namespace=namespace, field_selector="spec.nodeName="),
             resource_version=start,
-            field_selector="spec.nodeName=",
             timeout_seconds=SOON,
         ) as stream:
             assert [event.type for event in first(stream, 2)] == ["ADDED", "DELETED"]
@@ -146,7 +139,7 @@ class WatchContract(ClusterContract):
     ) -> None:
         with api.watch(
             CONFIG_MAPS,
-            namespace=namespace,
+            ListOptions(namespace=namespace),
             resource_version=start,
             timeout_seconds=1,
             bookmarks=False,
@@ -193,9 +186,8 @@ class WatchContract(ClusterContract):
     ) -> WatchStream:
         return api.watch(
             CONFIG_MAPS,
-            namespace=namespace,
+            ListOptions(namespace=namespace, label_selector=label_selector),
             resource_version=start,
-            label_selector=label_selector,
             timeout_seconds=timeout_seconds,
             bookmarks=False,
         )

@@ -24,6 +24,7 @@ from webhook.kube.api import (
     ClusterApi,
     ConflictError,
     InvalidError,
+    ListOptions,
     NotFoundError,
     Object,
     Revision,
@@ -96,7 +97,7 @@ class CreateContract(ClusterContract):
             api.create(CONFIG_MAPS, a_config_map(namespace=namespace)).resource_version,
             api.create(PODS, a_pod(namespace=namespace)).resource_version,
             api.create(RESOURCE_QUOTAS, a_quota(namespace=namespace)).resource_version,
-            api.list(CONFIG_MAPS, namespace=namespace).resource_version + 1,
+            api.list(CONFIG_MAPS, ListOptions(namespace=namespace)).resource_version + 1,
         ]
         assert versions == sorted(set(versions))
 

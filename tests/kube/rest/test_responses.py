@@ -25,7 +25,9 @@ from webhook.kube.api import (
     ExpiredError,
     ForbiddenError,
     InternalError,
+    ListOptions,
     NotFoundError,
+    Preconditions,
     RequestTimeoutError,
     TooManyRequestsError,
     UnauthorizedError,
@@ -216,7 +218,7 @@ class TestLists:
             a_list(bare("r"), version="9"),
         )
         with ScriptedServer(answering(*answers)) as server:
-            pages = server.client().pages(PODS, limit=1, label_selector="a in (b)")
+            pages = server.client().pages(PODS, ListOptions(label_selector="a in (b)"), limit=1)
             assert server.requests == []
             first = next(pages)
             assert len(server.requests) == 1
@@ -296,7 +298,7 @@ class TestDeleting:
         gone = {"kind": "Status", "status": "Success", "details": {"name": "notes", "uid": "u-1"}}
         with ScriptedServer(answering(reply(body=gone))) as server:
             revision = server.client().delete(
-                CONFIG_MAPS, "notes", namespace="team-a", uid="u-1", resource_version=5,
+                CONFIG_MAPS, "notes", namespace="team-a", preconditions=Preconditions("u-1", 5),
                 grace_period_seconds=0, dry_run=True,
             )  # fmt: skip
         assert (revision.key, revision.uid) == ("team-a/notes", "u-1")

@@ -30,6 +30,7 @@ from webhook.kube.api import (
     ApiError,
     ExpiredError,
     ForbiddenError,
+    ListOptions,
     Object,
     RequestTimeoutError,
     UnavailableError,
@@ -68,7 +69,7 @@ def watch(
 ) -> RestWatch:
     return server.client().watch(
         CONFIG_MAPS,
-        namespace="team-a",
+        ListOptions(namespace="team-a"),
         resource_version=4,
         timeout_seconds=seconds,
         bookmarks=bookmarks,

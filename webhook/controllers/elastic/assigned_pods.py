@@ -8,8 +8,8 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import PODS, ClusterApi, Object
-from webhook.kube.informer import Informer, InformerTimings, ListOptions
+from webhook.kube.api import PODS, ClusterApi, ListOptions, Object
+from webhook.kube.informer import Informer, InformerTimings
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
 from webhook.quota.elastic.capacity import ElasticPod, is_of_daemon_set, was_bound_within
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge

@@ -44,8 +44,10 @@ from webhook.kube.api import (
     ConflictError,
     JsonPatch,
     Kind,
+    ListOptions,
     NotFoundError,
     Object,
+    Preconditions,
 )
 from webhook.kube.informer import Change, Informer
 from webhook.kube.metadata import time_text
@@ -271,7 +273,7 @@ class ElasticQuotaController:
         """
         stored = [_read(kind, raw) for kind in self.informers for raw in self._api.list(kind).items]
         selector = f"{MODE_LABEL}={DEFERRED_MODE}"
-        listed = self._api.list(NAMESPACES, label_selector=selector).items
+        listed = self._api.list(NAMESPACES, ListOptions(label_selector=selector)).items
         opted_in = {FieldReader(raw).child("metadata").text("name") for raw in listed}
         opted_in -= self._managed.exempt()
         gb_per_gpu = self._settings().gpu_memory_gb
@@ -301,7 +303,9 @@ class ElasticQuotaController:
         return _Written(wanted, frozenset(taken), failure)
 
     def _stored(self) -> dict[str, Object]:
-        listed = self._api.list(CLUSTER_DEFERRED_QUOTAS, label_selector=ELASTIC_LABEL).items
+        listed = self._api.list(
+            CLUSTER_DEFERRED_QUOTAS, ListOptions(label_selector=ELASTIC_LABEL)
+        ).items
         return {FieldReader(raw).child("metadata").text("name"): raw for raw in listed}
 
     def _steps(
@@ -326,7 +330,7 @@ class ElasticQuotaController:
         metadata = FieldReader(stored).child("metadata")
         name, version = metadata.text("name"), int(metadata.text("resourceVersion"))
         uid = metadata.text("uid")
-        self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, uid=uid, resource_version=version)
+        self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, preconditions=Preconditions(uid, version))
         self._specs.pop(name, None)
         _log.info("elastic quota no longer charged", extra={"quota": name})
 

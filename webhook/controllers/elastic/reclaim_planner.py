@@ -10,7 +10,15 @@ from webhook.config import ElasticSettings, NodeFit
 from webhook.controllers.elastic.reclaim_view import ReclaimView
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, PODS, ClusterApi, Kind, Object
+from webhook.kube.api import (
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    ClusterApi,
+    Kind,
+    ListOptions,
+    Object,
+)
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import render
 from webhook.quota.charging.pod_usage import charged_to
@@ -175,7 +183,9 @@ class ReclaimPlanner:
         return DisruptionBudgets(of_namespace)
 
     def _pages(self, kind: Kind, namespace: str, *, field_selector: str = "") -> Iterator[Object]:
-        pages = self._api.pages(kind, namespace=namespace, field_selector=field_selector)
+        pages = self._api.pages(
+            kind, ListOptions(namespace=namespace, field_selector=field_selector)
+        )
         return (revision.object for page in pages for revision in page.items)
 
     def _has_node(self, view: ReclaimView, raw: Object) -> Callable[[Iterable[ElasticPod]], bool]:

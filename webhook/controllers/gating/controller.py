@@ -32,6 +32,7 @@ from webhook.kube.api import (
     ApiError,
     NotFoundError,
     Object,
+    Preconditions,
 )
 from webhook.kube.informer import Change, Informer
 from webhook.kube.kinds import split_key
@@ -222,7 +223,12 @@ class PodGatingController:
 
     def _delete(self, namespace: str, stored: _Stored) -> Result:
         try:
-            self._api.delete(POD_GATINGS, POD_GATING, namespace=namespace, uid=stored.uid)
+            self._api.delete(
+                POD_GATINGS,
+                POD_GATING,
+                namespace=namespace,
+                preconditions=Preconditions(stored.uid),
+            )
         except NotFoundError:
             pass
         except ApiError as err:

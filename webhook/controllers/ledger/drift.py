@@ -22,8 +22,7 @@ from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError, mapping, text
-from webhook.kube.api import PODS, ApiError, ClusterApi, NotFoundError
-from webhook.kube.informer_types import ListOptions
+from webhook.kube.api import PODS, ApiError, ClusterApi, ListOptions, NotFoundError
 from webhook.kube.pager import list_pages
 from webhook.quota.ledger.apply_usage import CountedQuota
 from webhook.quota.ledger.ledger import excess

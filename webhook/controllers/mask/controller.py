@@ -49,11 +49,11 @@ from webhook.kube.api import (
     ApiError,
     ConflictError,
     ForbiddenError,
+    ListOptions,
     NotFoundError,
     Revision,
 )
 from webhook.kube.informer import Change
-from webhook.kube.informer_types import ListOptions
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.kube.pager import list_pages
 from webhook.quota.charging.deferral import is_excluded

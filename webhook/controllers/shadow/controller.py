@@ -21,9 +21,8 @@ from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.shadow.shadow_namespace import ShadowNamespace
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, ApiError, Object
+from webhook.kube.api import NAMESPACES, ApiError, ListOptions, Object
 from webhook.kube.informer import Change, Informer
-from webhook.kube.informer_types import ListOptions
 from webhook.kube.metadata import utc_now
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.shadow.record import Findings

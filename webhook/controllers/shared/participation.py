@@ -10,7 +10,14 @@ from collections.abc import Set
 
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.jsonfields.fields import InvalidFieldError, mapping, text
-from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError, Object, UnavailableError
+from webhook.kube.api import (
+    NAMESPACES,
+    ClusterApi,
+    ListOptions,
+    NotFoundError,
+    Object,
+    UnavailableError,
+)
 from webhook.quota.charging.deferral import limits_of
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.state.lazy_ledger import identity_of
@@ -107,7 +114,7 @@ class Participation:
             ApiError: The API server does not answer.
         """
         selector = f"{MODE_LABEL}={DEFERRED_MODE}"
-        stored = self._api.list(NAMESPACES, label_selector=selector).items
+        stored = self._api.list(NAMESPACES, ListOptions(label_selector=selector)).items
         return {_name_of(namespace) for namespace in stored}
 
     def _check_namespaces(self) -> Set[str]:

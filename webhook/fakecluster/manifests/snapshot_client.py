@@ -13,10 +13,12 @@ from webhook.fakecluster.manifests.large_snapshot import PodText
 from webhook.fakecluster.manifests.snapshot import SnapshotObject
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
+    ALL,
     LEASES,
     PODS,
     ForbiddenError,
     Kind,
+    ListOptions,
     NotFoundError,
     Object,
     ObjectList,
@@ -67,18 +69,11 @@ class SnapshotClient(FakeClient):
             where = f" of namespace {namespace}" if namespace else ""
             raise ForbiddenError(f"the snapshot does not have the {kind.plural}{where}")
 
-    def list(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> ObjectList:
+    def list(self, kind: Kind, options: ListOptions = ALL) -> ObjectList:
         """Read objects; see `ClusterApi.list`."""
-        self._check_read(kind, namespace)
-        selector = parse_selector(kind, label_selector, field_selector)
-        items = self._in_order(kind, namespace or "")
+        self._check_read(kind, options.namespace)
+        selector = parse_selector(kind, options.label_selector, options.field_selector)
+        items = self._in_order(kind, options.namespace or "")
         if selector.labels:
             items = [raw for raw in items if _is_selected(selector, raw)]
         else:
@@ -92,22 +87,9 @@ class SnapshotClient(FakeClient):
             self._sorted[kind] = _by_namespace(self._objects.get(kind, {}))
         return self._sorted[kind].get(namespace, ())
 
-    def pages(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-    ) -> Iterator[Page]:
+    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
         """Read objects in parts; see `ClusterApi.pages`."""
-        items = self.list(
-            kind,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-        ).items
+        items = self.list(kind, options).items
         for start in range(0, max(len(items), 1), limit):
             yield Page(tuple(map(_revision, items[start : start + limit])), 0)
 

@@ -19,9 +19,11 @@ from webhook.kube.api import (
     BINDINGS,
     PODS,
     BadRequestError,
+    ListOptions,
     MethodNotAllowedError,
     NotFoundError,
     Object,
+    Preconditions,
     Revision,
     UnsupportedMediaTypeError,
     WatchEvent,
@@ -138,10 +140,8 @@ def _watch(call: Call) -> Response:
         initial = [stored.event("ADDED") for stored in chosen]
     stream = call.client.watch(
         call.route.kind,
+        _options(call),
         resource_version=version,
-        namespace=call.route.namespace,
-        label_selector=call.request.args.get("labelSelector", ""),
-        field_selector=call.request.args.get("fieldSelector", ""),
         timeout_seconds=_seconds(call.request.args.get("timeoutSeconds", "")),
         bookmarks=call.flag("allowWatchBookmarks"),
     )
@@ -149,9 +149,12 @@ def _watch(call: Call) -> Response:
 
 
 def _select(call: Call) -> tuple[list[StoredObject], int]:
+    return call.client.cluster.select(call.route.kind, _options(call))
+
+
+def _options(call: Call) -> ListOptions:
     arguments = call.request.args
-    return call.client.cluster.select(
-        call.route.kind,
+    return ListOptions(
         call.route.namespace,
         arguments.get("labelSelector", ""),
         arguments.get("fieldSelector", ""),
@@ -284,8 +287,9 @@ def _delete(call: Call) -> Response:
         route.kind,
         route.name,
         namespace=route.namespace,
-        uid=str(only.get("uid") or ""),
-        resource_version=parse_version(str(version)) if version else None,
+        preconditions=Preconditions(
+            str(only.get("uid") or ""), parse_version(str(version)) if version else None
+        ),
         grace_period_seconds=None if grace is None else _whole_number(grace),
         dry_run=call.dry_run or options.get("dryRun") == ["All"],
     )

@@ -16,21 +16,24 @@ from typing import Final
 
 from webhook.fakecluster.storage.admission_hook import Admission
 from webhook.fakecluster.storage.cluster import FakeCluster
-from webhook.fakecluster.storage.preconditions import Preconditions
 from webhook.fakecluster.storage.stored_object import StoredObject, read_object
 from webhook.fakecluster.storage.watch import FakeWatch
 from webhook.fakecluster.storage.writer import Target, Writer
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import (
+    ALL,
+    ANY,
     BINDINGS,
     PODS,
     BadRequestError,
     JsonPatch,
     Kind,
+    ListOptions,
     MergePatch,
     Object,
     ObjectList,
     Page,
+    Preconditions,
     Revision,
 )
 from webhook.kube.patches import apply_patch
@@ -50,47 +53,28 @@ class FakeClient:
         """Read one object; see `ClusterApi.get`."""
         return self.cluster.get(kind, namespace, name).decode()
 
-    def list(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> ObjectList:
+    def list(self, kind: Kind, options: ListOptions = ALL) -> ObjectList:
         """Read objects; see `ClusterApi.list`."""
-        return self.cluster.read_list(kind, namespace, label_selector, field_selector)
+        return self.cluster.read_list(kind, options)
 
-    def pages(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-    ) -> Iterator[Page]:
+    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
         """Read objects in parts; see `ClusterApi.pages`."""
-        return self.cluster.read_pages(kind, namespace, label_selector, field_selector, limit)
+        return self.cluster.read_pages(kind, options, limit)
 
     def watch(
         self,
         kind: Kind,
+        options: ListOptions = ALL,
         *,
         resource_version: int,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
         timeout_seconds: float | None = None,
         bookmarks: bool = True,
     ) -> FakeWatch:
         """Follow changes; see `ClusterApi.watch`."""
         return self.cluster.watch(
             kind,
+            options,
             version=resource_version,
-            namespace=namespace,
-            labels=label_selector,
-            fields=field_selector,
             timeout_seconds=timeout_seconds,
             bookmarks=bookmarks,
         )
@@ -158,14 +142,13 @@ class FakeClient:
         name: str,
         *,
         namespace: str = "",
-        uid: str = "",
-        resource_version: int | None = None,
+        preconditions: Preconditions = ANY,
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> Revision:
         """Delete an object; see `ClusterApi.delete`."""
-        target, only = Target(kind, namespace, name), Preconditions(uid, resource_version)
-        gone = self._writer.delete(target, only, grace_period_seconds, dry_run=dry_run)
+        target = Target(kind, namespace, name)
+        gone = self._writer.delete(target, preconditions, grace_period_seconds, dry_run=dry_run)
         return gone.revision()
 
     def bind(

@@ -18,6 +18,7 @@ from webhook.kube.api import (
     ApiError,
     BadRequestError,
     Kind,
+    ListOptions,
     NotFoundError,
     Object,
     ObjectList,
@@ -140,33 +141,29 @@ class FakeCluster:
             raise NotFoundError.of(kind, name)
         return found
 
-    def select(
-        self, kind: Kind, namespace: str | None, labels: str, fields: str
-    ) -> tuple[list[StoredObject], int]:
+    def select(self, kind: Kind, options: ListOptions) -> tuple[list[StoredObject], int]:
         """Return the selected objects of a kind, sorted by key, and the version of that moment.
 
         Raises:
             BadRequestError: A selector cannot be read.
         """
-        selector = parse_selector(kind, labels, fields)
-        found, version = self.store.select(kind, namespace)
+        selector = parse_selector(kind, options.label_selector, options.field_selector)
+        found, version = self.store.select(kind, options.namespace)
         chosen = [stored for stored in found if _is_selected(selector, stored)]
         return sorted(chosen, key=lambda stored: (stored.meta.namespace, stored.meta.name)), version
 
-    def read_list(self, kind: Kind, namespace: str | None, labels: str, fields: str) -> ObjectList:
+    def read_list(self, kind: Kind, options: ListOptions) -> ObjectList:
         """Return the selected objects decoded, for one caller; see `select`."""
-        chosen, version = self.select(kind, namespace, labels, fields)
+        chosen, version = self.select(kind, options)
         return ObjectList(tuple(stored.decode() for stored in chosen), version)
 
-    def read_pages(
-        self, kind: Kind, namespace: str | None, labels: str, fields: str, limit: int
-    ) -> Iterator[Page]:
+    def read_pages(self, kind: Kind, options: ListOptions, limit: int) -> Iterator[Page]:
         """Yield the selected objects in parts, all as they were at the first one; see `select`.
 
         Raises:
             ExpiredError: The history no longer goes back to that moment.
         """
-        chosen, version = self.select(kind, namespace, labels, fields)
+        chosen, version = self.select(kind, options)
         table = self.store.table(kind)
         for start in range(0, max(len(chosen), 1), limit):
             if start and table.history.floor > version:
@@ -177,21 +174,18 @@ class FakeCluster:
     def watch(
         self,
         kind: Kind,
+        options: ListOptions,
         *,
         version: int,
-        namespace: str | None,
-        labels: str,
-        fields: str,
         timeout_seconds: float | None,
         bookmarks: bool,
     ) -> FakeWatch:
         """Begin a watch; see `ClusterApi.watch`."""
         return FakeWatch(
             self.store,
-            self.store.table(kind),
+            kind,
+            options,
             version=version,
-            namespace=namespace or "",
-            selector=parse_selector(kind, labels, fields),
             timeout_seconds=timeout_seconds,
             bookmarks=bookmarks,
         )

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from webhook.fakecluster.storage import pod_strategy as pod_rules
 from webhook.fakecluster.storage.stored_object import StoredObject
-from webhook.kube.api import BINDINGS, PODS, ApiError, BadRequestError, ConflictError
+from webhook.kube.api import BINDINGS, PODS, ApiError, BadRequestError, ConflictError, Preconditions
 from webhook.kube.codec import unreadable
-
-
-@dataclass(frozen=True, slots=True)
-class Preconditions:
-    """Which object, and which version of it, a deletion means; empty and None mean any."""
-
-    uid: str = ""
-    version: int | None = None
 
 
 def check_place(sent: StoredObject) -> None:
@@ -79,10 +69,10 @@ def check_preconditions(old: StoredObject, only: Preconditions) -> None:
             f"the UID in the precondition ({only.uid}) does not match the UID in record "
             f"({old.meta.uid}). The object might have been deleted and then recreated",
         )
-    if only.version is not None and only.version != old.version:
+    if only.resource_version is not None and only.resource_version != old.version:
         raise _deletion_conflict(
             old,
-            f"the ResourceVersion in the precondition ({only.version}) does not match the "
+            f"the ResourceVersion in the precondition ({only.resource_version}) does not match the "
             f"ResourceVersion in record ({old.version}). The object might have been modified",
         )
 

@@ -9,12 +9,12 @@ from typing import Final, Self
 
 from webhook.fakecluster.storage.history import StoreChange
 from webhook.fakecluster.storage.pod_strategy import selectable_field
-from webhook.fakecluster.storage.store import ObjectTable, Store
+from webhook.fakecluster.storage.store import Store
 from webhook.fakecluster.storage.stored_object import StoredObject
-from webhook.kube.api import ApiError, EventType, ExpiredError, WatchEvent
+from webhook.kube.api import ApiError, EventType, ExpiredError, Kind, ListOptions, WatchEvent
 from webhook.kube.codec import encode
 from webhook.kube.errors import RequestTimeoutError
-from webhook.kube.selectors import Selector
+from webhook.kube.selectors import parse_selector
 
 BOOKMARK_SECONDS: Final = 60.0
 DEFAULT_TIMEOUT_SECONDS: Final = 1800.0
@@ -29,19 +29,18 @@ class FakeWatch:
     def __init__(
         self,
         store: Store,
-        table: ObjectTable,
+        kind: Kind,
+        options: ListOptions,
         *,
         version: int,
-        namespace: str,
-        selector: Selector,
         timeout_seconds: float | None,
         bookmarks: bool,
     ) -> None:
         now = time.monotonic()
         self._store = store
-        self._table = table
-        self._namespace = namespace
-        self._selector = selector
+        self._table = store.table(kind)
+        self._namespace = options.namespace
+        self._selector = parse_selector(kind, options.label_selector, options.field_selector)
         self._bookmarks = bookmarks
         self._deadline = now + (
             DEFAULT_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
@@ -81,7 +80,7 @@ class FakeWatch:
                     return event
             bookmark = self._wait()
             if bookmark is not None:
-                return _bookmark(self._table, bookmark)
+                return _bookmark(self._table.kind, bookmark)
         raise StopIteration
 
     def close(self) -> None:
@@ -184,11 +183,11 @@ def _as_last_matched(change: StoreChange, event_type: EventType) -> StoredObject
     return change.previous.at(change.current.version)
 
 
-def _bookmark(table: ObjectTable, version: int) -> WatchEvent:
+def _bookmark(kind: Kind, version: int) -> WatchEvent:
     data = encode(
         {
-            "apiVersion": table.kind.api_version,
-            "kind": table.kind.kind,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
             "metadata": {"resourceVersion": str(version), "creationTimestamp": None},
         }
     )

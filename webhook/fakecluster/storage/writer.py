@@ -15,7 +15,6 @@ from webhook.fakecluster.storage.admission_hook import Admission, Operation, Wri
 from webhook.fakecluster.storage.cluster import FakeCluster
 from webhook.fakecluster.storage.deletion import DeletionStep, is_due, next_step
 from webhook.fakecluster.storage.preconditions import (
-    Preconditions,
     check_binding,
     check_place,
     check_preconditions,
@@ -39,6 +38,7 @@ from webhook.kube.api import (
     BadRequestError,
     ConflictError,
     Kind,
+    Preconditions,
     TooManyRequestsError,
 )
 from webhook.kube.codec import encode
@@ -308,6 +308,6 @@ def _carrying(
 def _delete_options(only: Preconditions, grace: int | None) -> dict[str, object]:
     options: dict[str, object] = {} if grace is None else {"gracePeriodSeconds": grace}
     preconditions: dict[str, object] = {"uid": only.uid} if only.uid else {}
-    if only.version is not None:
-        preconditions["resourceVersion"] = str(only.version)
+    if only.resource_version is not None:
+        preconditions["resourceVersion"] = str(only.resource_version)
     return {**options, **({"preconditions": preconditions} if preconditions else {})}

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 
 from webhook.install.emergency.switching import EmergencySwitch
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, ApiError, ClusterApi
+from webhook.kube.api import NAMESPACES, ApiError, ClusterApi, ListOptions
 from webhook.operations.disable import preview
 from webhook.operations.emergency_state import GUARDS, OTHERS, EmergencyState
 from webhook.operations.gates import gated_pods, strip_gates
@@ -131,7 +131,11 @@ def deferred_namespaces(api: ClusterApi, patience: RetryPolicy) -> tuple[str, ..
         ApiError: They cannot be listed.
     """
     label = f"{MODE_LABEL}={DEFERRED_MODE}"
-    found = patience.begin().retry(lambda: api.list(NAMESPACES, label_selector=label)).items
+    found = (
+        patience.begin()
+        .retry(lambda: api.list(NAMESPACES, ListOptions(label_selector=label)))
+        .items
+    )
     return tuple(sorted(FieldReader(raw).child("metadata").text("name") for raw in found))
 
 

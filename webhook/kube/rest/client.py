@@ -10,15 +10,19 @@ from urllib.parse import quote, urlencode
 import webhook
 from webhook.jsonfields.fields import mapping, sequence
 from webhook.kube.api import (
+    ALL,
+    ANY,
     PODS,
     BadRequestError,
     ConflictError,
     JsonPatch,
     Kind,
+    ListOptions,
     MergePatch,
     Object,
     ObjectList,
     Page,
+    Preconditions,
     Revision,
     UnavailableError,
     object_key,
@@ -117,41 +121,24 @@ class RestClient:
         """Read one object as it is now; see `ClusterApi.get`."""
         return object_of(self._ask(Request("GET", _object_path(kind, namespace, name))))
 
-    def list(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-    ) -> ObjectList:
+    def list(self, kind: Kind, options: ListOptions = ALL) -> ObjectList:
         """Read all objects of a kind in one answer; see `ClusterApi.list`."""
-        page, _ = self._page(
-            kind, namespace, {"labelSelector": label_selector, "fieldSelector": field_selector}
-        )
+        page, _ = self._page(kind, options.namespace, _selectors(options))
         return ObjectList(tuple(item.object for item in page.items), page.resource_version)
 
-    def pages(
-        self,
-        kind: Kind,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-    ) -> Iterator[Page]:
+    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
         """Read all objects of a kind in parts; see `ClusterApi.pages`.
 
         Objects can be large, and tenants make them so: where a part would have more bytes than
         `PAGE_BYTES`, fewer objects are asked for at a time.
         """
-        query = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        query = _selectors(options)
         asked, more = limit, ""
         while True:
             place = {**query, "limit": str(asked), **({"continue": more} if more else {})}
             try:
                 most_bytes = PAGE_BYTES if asked > 1 else 0
-                page, more = self._page(kind, namespace, place, most_bytes=most_bytes)
+                page, more = self._page(kind, options.namespace, place, most_bytes=most_bytes)
             except BodyTooLongError:
                 asked = max(1, asked // 4)
                 continue
@@ -175,11 +162,9 @@ class RestClient:
     def watch(
         self,
         kind: Kind,
+        options: ListOptions = ALL,
         *,
         resource_version: int,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
         timeout_seconds: float | None = None,
         bookmarks: bool = True,
     ) -> RestWatch:
@@ -191,12 +176,11 @@ class RestClient:
         query = {
             "watch": "true",
             "resourceVersion": str(resource_version),
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
+            **_selectors(options),
             "timeoutSeconds": str(seconds or ""),
             "allowWatchBookmarks": "true" if bookmarks else "",
         }
-        request = Request("GET", _with_query(_collection_path(kind, namespace), query))
+        request = Request("GET", _with_query(_collection_path(kind, options.namespace), query))
         with observed(request, self._on_call) as call:
             head, connection = self._transport.stream(request)
             call.code = str(head.status)
@@ -293,13 +277,12 @@ class RestClient:
         name: str,
         *,
         namespace: str = "",
-        uid: str = "",
-        resource_version: int | None = None,
+        preconditions: Preconditions = ANY,
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
     ) -> Revision:
         """Delete an object; see `ClusterApi.delete`."""
-        options = _delete_options(uid, resource_version, grace_period_seconds, dry_run=dry_run)
+        options = _delete_options(preconditions, grace_period_seconds, dry_run=dry_run)
         path = _object_path(kind, namespace, name)
         answer = self._ask(Request("DELETE", path, encode(options)))
         return deleted_of(answer, object_key(namespace, name))
@@ -391,11 +374,15 @@ def _only(*, dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All" if dry_run else ""}
 
 
+def _selectors(options: ListOptions) -> dict[str, str]:
+    return {"labelSelector": options.label_selector, "fieldSelector": options.field_selector}
+
+
 def _delete_options(
-    uid: str, resource_version: int | None, grace_period_seconds: int | None, *, dry_run: bool
+    asked: Preconditions, grace_period_seconds: int | None, *, dry_run: bool
 ) -> Object:
-    version = None if resource_version is None else str(resource_version)
-    only = {"uid": uid or None, "resourceVersion": version}
+    version = None if asked.resource_version is None else str(asked.resource_version)
+    only = {"uid": asked.uid or None, "resourceVersion": version}
     options: dict[str, object] = {"kind": "DeleteOptions", "apiVersion": "v1"}
     if any(only.values()):
         options["preconditions"] = {name: value for name, value in only.items() if value}

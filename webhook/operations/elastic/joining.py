@@ -10,6 +10,7 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     ClusterApi,
     ForbiddenError,
+    ListOptions,
     NotFoundError,
 )
 from webhook.operations.findings import Finding, Subject, information, warning
@@ -53,7 +54,7 @@ def elastic_findings(
 def _quotas(api: ClusterApi, namespace: str) -> Iterator[ElasticQuota]:
     for kind, where in ((ELASTIC_QUOTAS, namespace), (COMPOSITE_ELASTIC_QUOTAS, None)):
         try:
-            raws = api.list(kind, namespace=where).items
+            raws = api.list(kind, ListOptions(namespace=where)).items
         except (NotFoundError, ForbiddenError):
             continue
         for raw in raws:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from webhook.config import Configuration
 from webhook.jsonfields.encoding import decoded_bytes, encode_json
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import ClusterApi, ForbiddenError, Kind, NotFoundError, Object
+from webhook.kube.api import ClusterApi, ForbiddenError, Kind, ListOptions, NotFoundError, Object
 from webhook.kube.codec import decode_object
 from webhook.operations.reading import read_all
 from webhook.state.well_known import DEFAULT_NAMESPACE
@@ -105,7 +105,9 @@ class Session:
             TooMuchKeptError: They are larger, with what was read before, than may be kept.
         """
         if self.options.is_offline:  # all is in memory: parts would only be copies
-            listed = self.api.list(kind, namespace=namespace, field_selector=field_selector)
+            listed = self.api.list(
+                kind, ListOptions(namespace=namespace, field_selector=field_selector)
+            )
             return listed.items
         before = self._kept_bytes
         try:

@@ -20,7 +20,16 @@ from typing import Final
 
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import NODES, PODS, ApiError, ClusterApi, NotFoundError, Object, object_key
+from webhook.kube.api import (
+    NODES,
+    PODS,
+    ApiError,
+    ClusterApi,
+    ListOptions,
+    NotFoundError,
+    Object,
+    object_key,
+)
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.informer_types import STALE_SECONDS
 from webhook.quota.nodes.fitting import judge_without_pods, no_node_text
@@ -227,7 +236,7 @@ class BindFit:
         before = usage.in_flight(bind.node)
         pod = self._read_pod(bind)
         node = read_node(self._api.get(NODES, bind.node))
-        listed = self._api.list(PODS, field_selector=f"spec.nodeName={bind.node}")
+        listed = self._api.list(PODS, ListOptions(field_selector=f"spec.nodeName={bind.node}"))
         judge = _Judge(pod, node)
         rejections = usage.admit_among(
             bind.node,
