@@ -277,6 +277,12 @@ true
 
 {{- /* What the values cannot be together, or here. */ -}}
 {{- define "deferred-quota.refuse" -}}
+{{- if and (not (include "deferred-quota.hasMutatingPolicies" .)) (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- $none := printf "Kubernetes %s has no MutatingAdmissionPolicy in admissionregistration.k8s.io/v1 (1.36 has)" .Capabilities.KubeVersion.Version -}}
+{{- if eq .Values.mask "policy" }}{{ fail (printf "mask: policy: %s; use webhook, or auto" $none) }}{{ end -}}
+{{- if eq .Values.creation "policy" }}{{ fail (printf "creation: policy: %s; use webhook, or auto" $none) }}{{ end -}}
+{{- if .Values.stamps }}{{ fail (printf "stamps: %s; nothing but the mark of bound pods needs it" $none) }}{{ end -}}
+{{- end -}}
 {{- if has .Release.Namespace (list "default" "kube-system" "kube-public" "kube-node-lease") -}}
 {{- fail (printf "namespace %s: deferred-quota has to have a namespace of its own: add --namespace deferred-quota-system --create-namespace" .Release.Namespace) -}}
 {{- end -}}

@@ -313,6 +313,23 @@ def test_values_that_cannot_be_are_refused_in_words(values: Values, message: str
     assert message in template(values, code=1)
 
 
+WITHOUT_POLICIES: Final[dict[str, Values]] = {
+    "mask: policy": {"mask": "policy"},
+    "creation: policy": {"creation": "policy"},
+    "stamps": {"stamps": True},
+}
+
+
+@pytest.mark.parametrize(("name", "values"), WITHOUT_POLICIES.items(), ids=WITHOUT_POLICIES)
+def test_what_an_older_api_server_does_not_have_is_refused(name: str, values: Values) -> None:
+    told = f"{name}: Kubernetes v1.35.4 has no MutatingAdmissionPolicy"
+    assert told in template(values, "--kube-version", "1.35.4", code=1)
+    template(PLAIN, "--kube-version", "1.35.4")
+    assert template(PLAIN, "--kube-version", "1.31.0").count("kind: Job\n") == 0
+    old = template(PLAIN, "--kube-version", "1.29.0", code=1)
+    assert "chart requires kubeVersion: >=1.30.0-0" in old
+
+
 @pytest.mark.parametrize("home", ["default", "kube-system"])
 def test_a_namespace_of_the_platform_is_refused(home: str) -> None:
     assert "has to have a namespace of its own" in template(PLAIN, code=1, home=home)

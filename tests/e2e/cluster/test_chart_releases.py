@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 
+from tests.controlplane.features import POLICIES, serves
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.chart import Release, Values
@@ -74,7 +75,7 @@ def test_upgrades_and_rollbacks_leave_the_trust_as_it_is(release: Release) -> No
     assert CliRunner().invoke(cli, ["certs", "init", *access]).exit_code == 0
     before = trust(release)
     assert "" not in before.values()
-    assert len(before) == 12
+    assert len(before) == (12 if serves(release.plane.rest, POLICIES) else 13)
     image = {"image": {"tag": "2"}, "webhook": {"replicas": 2}}
     release.upgrade({**asked, **image, "configuration": {"gating": "never"}})
     assert asks_for_gates(release) == ["always", "auto"]
@@ -101,6 +102,7 @@ def asks_for_gates(release: Release) -> list[str]:
     ]
 
 
+@pytest.mark.needs(POLICIES)
 def test_policies_decide_before_the_entries_go(release: Release) -> None:
     policy = f"{_ADMISSION}/mutatingadmissionpolicies/deferred-quota-gate"
     release.install({"creation": "webhook"})
@@ -118,6 +120,7 @@ def test_policies_decide_before_the_entries_go(release: Release) -> None:
     assert get(release, policy)["code"] == 404
 
 
+@pytest.mark.needs(POLICIES)
 def test_the_api_server_takes_all_that_a_release_can_have(release: Release) -> None:
     odd = ["it's", 'a"b', "a\\b", "<a&b>", "{{ x }}", "Ünal", "on"]
     printed = release.install(
@@ -161,19 +164,34 @@ class State:
 
 
 def state(release: Release) -> State:
-    policy = get(release, f"{_ADMISSION}/mutatingadmissionpolicies/deferred-quota-mask")
-    binding = get(release, f"{_ADMISSION}/mutatingadmissionpolicybindings/deferred-quota-mask")
+    hidden, not_hidden_in = mask(release)
     guard = get(release, f"{_ADMISSION}/validatingwebhookconfigurations/deferred-quota")
-    (keys,) = [each for each in policy["spec"]["variables"] if each["name"] == "keys"]
     note = guard["metadata"]["annotations"]["deferredquota.io/deferred-resources"]
     not_guarded, *others = [left_out(entry) for entry in guard["webhooks"]]
     assert all(other == not_guarded for other in others)
     return State(
-        hidden=re.findall(r"'([^']+)'", keys["expression"]),
-        not_hidden_in=left_out(binding["spec"]["matchResources"]),
+        hidden=hidden,
+        not_hidden_in=not_hidden_in,
         charged=[name for name in note.split(",") if name],
         not_guarded=not_guarded,
     )
+
+
+def mask(release: Release) -> tuple[list[str], list[str]]:
+    """Return the resources that the mask hides, whatever its form, and where it does not."""
+    policy = get(release, f"{_ADMISSION}/mutatingadmissionpolicies/deferred-quota-mask")
+    if "spec" in policy:
+        binding = get(release, f"{_ADMISSION}/mutatingadmissionpolicybindings/deferred-quota-mask")
+        (keys,) = [each for each in policy["spec"]["variables"] if each["name"] == "keys"]
+        return listed(keys), left_out(binding["spec"]["matchResources"])
+    entries = get(release, f"{_ADMISSION}/mutatingwebhookconfigurations/deferred-quota")["webhooks"]
+    (entry,) = [each for each in entries if each["name"] == "mask.deferredquota.io"]
+    *_, shows = entry["matchConditions"]
+    return listed(shows), left_out(entry)
+
+
+def listed(item: Any) -> list[str]:
+    return re.findall(r"'([^']+)'", item["expression"])
 
 
 def left_out(holder: Any) -> list[str]:
@@ -215,7 +233,7 @@ def quota(release: Release) -> Iterator[Incomplete]:
 
 
 def values(**configuration: Any) -> Values:
-    return {"url": NOWHERE, "mask": "policy", "configuration": configuration}
+    return {"url": NOWHERE, "configuration": configuration}
 
 
 def waits(printed: str) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from tests.builders import a_pod
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.job_words import GATES_ARE_THERE
 from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.tenant import NOBODY
@@ -552,6 +553,7 @@ def test_the_only_lease_is_that_of_the_leader(world: World) -> None:
     assert world.controller.create(elsewhere, {"metadata": {"name": "another"}}).code == 403
 
 
+@GATES_ARE_THERE
 def test_the_job_that_is_tried_is_tried_by_dry_run_only(world: World) -> None:
     path = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs/{PROBE_JOB}"
     runs = {"spec": {"suspend": False}}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.features import POLICIES
+from tests.controlplane.features import POLICIES, RESIZE, serves
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.installed import (
     NOWHERE,
@@ -257,7 +257,8 @@ def test_a_webhook_that_is_down_stops_only_what_charges(cluster: Cluster, tenant
     assigned = tenant.create("assigned", "1", nodeName="node-0")
     assert (assigned.code, refusal(assigned)) == (500, "assigned.deferredquota.io")
     assert refusal(tenant.set_deadline("waits", 30)) == "resize.deferredquota.io"
-    assert refusal(tenant.resize("waits", "2")) == "resize.deferredquota.io"
+    if serves(cluster.plane.rest, RESIZE):
+        assert refusal(tenant.resize("waits", "2")) == "resize.deferredquota.io"
     labelled = tenant.api.patch(
         objects.pods(tenant.namespace, "waits"), {"metadata": {"labels": {"a": "b"}}}
     )
