@@ -21,12 +21,18 @@ def queue() -> ConditionQueue:
     return ConditionQueue(30.0)
 
 
-def hear(queue: ConditionQueue, now: float, *held: str, going: tuple[str, ...] = ()) -> None:
+def hear(
+    queue: ConditionQueue,
+    now: float,
+    *held: str,
+    going: tuple[str, ...] = (),
+    namespace: str = NAMESPACE,
+) -> None:
     found = {
         uid: PendingStatus(PendingReason.QUOTA_EXCEEDED, place) for place, uid in enumerate(held, 1)
     }
     names = {uid: f"pod-{uid}" for uid in (*held, *going)}
-    queue.update(NAMESPACE, found, going, names=lambda: names, now=now)
+    queue.update(namespace, found, going, names=lambda: names, now=now)
 
 
 def taken(queue: ConditionQueue, now: float) -> list[PodConditionState]:
@@ -47,6 +53,13 @@ def test_pods_have_their_turn_in_the_order_of_the_line_once_they_have_waited(
     assert taken(queue, MIN_WAIT_SECONDS - 0.1) == []
     assert uids(taken(queue, MIN_WAIT_SECONDS)) == ["b", "a", "c"]
     assert taken(queue, 100.0) == []
+
+
+def test_nobody_waits_for_all_pods_of_another_namespace(queue: ConditionQueue) -> None:
+    hear(queue, 0.0, "a", "b", "c", "d")
+    hear(queue, 0.1, "x", "y", namespace="team-x")
+    hear(queue, 0.2, "z", namespace="team-z")
+    assert uids(taken(queue, 2.0)) == ["a", "x", "z", "b", "y", "c", "d"]
 
 
 def test_a_name_is_asked_for_only_where_a_pod_is_new(queue: ConditionQueue) -> None:

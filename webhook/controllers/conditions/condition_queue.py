@@ -1,5 +1,7 @@
 """Queue of pods whose condition is checked: first those without one, then in their order.
 
+Namespaces take turns, so that nobody waits for the thousands of another.
+
 No request is sent here, and no message is composed. The last cycle of a namespace's queue is
 kept as it came; a pod is compared with it only when its turn comes. One thread uses it.
 """
@@ -106,6 +108,32 @@ class _Namespace:
     parked: dict[str, PodConditionState] = field(default_factory=dict)
 
 
+class _Turns:
+    """Pods and their tickets: of a namespace in their order, and of the namespaces one in turn."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[tuple[PodConditionState, int]]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def append(self, state: PodConditionState) -> None:
+        self._lines.setdefault(state.namespace, deque()).append((state, state.ticket))
+
+    def pop(self) -> tuple[PodConditionState, int] | None:
+        namespace = next(iter(self._lines), None)
+        if namespace is None:
+            return None
+        line = self._lines.pop(namespace)
+        found = line.popleft()
+        if line:
+            self._lines[namespace] = line  # behind the others
+        return found
+
+    def clear(self) -> None:
+        self._lines.clear()
+
+
 class ConditionQueue:
     """All pods of which something is or will be said.
 
@@ -117,8 +145,8 @@ class ConditionQueue:
         self._pod_seconds = pod_seconds
         self._namespaces: dict[str, _Namespace] = {}
         self._tickets = itertools.count(1)
-        self._unreported: deque[tuple[PodConditionState, int]] = deque()
-        self._reported: deque[tuple[PodConditionState, int]] = deque()
+        self._unreported = _Turns()
+        self._reported = _Turns()
         self._delayed: list[tuple[float, int, PodConditionState]] = []
 
     @property
@@ -138,7 +166,9 @@ class ConditionQueue:
 
     def clear(self) -> None:
         """Forget everything."""
-        for collection in (self._namespaces, self._unreported, self._reported, self._delayed):
+        for pods in (self._unreported, self._reported):
+            pods.clear()
+        for collection in (self._namespaces, self._delayed):
             collection.clear()
 
     def pending_status(self, state: PodConditionState) -> tuple[PendingStatus | None, int]:
@@ -271,9 +301,9 @@ class ConditionQueue:
             if state.due == moment and not state.is_queued:
                 self._enqueue(state)
         for queue in (self._unreported, self._reported):
-            while queue:
-                state, transaction = queue.popleft()
-                if state.ticket == transaction:
+            while (found := queue.pop()) is not None:
+                state, ticket = found
+                if state.ticket == ticket:
                     state.is_queued = False
                     return state
         return None
@@ -308,7 +338,7 @@ class ConditionQueue:
             state.is_queued = True
             says_nothing = state.observed is None or state.observed.condition is None
             is_first = says_nothing and not state.is_released
-            (self._unreported if is_first else self._reported).append((state, state.ticket))
+            (self._unreported if is_first else self._reported).append(state)
 
     def _withdraw(self, state: PodConditionState) -> None:
         """Make the places void that a pod has in queues."""
