@@ -282,7 +282,10 @@ def _clients(api: InstallApi, wish: InstallOptions, report: Report) -> KnownClie
     clients = wish.clients or installed_clients(api, wish.namespace)
     if clients:
         names = ", ".join(clients.names)
-        report(f"clients: the webhook answers only those with a certificate for {names}")
+        report(
+            f"clients: the webhook answers only those with a certificate for {names}; whether the"
+            " API server shows one is told by deferred-quota doctor"
+        )
     return clients
 
 
