@@ -669,6 +669,18 @@ def test_a_live_cluster_is_read(tmp_path: Path) -> None:
     assert findings(live) == findings(offline)
 
 
+def test_objects_outside_of_namespaces_are_checked_on_a_live_cluster(tmp_path: Path) -> None:
+    write("cluster.yaml", a_cluster())
+    cluster = load_cluster([tmp_path / "cluster.yaml"])
+    role: Object = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    storage: Object = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"}
+    named = {"metadata": {"name": "x"}}
+    text = dumped({**role, **named}, {**storage, **named, "provisioner": "y"}, a_namespace("new"))
+    with kubeconfig_of(cluster, tmp_path) as kubeconfig:
+        done = run("-f", "-", "--kubeconfig", str(kubeconfig), text=text)
+    assert (done.exit_code, "3 objects: 3 admitted" in done.output) == (ExitCode.OK, True)
+
+
 def test_snapshot_and_live_exclude_each_other() -> None:
     result = run("-f", "web.yaml", "--snapshot", "quota.yaml", "--live")
     assert result.exit_code == ExitCode.BAD_INPUT

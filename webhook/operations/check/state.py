@@ -162,8 +162,10 @@ class ClusterState:
         return self._is_known and bool(self._listed(NAMESPACES))
 
     def _read_place(self, namespace: str) -> Place:
-        inside = read_namespace(self._session, namespace) if self._is_known else None
-        stored = self._stored_labels(namespace)
+        # what is outside of namespaces has no quota of one
+        is_there = self._is_known and bool(namespace)
+        inside = read_namespace(self._session, namespace) if is_there else None
+        stored = self._stored_labels(namespace) if is_there else None
         labels = self._overlay.namespaces.get(namespace, stored)
         is_fresh = not self._is_known or (self._has_namespaces and stored is None)
         known = () if inside is None else inside.facts.pods
@@ -182,8 +184,6 @@ class ClusterState:
 
     def _stored_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels that a namespace has now; None where it is not known."""
-        if not self._is_known:
-            return None
         unread: Object | None = None
         get = partial(self._session.api.get, NAMESPACES, namespace)
         raw = self._session.read(get, unread, f"the labels of namespace {namespace}")
