@@ -21,6 +21,7 @@ from webhook.quota.queue.pod_conditions import (
     condition_patch,
     observed_condition,
     pending_condition,
+    untried_by,
     with_condition,
 )
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
@@ -214,3 +215,9 @@ ODD: dict[str, Object] = {
 @pytest.mark.parametrize("pod", ODD.values(), ids=ODD)
 def test_what_cannot_be_read_is_no_condition(pod: Object) -> None:
     assert observed_condition(pod).condition is None
+
+
+def test_the_name_of_a_scheduler_is_cut_to_the_length_of_a_name() -> None:
+    """The API server takes any text for it, which would be kept and written."""
+    assert untried_by(a_pod(schedulerName="s" * 253)) == "s" * 253
+    assert untried_by(a_pod(schedulerName="s" * 1_000_000)) == "s" * 253 + "..."

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from webhook.quota.objects.names import QUOTA_RESERVED
+from webhook.quota.objects.names import MAX_NAME_BYTES, QUOTA_RESERVED
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 
 LONGEST_TEXT: Final = 2000
@@ -77,7 +77,10 @@ UNTRIED_SECONDS: Final = 30.0
 
 
 def untried_by(pod: Mapping[str, object]) -> str:
-    """Return the scheduler that a pod names, if no scheduler has tried to place it; else empty."""
+    """Return the scheduler that a pod names, if no scheduler has tried to place it; else empty.
+
+    The API server takes any text for it: what is longer than a name is cut.
+    """
     spec, status = pod.get("spec"), pod.get("status")
     listed = status.get("conditions") if isinstance(status, Mapping) else None
     conditions = listed if isinstance(listed, Sequence) else ()
@@ -85,7 +88,8 @@ def untried_by(pod: Mapping[str, object]) -> str:
     is_tried = scheduled is not None and _text(scheduled, "reason") != "SchedulingGated"
     if is_tried or _text(spec, "nodeName") or _text(status, "nominatedNodeName"):
         return ""
-    return _text(spec, "schedulerName") or "default-scheduler"
+    name = _text(spec, "schedulerName") or "default-scheduler"
+    return name if len(name) <= MAX_NAME_BYTES else f"{name[:MAX_NAME_BYTES]}..."
 
 
 def untried_condition(scheduler: str) -> QuotaCondition:
