@@ -130,6 +130,10 @@ CASES: Final[Mapping[str, Case]] = {
         *_counter('deferred_quota_turned_away_requests_total{reason="overload"}'),
         {"reason": "overload"},
     ),
+    "DeferredQuotaClientsRefused": Case(
+        *_counter('deferred_quota_clients_refused_total{reason="no_certificate"}'),
+        {"reason": "no_certificate"},
+    ),
     "DeferredQuotaApiCallsFail": Case(
         {
             f'{_CALLS}{{instance="a",code="200"}}': RISES,
