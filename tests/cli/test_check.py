@@ -642,6 +642,32 @@ def test_a_namespace_that_is_nowhere_is_refused() -> None:
     assert "namespace" not in rules
 
 
+def test_a_claim_that_the_manifests_bring_keeps_no_pod_from_its_nodes() -> None:
+    write("cluster.yaml", dumped(a_namespace(), a_node("node-0", "4")))
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    pod: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "team-a"},
+        "spec": {"containers": [a_container()], "volumes": [volume]},
+    }
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim: Object = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": spec}
+
+    def rules(*more: Object) -> list[str]:
+        text = dumped(pod, *more)
+        return [
+            one["rule"]
+            for one in findings(checked("-f", "-", "--snapshot", "cluster.yaml", text=text))
+        ]
+
+    named = {"metadata": {"name": "data", "namespace": "team-a"}}
+    elsewhere = {"metadata": {"name": "data", "namespace": "team-b"}}
+    assert rules({**claim, **named}) == []
+    assert rules() == ["no-node-fits"]
+    assert "no-node-fits" in rules({**claim, **elsewhere})
+
+
 def test_a_daemon_set_runs_on_the_nodes_that_take_it() -> None:
     nodes = [a_node(f"node-{index}", "4", disk="fast" if index else "slow") for index in range(3)]
     write("cluster.yaml", dumped(a_namespace(), *nodes))

@@ -129,7 +129,7 @@ class Checker:
         self._state = state
         self._options = options
         self._positions = positions
-        self._fit = None if state.view is None else NodeFit(state.view)
+        self._fit = None if state.view is None else NodeFit(state.view, state.brought_claims)
         self._taken: dict[str, ResourceList] = {}
         """Shared quota → what objects of the namespaces so far take of it."""
         self._problems: list[Problem] = []

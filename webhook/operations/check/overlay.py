@@ -29,6 +29,8 @@ class Overlay:
     limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=dict)
     priorities: dict[str, PriorityClass] = field(default_factory=dict)
     runtimes: dict[str, RuntimeClass] = field(default_factory=dict)
+    claims: dict[str, set[str]] = field(default_factory=dict)
+    """Namespace → names of PersistentVolumeClaims."""
 
     def add(self, one: ManifestObject) -> None:
         """Take an object in, if it is one by which others are judged.
@@ -88,10 +90,15 @@ def _take_runtime(overlay: Overlay, one: ManifestObject) -> None:
     overlay.runtimes[one.name] = RuntimeClass.from_object(one.raw, field=one.field)
 
 
+def _take_claim(overlay: Overlay, one: ManifestObject) -> None:
+    overlay.claims.setdefault(one.namespace, set()).add(one.name)
+
+
 _TAKERS: Final[Mapping[str, Callable[[Overlay, ManifestObject], None]]] = {
     "namespaces": _take_namespace,
     "resourcequotas": _take_quota,
     "limitranges": _take_limit_range,
+    "persistentvolumeclaims": _take_claim,
     "priorityclasses.scheduling.k8s.io": _take_priority,
     "runtimeclasses.node.k8s.io": _take_runtime,
 }

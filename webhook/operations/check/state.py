@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final, TypeVar
@@ -111,6 +111,11 @@ class ClusterState:
             )
             self._names[key] = frozenset(map(_name, raws))
         return name not in self._names[key]
+
+    @property
+    def brought_claims(self) -> Mapping[str, Set[str]]:
+        """Return the PersistentVolumeClaims of the manifests: namespace → names."""
+        return self._overlay.claims
 
     @cached_property
     def view(self) -> NodeView | None:

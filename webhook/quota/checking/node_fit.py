@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Final
 
@@ -28,23 +28,55 @@ _TOLERATED: Final[tuple[Mapping[str, object], ...]] = tuple(
 )
 """Source: kubernetes v1.36, pkg/controller/daemon/util/daemonset_util.go
 AddOrUpdateDaemonPodTolerations."""
+_NO_CLAIMS: Final[Mapping[str, Set[str]]] = {}
 
 
 class NodeFit:
     """Judges pods on nodes; of pods that agree in all that filters look at, once."""
 
-    def __init__(self, view: NodeView) -> None:
+    def __init__(self, view: NodeView, brought: Mapping[str, Set[str]] = _NO_CLAIMS) -> None:
+        """Take the nodes.
+
+        Args:
+            view: The nodes and what is on them.
+            brought: Claims of the manifests, namespace → names. Where one is not there yet, it is
+                not known which volume it will have, and no node is refused for it.
+        """
         self._view = view
+        there = {_key(raw) for raw in view.claims or ()}
+        self._brought = {
+            (namespace, name) for namespace, names in brought.items() for name in names
+        } - there
         self._issues: dict[bytes, Issue | None] = {}
 
     def issue(self, group: PodGroup) -> Issue | None:
         """Return that no node fits; see `node_issue`."""
+        group = replace(group, raw=self._without_brought(group.raw, group.pod.namespace))
         labels = dict(group.pod.labels)
         key = encode_json([group.raw.get("spec"), labels, group.pod.namespace])
         if key not in self._issues:
             self._issues[key] = node_issue(group, self._view)
         found = self._issues[key]
         return None if found is None else replace(found, field=group.field)
+
+    def _without_brought(self, pod: Mapping[str, object], namespace: str) -> Mapping[str, object]:
+        """Return a pod without the volumes whose claims the manifests bring."""
+        spec = pod.get("spec")
+        volumes = spec.get("volumes") if isinstance(spec, Mapping) else None
+        if not self._brought or not isinstance(spec, Mapping) or not isinstance(volumes, list):
+            return pod
+        kept = [one for one in volumes if (namespace, _claim_of(one)) not in self._brought]
+        return {**pod, "spec": {**spec, "volumes": kept}}
+
+
+def _claim_of(volume: object) -> str:
+    claim = volume.get("persistentVolumeClaim") if isinstance(volume, Mapping) else None
+    return str(claim.get("claimName")) if isinstance(claim, Mapping) else ""
+
+
+def _key(raw: Mapping[str, object]) -> tuple[str, str]:
+    metadata = FieldReader(raw).child("metadata")
+    return metadata.text("namespace"), metadata.text("name")
 
 
 def node_issue(group: PodGroup, view: NodeView) -> Issue | None:
