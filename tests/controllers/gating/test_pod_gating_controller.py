@@ -10,7 +10,7 @@ import pytest
 
 from tests.admission.handlers.harness import a_namespace, eventually, new_cluster
 from tests.builders import a_quota
-from tests.controllers.controller_harness import NAMESPACE, ControllerHarness
+from tests.controllers.controller_harness import NAMESPACE, ControllerHarness, second_harness
 from tests.controllers.queue.queue_steps import gated
 from tests.reactions import unavailable
 from webhook.controllers.gating.controller import PodGatingController
@@ -80,7 +80,7 @@ def gating() -> Iterator[Gating]:
     cluster = new_cluster()
     quota = a_quota("p1", hard={"requests.cpu": "8"})
     cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, quota)])
-    harness = ControllerHarness(cluster, may_admit_ungated=True)
+    harness = ControllerHarness(cluster, may_admit_ungated=True, follows_ledgers=True)
     made = Gating(harness)
     harness.start()
     try:
@@ -242,6 +242,48 @@ def test_a_standby_writes_nothing_and_a_new_leader_everything(gating: Gating) ->
     gating.harness.epoch[0] = 2
     gating.settle()
     assert gating.most() == "0"
+
+
+def test_a_new_leader_does_not_open_what_it_has_not_counted(gating: Gating) -> None:
+    """The former leader has counted the edited quota, so the ledger is as that quota wants it."""
+    harness = gating.harness
+    harness.pod("runs", "3")
+    harness.bind("runs")
+    gated(harness, "waits", "6")
+    gating.settle()
+    assert gating.said()["state"] == "Closed"
+    harness.epoch[0] = 0
+    patch = {"spec": {"hard": {"requests.cpu": "8500m"}}}
+    harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+    with second_harness(harness, may_admit_ungated=True) as former_leader:
+        former_leader.step()
+    harness.step()
+    harness.epoch[0] = 2
+    assert gating.controller.poll()
+    gating.controller.workers.drain()
+    assert gating.said()["reason"] == "usage is being counted"
+    gating.settle()
+    assert (gating.said()["state"], gating.most()) == ("Closed", "0")
+    harness.delete("waits")
+    gating.settle()
+    assert (gating.said()["state"], gating.most()) == ("Open", "2125m")
+
+
+def test_a_new_leader_opens_what_it_has_counted(gating: Gating) -> None:
+    """Nothing else changes: the ledger is what the former leader made of it."""
+    harness = gating.harness
+    harness.epoch[0] = 0
+    patch = {"spec": {"hard": {"requests.cpu": "8500m"}}}
+    harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+    with second_harness(harness, may_admit_ungated=True) as former_leader:
+        former_leader.step()
+    harness.step()
+    harness.epoch[0] = 2
+    assert gating.controller.poll()
+    gating.controller.workers.drain()
+    assert gating.said()["gatesAll"]
+    gating.settle()
+    assert (gating.said()["state"], gating.most()) == ("Open", "2125m")
 
 
 def test_a_write_that_fails_is_tried_again(gating: Gating) -> None:

@@ -181,7 +181,10 @@ class PodGatingController:
             return UngatedLimits(gates_all=True, reason="a quota cannot be read")
         if not demand.observed:  # no quota limits anything that is deferred
             return UngatedLimits()
-        is_counted = ledger is not None and ledger.observed == demand.observed
+        if not demand.is_counted:  # when it is, the ledger need not change
+            self._queue.add_after(namespace, _LOOSEN_SECONDS)
+        is_current = ledger is not None and ledger.observed == demand.observed
+        is_counted = demand.is_counted and is_current
         if ledger is not None and is_counted:
             ledger, is_counted = self._beside(namespace, ledger)
         return ungated_limits(

@@ -60,7 +60,9 @@ class Demand:
     queued: ResourceList | None
     """Those that wait for room; None where there are too many to sum."""
     observed: frozenset[QuotaRevision]
-    """The quotas by which they were judged."""
+    """The quotas as they are cached."""
+    is_counted: bool
+    """Whether pods are counted for these quotas; otherwise nothing here is to be gone by."""
     errors: tuple[str, ...]
     """Why some of them cannot be read."""
 
@@ -265,13 +267,14 @@ class UsageCache:
             gated = state.usage.gated_pods
             quotas = self.managed.quotas_of(namespace)
             # otherwise it is not counted yet, and nobody asks how many wait
-            is_counted = state.usage.quotas.observed == quotas.deferred.observed
+            is_counted = state.usage.counts_for(quotas.deferred)
             policy = self._options.policy()
             queue = state.queue(quotas, policy, earliest=None) if gated and is_counted else ()
             return Demand(
                 gated.in_flight_usage(reserved, state.usage.quotas.keys),
                 _requested(queue, reserved),
                 quotas.deferred.observed,
+                is_counted,
                 tuple(quotas.errors),
             )
 
