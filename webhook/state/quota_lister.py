@@ -17,7 +17,7 @@ from webhook.kube.api import (
     NotFoundError,
     Object,
 )
-from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_stored_quota
 from webhook.quota.objects.compact import compact_quota
 from webhook.quota.objects.model import ResourceQuota
 
@@ -102,5 +102,5 @@ def list_elastic_quotas(api: ClusterApi) -> tuple[ElasticQuota, ...]:
             continue
         for raw in raws:
             with suppress(InvalidFieldError):  # it does not count
-                found.append(read_elastic_quota({**raw, "kind": kind.kind}))
+                found.append(read_stored_quota({**raw, "kind": kind.kind}))
     return tuple(found)

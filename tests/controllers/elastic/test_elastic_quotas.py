@@ -285,6 +285,26 @@ def test_the_second_quota_of_a_namespace_and_an_unsound_one_do_not_count() -> No
         assert "kubectl delete -n team-c compositeelasticquota q" in told.text("message")
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"spec": {"min": {"cpu": 9}}},
+        {"spec": {"lendable": {"cpu": 9}}},
+        {"metadata": {"labels": {"deferredquota.io/pool": "Not.A.Name"}}},
+    ],
+    ids=["min above max", "lendable above min", "a pool that cannot be"],
+)
+def test_an_edit_that_makes_no_sense_lifts_no_limit(edit: Object) -> None:
+    """As it is stored where no handler is asked: in a namespace that has not opted in."""
+    one = an_elastic_quota("team-a", {"cpu": 1}, {"cpu": 1})
+    with world(one) as here:
+        expected = {"epool_default": {"requests.cpu": "1"}, "eq_team-a_q": {"requests.cpu": "1"}}
+        here.wait_for(**expected)
+        here.harness.api.patch(ELASTIC_QUOTAS, "q", edit, namespace="team-a")
+        eventually(lambda: here.condition("team-a") == "Invalid", "what makes no sense is told")
+        here.wait_for(**expected)
+
+
 def test_without_the_setting_nothing_is_charged(tmp_path: Path) -> None:
     settings: Object = {"elastic": {"enabled": False}}
     left: Object = {

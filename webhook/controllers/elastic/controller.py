@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -60,7 +61,12 @@ from webhook.quota.elastic.derived_quotas import (
     max_name,
     uncharged_resources,
 )
-from webhook.quota.elastic.elastic_quotas import ElasticQuota, conflicts, read_elastic_quota
+from webhook.quota.elastic.elastic_quotas import (
+    ElasticQuota,
+    conflicts,
+    elastic_quota_errors,
+    read_stored_quota,
+)
 from webhook.quota.elastic.elastic_status import (
     CHARGED,
     PoolUsage,
@@ -97,7 +103,7 @@ class ElasticQuotaObject:
     quota: ElasticQuota | None
     """None if it cannot be read."""
     fault: str
-    """Why it cannot."""
+    """Why it cannot, or what makes no sense in it."""
     status: Mapping[str, object]
 
     def is_same(self, other: ElasticQuotaObject) -> bool:
@@ -402,6 +408,7 @@ class ElasticQuotaController:
                     ),
                     uncharged=uncharged_resources(quota),
                     taken=tuple(one for one in own if one in taken),
+                    fault=obj.fault,
                 )
                 self._write_status(obj, elastic_status(quota, pools[quota.pool]), condition)
 
@@ -445,10 +452,11 @@ def _read(kind: Kind, raw: Object) -> ElasticQuotaObject:
     """
     metadata = FieldReader(raw).child("metadata")
     quota, fault = None, ""
-    try:
-        quota = read_elastic_quota({**raw, "kind": kind.kind})
-    except InvalidFieldError as err:
-        fault = str(err)
+    whole = {**raw, "kind": kind.kind}
+    for error in elastic_quota_errors(whole)[:1]:
+        fault = str(error)
+    with suppress(InvalidFieldError):
+        quota = read_stored_quota(whole)
     status = raw.get("status")
     return ElasticQuotaObject(
         kind,

@@ -21,7 +21,7 @@ from webhook.quota.elastic.elastic_quotas import (
     ElasticQuota,
     charge,
     conflicts,
-    read_elastic_quota,
+    read_stored_quota,
 )
 from webhook.quota.objects.model import Pod
 
@@ -59,7 +59,7 @@ def _quotas(api: ClusterApi, namespace: str) -> Iterator[ElasticQuota]:
             continue
         for raw in raws:
             try:
-                yield read_elastic_quota({**raw, "kind": kind.kind})
+                yield read_stored_quota({**raw, "kind": kind.kind})
             except InvalidFieldError:
                 continue  # doctor and its condition say so
 

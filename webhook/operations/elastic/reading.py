@@ -34,7 +34,7 @@ from webhook.quota.elastic.elastic_quotas import (
     charge,
     conflicts,
     elastic_quota_errors,
-    read_elastic_quota,
+    read_stored_quota,
     unknown_resources,
 )
 from webhook.quota.elastic.fair_share import Pool, nanos
@@ -108,10 +108,12 @@ class _Reader:
         metadata = FieldReader(raw).child("metadata")
         where = f"{raw['kind']} {metadata.text('namespace')}/{metadata.text('name')}"
         errors = elastic_quota_errors(raw)
-        self.notes.extend(f"{where}: {error}: not counted" for error in errors)
-        if errors:
+        try:
+            quota = read_stored_quota(raw)
+        except InvalidFieldError as err:
+            self.notes.append(f"{where}: {err}: not counted")
             return None
-        quota = read_elastic_quota(raw)
+        self.notes.extend(f"{where}: {error}: what limits more counts" for error in errors)
         for name in unknown_resources(quota):
             self.notes.append(f"{where}: {name}: no pod asks for a resource of this name")
         return quota

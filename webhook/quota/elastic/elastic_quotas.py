@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
@@ -96,6 +96,41 @@ def read_elastic_quota(raw: Mapping[str, object]) -> ElasticQuota:
     return quota
 
 
+def read_stored_quota(raw: Mapping[str, object]) -> ElasticQuota:
+    """Read an elastic quota that is stored; where it makes no sense, what limits more counts.
+
+    An API server stores what no handler was asked about, in namespaces that have not opted in, or
+    while none answers. An edit lifts no limit by making no sense: `min` counts up to `max`,
+    `lendable` up to `min`, and a pool that cannot be is the default one.
+
+    Raises:
+        InvalidFieldError: A field has the wrong type.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    quota = _read(raw)
+    if not elastic_quota_errors(raw):
+        return quota
+    ceilings = {name: max(ZERO, amount) for name, amount in quota.max.items()}
+    least = {
+        name: max(ZERO, min(amount, ceilings.get(name, amount)))
+        for name, amount in quota.min.items()
+    }
+    return replace(
+        quota,
+        namespaces=tuple(sorted(set(quota.namespaces))),
+        min=least,
+        max=ceilings,
+        lendable={
+            name: max(ZERO, min(amount, least.get(name, ZERO)))
+            for name, amount in quota.lendable.items()
+        },
+        weight=None if quota.weight is None else max(ZERO, quota.weight),
+        pool=DEFAULT_POOL if _pool_faults(quota.pool) else quota.pool,
+        protect_seconds=max(0, quota.protect_seconds),
+        after_seconds=None if quota.after_seconds is None else max(0, quota.after_seconds),
+    )
+
+
 def _read(raw: Mapping[str, object]) -> ElasticQuota:
     node = ResourceReader(raw)
     meta, spec = node.child("metadata"), node.child("spec")
@@ -158,13 +193,17 @@ def _setting_errors(quota: ElasticQuota) -> Iterator[FieldError]:
     detail = "must be greater than or equal to 0"
     if quota.weight is not None and quota.weight.sign < 0:
         yield FieldError("FieldValueInvalid", "spec.weight", detail, str(quota.weight))
-    faults = (*object_name_errors(quota.pool), *(_NO_DOTS if "." in quota.pool else ()))
-    for fault in faults[:1]:  # the pool is charged by an object of its name
+    for fault in _pool_faults(quota.pool)[:1]:
         yield FieldError("FieldValueInvalid", _POOL_FIELD, fault, f'"{quota.pool}"')
     given = {"protectSeconds": quota.protect_seconds, "afterSeconds": quota.after_seconds or 0}
     for name, seconds in given.items():
         if seconds < 0:
             yield FieldError("FieldValueInvalid", f"spec.reclaim.{name}", detail, str(seconds))
+
+
+def _pool_faults(pool: str) -> tuple[str, ...]:
+    """Return why an object, which the pool is charged by, cannot have its name."""
+    return (*object_name_errors(pool), *(_NO_DOTS if "." in pool else ()))
 
 
 def unknown_resources(quota: ElasticQuota) -> tuple[str, ...]:

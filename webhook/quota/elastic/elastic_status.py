@@ -50,6 +50,7 @@ def charged_condition(
     outside: tuple[str, ...],
     uncharged: tuple[str, ...],
     taken: tuple[str, ...],
+    fault: str = "",
 ) -> Condition:
     """Return whether binds are charged by a quota that counts.
 
@@ -57,6 +58,7 @@ def charged_condition(
         outside: Those of its namespaces that have not opted in, or do not exist.
         uncharged: Resources that it names and no bind is charged for.
         taken: Names of objects it would be charged by, which are of others.
+        fault: What makes no sense in it, see `read_stored_quota`.
     """
     if taken:
         return Condition(
@@ -68,6 +70,8 @@ def charged_condition(
     if len(outside) == len(quota.namespaces):
         message = f"no namespace has opted in: deferred-quota enable {quota.namespaces[0]}"
         return Condition(CHARGED, "False", "NotOptedIn", message)
+    if fault:
+        return Condition(CHARGED, "True", "Invalid", f"{fault}; what limits more counts")
     faults = []
     if uncharged:
         faults.append(f"no bind is charged for {', '.join(uncharged)}")
