@@ -129,9 +129,9 @@ Examples:
     "--client-ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="PEM file of the CA of client certificates: the webhook in the cluster answers only API"
-    " servers that show one (docs/client-auth.md: configure those first). Goes with --client-name;"
-    " without, what is installed stays.",
+    help="PEM file of the CA, or the CAs, of client certificates: the webhook in the cluster"
+    " answers only API servers that show one (docs/client-auth.md: configure those first). Goes"
+    " with --client-name; without, what is installed stays.",
 )
 @click.option(
     "--client-name",

@@ -48,11 +48,11 @@ def test_a_name_is_not_empty(authority: Path) -> None:
 
 def test_each_file_that_cannot_be_used_is_named(authority: Path, tmp_path: Path) -> None:
     several, empty, missing = (tmp_path / name for name in ("several", "empty", "missing"))
-    several.write_bytes(authority.read_bytes() * 2)
+    several.write_bytes(authority.read_bytes() + issue_ca(now=datetime.now(UTC)).certificate)
     empty.write_bytes(b"")
     options = [f"--client-ca={path}" for path in (authority, several, empty, missing)]
     lines = refused(*options, NAME).stderr
-    assert f"--client-ca: {several}: holds 2 certificates: each CA has to have a file" in lines
+    assert f"{several}:" not in lines
     assert f"--client-ca: {empty}: holds no PEM certificate that can be read" in lines
     assert f"--client-ca: {missing}: No such file or directory" in lines
     assert f"{authority}:" not in lines

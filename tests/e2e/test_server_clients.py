@@ -7,7 +7,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -164,3 +164,20 @@ def test_a_new_ca_counts_from_the_next_connection_on(ca: Pki, tmp_path: Path) ->
             asked(server, former)
         client = context_of(server, tmp_path, other.issue_client(NAME, []))
         assert asked(server, client).status == 200
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_two_cas_of_a_file_are_trusted_for_a_while(
+    ca: Pki, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    authority = tmp_path / "client-ca.crt"
+    other = Pki(tmp_path, issue_ca(now=datetime.now(UTC) - timedelta(days=1)))
+    ended = issue_ca(now=datetime.now(UTC) - timedelta(days=9), lifetime=timedelta(days=8))
+    both = ended.certificate + ca.ca.certificate + other.ca.certificate
+    authority.write_bytes(both)
+    with running_server(
+        tmp_path, client_authorities=[str(authority)], client_names=[NAME]
+    ) as server:
+        for each in (ca, other):
+            client = context_of(server, tmp_path, each.issue_client(NAME, []), version)
+            assert asked(server, client).status == 200

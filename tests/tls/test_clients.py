@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,13 @@ import pytest
 from tests.tls.certificates import CA, CLIENT_ONLY, NOW, OTHER_CA, a_serving_certificate, written
 from webhook.tls.clients import TrustedClients
 from webhook.tls.files import CertificateFiles
-from webhook.tls.issue import CA_LIFETIME
+from webhook.tls.issue import CA_LIFETIME, issue_ca
 
 NAME = "kube-apiserver"
+FIRST_ENDED = NOW + CA_LIFETIME + timedelta(days=1)
+LATER_CA = issue_ca(now=FIRST_ENDED - timedelta(days=30))
+EARLIER_CA = issue_ca(now=NOW - timedelta(days=30))
+ALL_ENDED = NOW + 2 * CA_LIFETIME
 
 
 def clients(directory: Path, pem: bytes = CA.certificate) -> TrustedClients:
@@ -70,10 +74,13 @@ def test_a_client_without_a_certificate_is_refused(
         "nothing": (b"", "holds no PEM certificate that can be read"),
         "garbage": (b"\x00\xff garbage", "holds no PEM certificate that can be read"),
         "only a key": (CA.key, "holds no PEM certificate that can be read"),
-        "several": (CA.certificate + OTHER_CA.certificate, "holds 2 certificates"),
-        "no CA": (CLIENT_ONLY.certificate, "is the certificate of no CA"),
+        "no CA": (CLIENT_ONLY.certificate, "CN=localhost is the certificate of no CA"),
+        "no CA beside one": (
+            CA.certificate + CLIENT_ONLY.certificate,
+            "CN=localhost is the certificate of no CA",
+        ),
     }.values(),
-    ids=["nothing", "garbage", "only a key", "several", "no CA"],
+    ids=["nothing", "garbage", "only a key", "no CA", "no CA beside one"],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, pem: bytes, problem: str) -> None:
     (found,) = clients(tmp_path, pem).file_problems(NOW)
@@ -85,9 +92,52 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert trusted.file_problems(NOW) == (f"{tmp_path}/missing.crt: No such file or directory",)
 
 
-def test_a_ca_that_has_ended_is_a_problem(tmp_path: Path) -> None:
-    (found,) = clients(tmp_path).file_problems(NOW + CA_LIFETIME + timedelta(days=1))
-    assert "client-ca.crt: ended at " in found
+@pytest.mark.parametrize("pem", [CA.certificate, CA.certificate + OTHER_CA.certificate])
+def test_where_all_cas_have_ended_that_is_a_problem(tmp_path: Path, pem: bytes) -> None:
+    found = clients(tmp_path, pem).file_problems(ALL_ENDED)
+    assert len(found) == pem.count(b"BEGIN")
+    assert all("client-ca.crt: CN=deferred-quota CA" in each for each in found)
+    assert all(" ended at " in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("now", "outside"), [(FIRST_ENDED, "ended at "), (NOW - timedelta(days=1), "begins at ")]
+)
+@pytest.mark.parametrize("is_bundle", [True, False])
+def test_a_ca_outside_its_time_is_left_beside_a_good_one(
+    tmp_path: Path, now: datetime, outside: str, *, is_bundle: bool
+) -> None:
+    first, second = tmp_path / "first.crt", tmp_path / "second.crt"
+    good = LATER_CA if now > NOW else EARLIER_CA
+    first.write_bytes(CA.certificate + (good.certificate if is_bundle else b""))
+    second.write_bytes(good.certificate)
+    trusted = TrustedClients((first,) if is_bundle else (first, second), (NAME,))
+    problems, (note,) = trusted.checked(now)
+    assert not problems
+    assert note.startswith(f"{first}: CN=deferred-quota CA ")
+    assert outside in note
+
+
+def test_a_new_pair_is_served_beside_a_ca_that_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted = clients(tmp_path, CA.certificate + LATER_CA.certificate)
+    clock = [NOW]
+    pair = written(tmp_path, a_serving_certificate(lifetime=2 * CA_LIFETIME))
+    files = CertificateFiles(*pair, clients=trusted, clock=lambda: clock[0])
+    before = files.context()
+    clock[0] = FIRST_ENDED
+    written(tmp_path, a_serving_certificate(ca=LATER_CA, now=FIRST_ENDED))
+    assert files.context() is not before
+    assert not files.refusals()
+    assert caplog.records[-1].message == "a CA of clients is outside its time"
+    assert " ended at " in str(vars(caplog.records[-1])["problems"])
+
+
+def test_clients_are_asked_for_certificates_of_all_cas_of_a_file(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    clients(tmp_path, CA.certificate + CA.key + LATER_CA.certificate).apply(context)
+    assert context.cert_store_stats()["x509_ca"] == 2
 
 
 def test_clients_are_asked_for_certificates_of_all_cas(tmp_path: Path) -> None:

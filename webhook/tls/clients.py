@@ -10,16 +10,16 @@ Source: kubernetes v1.36, apiserver/pkg/util/webhook/authentication.go.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, cast
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 from webhook.state.well_known import KNOWN_CLIENTS_ONLY
+from webhook.tls.bundles import bundle_of
 from webhook.tls.pair import CertificateFileError, read_chain, validity_problems
 
 _COMMON_NAME: Final = "commonName"
@@ -34,13 +34,34 @@ class TrustedClients:
     """Certificates of clients that are accepted."""
 
     authorities: tuple[Path, ...]
-    """PEM files, each with the certificate of one CA."""
+    """PEM files, each with the certificates of one or more CAs."""
     names: tuple[str, ...]
     """Common names, of which a client has one."""
 
     def file_problems(self, now: datetime) -> tuple[str, ...]:
         """Return why the files as they are now cannot be used; each text begins with the file."""
-        return tuple(problem for path in self.authorities for problem in _problems(path, now))
+        return self.checked(now)[0]
+
+    def checked(self, now: datetime) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return why the files cannot be used, or else which CAs are outside their time.
+
+        A CA that has ended is no reason against the others: it is left beside the one that
+        replaces it. Where there is no other, no client could be accepted, and it is a problem.
+        """
+        problems: list[str] = []
+        outside: list[str] = []
+        count = 0
+        for path in self.authorities:
+            try:
+                found = _authorities(path)
+            except CertificateFileError as err:
+                problems.append(str(err))
+                continue
+            count += len(found)
+            outside += [each for one in found for each in _outside_its_time(path, one, now)]
+        if problems or len(outside) == count:
+            return (*problems, *outside), ()
+        return (), tuple(outside)
 
     def apply(self, context: ssl.SSLContext) -> None:
         """Let a server ask its clients for certificates of these CAs.
@@ -52,7 +73,7 @@ class TrustedClients:
         # each CA is trusted as it is, also one that another CA has signed
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         for path in self.authorities:
-            pem = _authority(path).public_bytes(serialization.Encoding.PEM)
+            pem = bundle_of(_authorities(path))
             context.load_verify_locations(cadata=pem.decode("ascii"))
         # with CERT_REQUIRED the API server would say no more than that the handshake failed
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -72,27 +93,24 @@ class TrustedClients:
         return f"the client's certificate is for {shown or 'no name'}, not {accepted}: {_HOW}"
 
 
-def _problems(path: Path, now: datetime) -> Sequence[str]:
-    try:
-        authority = _authority(path)
-    except CertificateFileError as err:
-        return (str(err),)
-    return [f"{path}: {problem}" for problem in validity_problems(authority, now)]
+def _outside_its_time(path: Path, authority: x509.Certificate, now: datetime) -> list[str]:
+    name = authority.subject.rfc4514_string()
+    return [f"{path}: {name} {problem}" for problem in validity_problems(authority, now)]
 
 
-def _authority(path: Path) -> x509.Certificate:
-    """Return the CA of a file.
+def _authorities(path: Path) -> tuple[x509.Certificate, ...]:
+    """Return the CAs of a file.
 
     Raises:
-        CertificateFileError: The file cannot be read, or is not the certificate of one CA.
+        CertificateFileError: The file cannot be read, or a certificate in it is of no CA.
     """
     found = read_chain(path)
-    if len(found) > 1:
-        detail = f"holds {len(found)} certificates: each CA has to have a file of its own"
+    others = [each for each in found if not _is_authority(each)]
+    if others:
+        name = others[0].subject.rfc4514_string()
+        detail = f"{name} is the certificate of no CA (basic constraints)"
         raise CertificateFileError(path, detail)
-    if not _is_authority(found[0]):
-        raise CertificateFileError(path, "is the certificate of no CA (basic constraints)")
-    return found[0]
+    return found
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:

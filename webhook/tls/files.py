@@ -146,8 +146,8 @@ class CertificateFiles:
         # of the very first pair names are not checked: to serve nothing is no better
         names = self._names if self._context else ()
         problems = pair_problems(self.certificate, self.key, now=now, names=names)
-        problems += self._clients.file_problems(now) if self._clients else ()
-        if problems:
+        unusable, outside = self._clients.checked(now) if self._clients else ((), ())
+        if problems := problems + unusable:
             return problems
         try:
             context = server_context(self.certificate, self.key)
@@ -157,6 +157,8 @@ class CertificateFiles:
         except (OSError, ValueError) as err:  # changed since it was checked, or refused by OpenSSL
             return (f"{self.certificate}: {err}",)
         self._context, self._leaf, self._not_after = context, leaf, leaf.not_valid_after_utc
+        if outside:
+            log.warning("a CA of clients is outside its time", extra={"problems": outside})
         return ()
 
     def _missing_names(self, leaf: x509.Certificate | None) -> list[str]:

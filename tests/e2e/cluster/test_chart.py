@@ -21,6 +21,8 @@ from webhook.install.rendering import Mask
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 CA: Final = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+OTHER_CA: Final = CA.replace("MIIB", "MIIC")
+KEY: Final = CA.replace("CERTIFICATE", "PRIVATE KEY")
 URL: Final = "https://192.0.2.7:9443"
 GPU: Final = "requests.nvidia.com/gpu"
 ODD_NAMES: Final = [
@@ -88,6 +90,9 @@ VALUES: Final[dict[str, Values]] = {
     },
     "clients with certificates, and a CA without an end of line": {
         "clientAuth": {"ca": CA.strip(), "names": ["on"]}
+    },
+    "clients with certificates of two CAs": {
+        "clientAuth": {"ca": CA + OTHER_CA, "names": ["kube-apiserver"]}
     },
     "a network policy": {"networkPolicy": {"enabled": True}},
     "a network policy with addresses": {
@@ -292,8 +297,8 @@ NOT_SO: Final[dict[str, tuple[Values, str]]] = {
         {"clientAuth": {"names": ["kube-apiserver"]}},
         "clientAuth: ca and names go together",
     ),
-    "two CAs of clients": (
-        {"clientAuth": {"ca": CA + CA, "names": ["kube-apiserver"]}},
+    "a key beside the CA of clients": (
+        {"clientAuth": {"ca": CA + KEY, "names": ["kube-apiserver"]}},
         "at '/clientAuth/ca': ",
     ),
     "a name of clients that would be expanded": (

@@ -80,9 +80,9 @@ extender.enabled in the configuration, schedulers ask at /scheduler/filter and /
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Answer only clients with a certificate of the CA in this PEM file, which the API server"
-    " has to be configured to show (docs/client-auth.md); goes with --client-name. Repeatable, one"
-    " CA each; read again when it changes.",
+    help="Answer only clients with a certificate of a CA in this PEM file, which the API server has"
+    " to be configured to show (docs/client-auth.md); goes with --client-name. Repeatable; read"
+    " again when it changes.",
 )
 @click.option(
     "--client-name",

@@ -154,10 +154,10 @@ def values() -> tuple[Value, ...]:
             "",
             {
                 "type": "string",
-                "pattern": r"^(-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\s*)?$",
+                "pattern": r"^(-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\s*)*$",
             },
-            "CA, in PEM form, of the client certificates of API servers: the webhook in the cluster"
-            " answers no other clients (`docs/client-auth.md`). Empty: all.",
+            "CA, in PEM form, of the client certificates of API servers, or several: the webhook in"
+            " the cluster answers no other clients (`docs/client-auth.md`). Empty: all.",
         ),
         Value(
             "clientAuth.names",
