@@ -286,10 +286,11 @@ true
 {{- if has .Release.Namespace (list "default" "kube-system" "kube-public" "kube-node-lease") -}}
 {{- fail (printf "namespace %s: deferred-quota has to have a namespace of its own: add --namespace deferred-quota-system --create-namespace" .Release.Namespace) -}}
 {{- end -}}
-{{- if ne (empty .Values.clientAuth.ca) (empty .Values.clientAuth.names) -}}
+{{- $clients := .Values.clientAuth | default dict -}}
+{{- if ne (empty $clients.ca) (empty $clients.names) -}}
 {{- fail "clientAuth: ca and names go together: the CA of client certificates, and who may show one" -}}
 {{- end -}}
-{{- if and .Values.clientAuth.ca .Values.url -}}
+{{- if and $clients.ca .Values.url -}}
 {{- fail "clientAuth: is about a webhook in the cluster; at url, start it with --client-ca and --client-name" -}}
 {{- end -}}
 {{- if and .Values.ca (include "deferred-quota.rotates" .) -}}

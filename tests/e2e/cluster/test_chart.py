@@ -232,6 +232,12 @@ def test_the_objects_without_values_are_those_that_are_rendered() -> None:
     assert made == wanted_objects(PLAIN, made, mask="policy", home=DEFAULT_NAMESPACE)
 
 
+def test_values_of_a_release_before_are_enough() -> None:
+    # as `helm upgrade --reuse-values` has them, which brings the defaults of that release alone
+    former = {"clientAuth": None, "apiPriority": None}
+    assert made_objects(former, *SERVES_POLICIES) == made_objects(PLAIN, *SERVES_POLICIES)
+
+
 @pytest.mark.parametrize("home", ["quota-home", "1e3", "on", "123", "deferred-quota-system-2"])
 def test_the_objects_of_another_namespace_are_those_that_are_rendered(home: str) -> None:
     values = {"stamps": True, "networkPolicy": {"enabled": True}, **VALUES["exempt namespaces"]}

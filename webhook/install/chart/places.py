@@ -86,7 +86,9 @@ _API_PRIORITY: Final = MANIFESTS / API_PRIORITY
 _RUNBOOK: Final = "runbook_url"
 _NEVER: Final = f'eq (include "deferred-quota.gating" .) "{NEVER_GATING}"'
 _IN_CLUSTER: Final = "not .Values.url"
-_CLIENTS_SHOWN: Final = ".Values.clientAuth.ca"
+_CLIENT_AUTH: Final = "(.Values.clientAuth | default dict)"
+"""Values that `helm upgrade --reuse-values` leaves out after a release that had none of them."""
+_CLIENTS_SHOWN: Final = f"{_CLIENT_AUTH}.ca"
 
 
 def _helper(name: str) -> str:
@@ -200,7 +202,7 @@ def templates() -> dict[str, str]:
         ),
         "api-priority": _file(
             (_fill(each, each, _GUARD) for each in read_directory(_API_PRIORITY)),
-            ".Values.apiPriority.enabled",
+            "(.Values.apiPriority | default dict).enabled",
         ),
         "alerts": _file([rule], ".Values.monitoring.enabled"),
         "service-monitor": _file([monitor], f"and .Values.monitoring.enabled ({_IN_CLUSTER})"),
@@ -433,7 +435,7 @@ def _container(container: Tree) -> Tree:
 def _argument(argument: Tree) -> Tree:
     if argument.endswith(f"={_CLIENT}"):
         text = f"printf `{argument.removesuffix(_CLIENT)}%s` . | toJson"
-        return Each(".Values.clientAuth.names", Action(text))
+        return Each(f"{_CLIENT_AUTH}.names", Action(text))
     return When(_CLIENTS_SHOWN, argument) if argument.startswith("--client-ca=") else argument
 
 
