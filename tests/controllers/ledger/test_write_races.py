@@ -22,6 +22,7 @@ from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.state.ledger_store import LedgerVersion
 from webhook.state.reserver import Reserved
+from webhook.state.well_known import SCHEDULING_GATE
 
 
 @pytest.fixture
@@ -291,6 +292,23 @@ def test_it_is_not_put_off_for_ever(contended: ControllerHarness) -> None:
         assert races_lost(contended) == tries
     settle(contended)
     assert races_lost(contended) > 10
+
+
+def test_it_is_put_off_again_after_it_lost_every_race(contended: ControllerHarness) -> None:
+    bind_another(contended)
+    for _ in range(5):
+        settle(contended)
+    before = races_lost(contended)
+    settle(contended)
+    assert races_lost(contended) == before + 1
+
+
+def test_a_gate_that_needs_no_reservation_does_not_wait(contended: ControllerHarness) -> None:
+    bind_another(contended)
+    contended.pod("free", "0", schedulingGates=[{"name": SCHEDULING_GATE}])
+    contended.catch_up()
+    settle(contended)
+    assert races_lost(contended) > 5
 
 
 def test_what_frees_quota_is_not_put_off(contended: ControllerHarness) -> None:

@@ -203,6 +203,10 @@ def test_long_constraints_are_not_kept() -> None:
     assert read_kept_pod(pod(**ZONE)).constraints is not None
 
 
+def test_of_a_name_that_no_node_has_a_part_is_kept() -> None:
+    assert len(read_kept_pod(pod(nodeName="n" * 100_000)).node) == 254
+
+
 def test_of_very_many_resources_and_ports_some_are_kept() -> None:
     many = pod(
         requests={f"example.com/r{number}": "1" for number in range(1000)},

@@ -141,4 +141,6 @@ class NamespaceState:
             self.dirty_since = (
                 self.reconciling_since if self.reconciling_since is not None else self.dirty_since
             )
+        else:
+            self.deferrals = 0
         self.has_reconciled = self.has_reconciled or is_done

@@ -98,7 +98,7 @@ class LedgerReconciler:
 
         Handlers that write all the time win most races: after a conflict the ledger is read again
         at once. A write that only folds reservations is put off instead, since each race that is
-        lost costs the API server as much as a bind; but not for long.
+        lost costs the API server as much as a bind; but only `_MAX_DEFERRALS` times in a row.
 
         Raises:
             NotLeadingError: Another process may be writing.
@@ -124,6 +124,7 @@ class LedgerReconciler:
                 if race.can_wait and state.deferrals < _MAX_DEFERRALS:
                     state.deferrals += 1
                     return RequeueAfter(self._timings.fold_seconds)
+        state.deferrals = 0
         return self._next_turn
 
     @property
@@ -240,7 +241,11 @@ class LedgerReconciler:
                 is_edited=bool(edited),
             )
             if written is None:
-                can_wait = not cycle.released and only_folds(version.ledger, ledger)
+                is_awaited = bool(cycle.releasable) or (
+                    version.ledger is not None
+                    and version.ledger.pods_resource_version < required_version
+                )
+                can_wait = not is_awaited and only_folds(version.ledger, ledger)
                 raise _WriteConflictError(version.resource_version, can_wait=can_wait)
             self._writer.report_edited(namespace, version.uid, edited)
             # an expired reservation may stay, where a newer claim of the pod raised its sequence
@@ -256,7 +261,6 @@ class LedgerReconciler:
         transaction.lower_grants()
         transaction.close(ledger)
         self._commit_cycle(namespace, state, cycle, epoch)
-        state.deferrals = 0
         return DONE
 
     def _has_opted_back_in(self, namespace: str) -> bool:

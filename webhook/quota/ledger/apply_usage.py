@@ -142,11 +142,12 @@ def apply_usage(
 def only_folds(former: Ledger | None, following: Ledger) -> bool:
     """Return whether a ledger differs from the one before in what is `used` of what is taken.
 
-    Reservations became part of `used`, and handlers judge by the one as by the other: to write it
-    can wait.
+    Reservations became part of `used`, and handlers judge claims by the one as by the other. How
+    far pods were counted is not compared.
     """
     return (
         former is not None
+        and former.min_pod_version == following.min_pod_version
         and former.accounts.keys() == following.accounts.keys()
         and following.reservations.keys() <= former.reservations.keys()
         and all(

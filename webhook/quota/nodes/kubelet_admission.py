@@ -37,7 +37,7 @@ from webhook.quota.nodes.requested import (
     template_key,
 )
 from webhook.quota.nodes.taints import Toleration, is_tolerated, tolerations_of
-from webhook.quota.objects.model import Pod
+from webhook.quota.objects.model import Pod, node_name_of
 from webhook.quota.objects.names import is_extended_resource
 
 CRITICAL_PRIORITY: Final = 2 * 10**9
@@ -156,7 +156,7 @@ def read_kept_pod(raw: PlainObject) -> KubeletPod:
     """
     node = ResourceReader(raw)
     spec, status = node.child("spec"), node.child("status")
-    name = spec.text("nodeName")
+    name = node_name_of(spec)
     fields = (*_SPEC_FIELDS, *_CONSTRAINT_FIELDS)
     key = template_key(raw, _SPEC_FIELDS if name else fields, _CONTAINER_FIELDS)
     try:
