@@ -40,7 +40,7 @@ FIELDS = {
     "path": "file",
     "pod": "name of a pod, or namespace/name",
     "pods": "names of pods",
-    "problems": "why a certificate cannot be served",
+    "problems": "what is wrong with certificates",
     "quota": "a quota: namespace/name, or the name of one that namespaces share",
     "quotas": "names of quotas",
     "reason": "the reason in a word: the label of the same name of the metric that counts it",

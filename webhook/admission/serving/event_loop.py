@@ -269,8 +269,10 @@ class ConnectionLoop:
         now = time.monotonic()
         if now >= self._next_refusal:
             self._next_refusal = now + REFUSAL_SECONDS
-            facts = {"reason": reason, "detail": detail, "client": connection.client[0]}
-            log.warning("client refused", extra=facts)
+            client = connection.client[0]
+            log.warning(
+                "client refused", extra={"reason": reason, "detail": detail, "client": client}
+            )
 
     def _park(self, connection: Connection) -> None:
         with connection.lock:
@@ -324,7 +326,7 @@ class ConnectionLoop:
         self._read(connection)
 
     def _advance(self, connection: Connection, progress: Progress) -> bool:
-        """Act on how far the request is; True when more has to be received."""
+        """Act on how far the request is; return whether more has to be received."""
         if connection.refusal:
             self._respond_now(connection, failure(403, connection.refusal))
             return False
@@ -383,7 +385,7 @@ class ConnectionLoop:
         return self._dismiss(connection, code, detail)
 
     def _dismiss(self, connection: Connection, code: int, detail: str) -> bool:
-        """Answer a request of which not all is here; True when the rest is to be received first.
+        """Answer a request of which not all is here; return whether to receive the rest first.
 
         A client may take no answer while it sends.
         """
@@ -396,7 +398,7 @@ class ConnectionLoop:
         return self._discarded(connection, connection.early)
 
     def _discarded(self, connection: Connection, answer: HttpResponse) -> bool:
-        """Answer a request that was to be received first; True when more of it is to come."""
+        """Answer a request once all of it is received; return whether more of it is to come."""
         if connection.buffer.unread:
             return True
         connection.early = None

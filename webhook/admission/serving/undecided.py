@@ -92,7 +92,7 @@ def phase_of(target: str) -> Phase | None:
 
 
 def _without_object(body: bytes, phase: Phase | None) -> AdmissionRequest | None:
-    """Read what a review says before its object; None where that cannot be read."""
+    """Return a review's request without the object; None where that cannot be read."""
     end = body.find(OBJECT)
     if phase is None or end < 0:
         return None
