@@ -15,6 +15,8 @@ ROOT: Final = Path(__file__).parent.parent
 WORKFLOWS: Final = sorted((ROOT / ".github/workflows").glob("*.yaml"))
 GITLAB: Final = ROOT / ".gitlab-ci.yml"
 _SCRIPT: Final = re.compile(r"(?<![\w/.-])(?:scripts|\.ci)/[a-z]+")
+_PLACES: Final = re.compile(r"\b[a-z0-9-]+\.(?:io|com|org|dev)\b|/home/|/root/|--privileged")
+"""Hosts, places of one machine, and programs that get all rights on it."""
 _PINNED: Final = re.compile(r"^ *-? *uses: ([\w./-]+)@([0-9a-f]{40}) # v\d+\.\d+\.\d+$")
 WRITES: Final = {
     "release.yaml packages": {"id-token", "attestations"},
@@ -38,14 +40,14 @@ JOBS: Final = dict(jobs())
 
 
 def commands(job: dict[str, Any]) -> str:
-    return "\n".join(step.get("run", "") for step in job["steps"])
+    return "\n".join(step.get("run", "") for step in job.get("steps", ()))
 
 
 def test_every_action_is_named_by_its_hash_and_version() -> None:
     hashes: dict[str, set[str]] = {}
     for path in WORKFLOWS:
         for line in path.read_text().splitlines():
-            if "uses:" in line:
+            if "uses:" in line and "uses: ./" not in line:
                 found = _PINNED.match(line)
                 assert found is not None, f"{path.name}: {line}"
                 hashes.setdefault(found[1], set()).add(found[2])
@@ -67,6 +69,8 @@ def test_a_job_has_the_least_rights_and_ends(
     name = request.node.callspec.id
     written = {right for right, level in job["permissions"].items() if level != "read"}
     assert written == WRITES.get(name, set())
+    if str(job.get("uses", "")).startswith("./"):
+        return
     assert job["timeout-minutes"] <= 120
     for step in job["steps"]:
         if str(step.get("uses", "")).startswith("actions/checkout@"):
@@ -76,6 +80,36 @@ def test_a_job_has_the_least_rights_and_ends(
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS.keys())
 def test_no_text_of_an_event_becomes_a_command(job: dict[str, Any]) -> None:
     assert "${{" not in commands(job)
+
+
+def test_nothing_is_published_before_the_checks() -> None:
+    release, checks = (
+        read(ROOT / ".github/workflows" / name) for name in ("release.yaml", "ci.yaml")
+    )
+    assert "workflow_call" in checks[cast("str", True)]
+    for job in release["jobs"].values():
+        first = job
+        while "needs" in first:
+            first = release["jobs"][first["needs"]]
+        assert first["uses"] == "./.github/workflows/ci.yaml"
+    gitlab = read(GITLAB)
+    assert gitlab["stages"] == ["check", "build"]
+    assert "needs" not in GITLAB.read_text()
+    for name in ("packages", "release-image"):
+        job = gitlab[name]
+        assert {**gitlab[job.get("extends", name)], **job}["stage"] == "build"
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, GITLAB], ids=lambda path: path.name)
+def test_no_host_and_no_place_of_a_machine_is_written_down(path: Path) -> None:
+    assert _PLACES.findall(path.read_text()) == []
+
+
+def test_images_are_chosen_by_who_runs_the_jobs() -> None:
+    jobs = [each for each in read(GITLAB).values() if isinstance(each, dict)]
+    images = [each["image"] for each in jobs if "image" in each]
+    images += [one["name"] for each in jobs for one in each.get("services", ())]
+    assert images == ["$PYTHON_IMAGE", "$DOCKER_IMAGE", "$DOCKER_SERVICE_IMAGE"]
 
 
 def test_the_scripts_are_there_and_can_be_run() -> None:
