@@ -16,9 +16,17 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
+from tests.controllers.shared.shared_quota_steps import shared_quota
 from tests.reactions import preceded_by, unreachable
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
-from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+)
 from webhook.kube.informer import Change
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.charging.deferral import NamespaceQuotas
@@ -865,16 +873,55 @@ def test_an_edited_quota_is_not_counted_where_quotas_are_watched(
     assert to_text(harness.ledger().accounts["p1"].hard) == {"requests.cpu": "4"}
 
 
-def test_a_namespace_rests_after_a_long_count_for_other_quotas(
+def test_an_edited_quota_is_noted_under_the_lock(
     harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Otherwise a reconciliation that begins at the same time could take the note away."""
+    cache = harness.controller.usage_cache
+    original, locked = cache.mark_dirty, list[bool]()
+
+    def observe(namespace: str, state: NamespaceState) -> None:
+        locked.append(cache.lock.locked())
+        original(namespace, state)
+
+    monkeypatch.setattr(cache, "mark_dirty", observe)
+    edit(harness, "p1", hard={"requests.cpu": "3"})
+    harness.catch_up()
+    assert locked == [True]
+
+
+def test_an_edited_shared_quota_is_not_counted_where_they_are_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with new_harness(shared_quota("4"), follows_ledgers=True) as harness:
+        harness.step()
+        counted = counting_takes(harness, 1.0, monkeypatch)
+        spec = shared_quota("5")["spec"]
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": spec})
+        harness.catch_up()
+        assert counted == []
+        harness.step()
+        assert counted == [threading.current_thread().name]
+
+
+@pytest.mark.parametrize(
+    ("count_seconds", "steps"),
+    [(0.5, ((0.0, 1), (4.0, 1), (1.0, 2))), (60.0, ((0.0, 1), (4.0, 1), (2.0, 2)))],
+    ids=["nine times as long", "five seconds at most"],
+)
+def test_a_namespace_rests_after_a_long_count_for_other_quotas(
+    harness: ControllerHarness,
+    monkeypatch: pytest.MonkeyPatch,
+    count_seconds: float,
+    steps: tuple[tuple[float, int], ...],
+) -> None:
     """All namespaces wait for it."""
-    counted = counting_takes(harness, 2.0, monkeypatch)
+    counted = counting_takes(harness, count_seconds, monkeypatch)
     edit(harness, "p1", hard={"requests.cpu": "3"})
     harness.step()
-    for seconds, times in ((0.0, 1), (10.0, 1), (9.0, 2)):
+    for hard, (seconds, times) in enumerate(steps, start=4):
         harness.pass_time(seconds)
-        edit(harness, "p1", hard={"requests.cpu": f"{seconds + 4}"})
+        edit(harness, "p1", hard={"requests.cpu": str(hard)})
         harness.step()
         assert len(counted) == times
-    assert to_text(harness.ledger().accounts["p1"].hard) == {"requests.cpu": "13"}
+    assert to_text(harness.ledger().accounts["p1"].hard) == {"requests.cpu": "6"}

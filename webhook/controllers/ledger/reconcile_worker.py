@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 _RECOUNT_REST: Final = 9.0
 """How long a namespace rests after a count for other quotas, in proportion to what that took: all
 namespaces wait for it meanwhile."""
+_MAX_RECOUNT_REST_SECONDS: Final = 5.0
+"""Most of that: room that becomes free waits for it, and binds do if a quota is edited again."""
 _MAX_DELETED_PODS: Final = 200
 """Deleted pods of a namespace that a standby remembers before it looks which of them matter."""
 
@@ -150,7 +152,7 @@ class NamespaceReconciler:
         """Let a namespace rest between two writes, and return when it is due if nothing changes."""
         timings, queue = self._context.timings, self._usage_cache.workqueue
         # whoever edits quotas all the time has only this namespace counted late
-        least = _RECOUNT_REST * state.recount_seconds
+        least = min(_RECOUNT_REST * state.recount_seconds, _MAX_RECOUNT_REST_SECONDS)
         match result:
             case RequeueAfter(seconds):
                 # what was put off can wait, and not what is added meanwhile

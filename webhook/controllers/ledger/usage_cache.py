@@ -431,23 +431,21 @@ class UsageCache:
     def _on_quota(self, change: Change[ResourceQuota]) -> None:
         # Counted when the namespace is reconciled: that takes time in proportion to its pods, and
         # whoever may write its quotas decides how often. The quotas of all others come behind this
-        # one, so the lock is not waited for either: the cache shows the quota already, and the
-        # queue keeps the namespace.
+        # one.
         namespace = change.key.partition("/")[0]
-        state = self.namespaces.get(namespace)
-        if state is not None and not state.is_opted_out:
-            self.mark_dirty(namespace, state)
+        with self.lock:
+            state = self.namespaces.get(namespace)
+            if state is not None and not state.is_opted_out:
+                self.mark_dirty(namespace, state)
 
     def _on_shared_specs(self) -> None:
         with self.lock:
             for namespace, state in self.namespaces.items():
                 if state.is_opted_out:
                     continue
-                former = state.usage.quotas
-                self.refresh_quotas(namespace, state)
-                is_unreadable = bool(self.managed.quotas_of(namespace).errors)
-                if is_unreadable or state.usage.quotas is not former:
-                    self.mark_dirty(namespace, state)
+                quotas = self.managed.quotas_of(namespace)
+                if quotas.errors or not state.usage.counts_for(quotas.deferred):
+                    self.mark_dirty(namespace, state)  # counted then, as for a quota of its own
 
     def _on_namespace(self, change: Change[bool]) -> None:
         with self.lock:
