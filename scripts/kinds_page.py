@@ -18,7 +18,9 @@ HEAD = """\
 <!-- Written by scripts/docs from manifests/base/cluster; do not edit. -->
 
 What `kubectl explain` says of them in a cluster. `[]` is each item of a list, `*` each value of a
-map. Rules are CEL; the API server refuses an object that breaks one, with its message.
+map. Rules are CEL; the API server refuses an object that breaks one, with its message. Amounts of
+elastic quotas it does not compare: `min` above `max`, and `lendable` above `min`, are refused by
+the webhook, in namespaces that have opted in ([elastic quotas](elastic-quotas.md)).
 """
 
 Schema = Mapping[str, Any]
