@@ -614,6 +614,7 @@ class SharingSimulation:
         )
         shares = SharedQuotaContext(
             store,
+            ledgers,
             cast("UsageCache", usage_cache),
             timing,
             leadership=leadership,
@@ -637,7 +638,6 @@ class SharingSimulation:
         )
         keeper = SharedQuotaController(
             shares,
-            ledgers,
             cast("QuotaCache", informers),
             cast("NamespaceCache", informers),
             LedgerRecorder(),

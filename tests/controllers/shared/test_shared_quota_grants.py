@@ -26,6 +26,7 @@ from tests.controllers.shared.shared_quota_steps import (
     status_of,
     steps,
 )
+from webhook.controllers.shared.grant_transaction import begin
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, QUOTA_LEDGERS
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import to_text
@@ -150,6 +151,27 @@ def test_one_that_left_while_nobody_led_is_dropped_by_the_next_leader(
     with second_harness(harness, follows_ledgers=True) as other:
         steps(other)
     assert granted(harness) == {NAMESPACE: "0"}
+
+
+def test_a_leader_that_is_behind_raises_nothing_again(harness: ControllerHarness) -> None:
+    """What an old ledger was granted has been lowered since, and another namespace holds it."""
+    harness.pod("one", "3")
+    assert isinstance(harness.reserve("one"), Reserved)
+    old = harness.ledger()
+    harness.bind("one")
+    harness.finish("one")
+    steps(harness)
+    harness.pod("other", "4", OTHER)
+    assert isinstance(harness.reserve("other", OTHER), Reserved)
+    held = {NAMESPACE: "0", OTHER: "4"}
+    assert granted(harness) == held
+    harness.store.fetch(NAME)
+    state = harness.controller.usage_cache.namespaces[NAMESPACE]
+    shared = harness.controller.shared_controller.shared
+    with begin(shared, NAMESPACE, state, old, harness.epoch[0]) as transaction:
+        assert transaction is not None
+        assert transaction.raise_grants(old) is None
+    assert granted(harness) == held
 
 
 def test_a_quota_that_is_deleted_leaves_the_ledgers(harness: ControllerHarness) -> None:

@@ -118,13 +118,14 @@ class LedgerController:
         self.participation: Final = Participation(api, managed)
         self._shared = SharedQuotaContext(
             shared or SharedQuotaStore(api),
+            ledgers,
             self.usage_cache,
             self._timings,
             leadership=self._leadership,
             participation=self.participation,
         )
         self.shared_controller: Final = SharedQuotaController(
-            self._shared, ledgers, managed.quotas, managed.namespaces, recorder
+            self._shared, managed.quotas, managed.namespaces, recorder
         )
         ledger_context = LedgerContext(
             ledgers=ledgers,

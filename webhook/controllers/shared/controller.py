@@ -23,7 +23,6 @@ from webhook.quota.ledger.ledger import QuotaRevision
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.quota.shared.escrow import Shared, is_within
 from webhook.quota.shared.grants import without
-from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaVersion
@@ -37,7 +36,6 @@ class SharedQuotaController:
     """Looks after shared quotas, on one thread (`reconcile`); `pending_quotas` may be asked by any.
 
     Args:
-        ledgers: Where ledgers are read and written.
         quotas: The cached quotas.
         namespaces: The cached namespaces.
     """
@@ -45,13 +43,11 @@ class SharedQuotaController:
     def __init__(
         self,
         shared: SharedQuotaContext,
-        ledgers: LedgerStore,
         quotas: QuotaCache,
         namespaces: NamespaceCache,
         recorder: LedgerRecorder,
     ) -> None:
         self.shared: Final = shared
-        self._ledgers = ledgers
         self._quotas = quotas
         self._recorder = recorder
         self._is_due = threading.Event()
@@ -163,7 +159,7 @@ class SharedQuotaController:
 
     def _check_excess(self, namespace: str, name: str, shared: Shared) -> None:
         """Have a namespace reconciled that may hold more than its ledger says, or less."""
-        known = self._ledgers.known(namespace)
+        known = self.shared.ledgers.known(namespace)
         ledger = None if known is None else known.ledger
         account = None if ledger is None else ledger.accounts.get(name)
         granted = {} if account is None else account.granted
@@ -185,7 +181,7 @@ class SharedQuotaController:
             if version is None or shared is None:
                 self.requeue()
                 return
-            ledger = self._ledgers.fetch(namespace)
+            ledger = self.shared.ledgers.fetch(namespace)
             if ledger is not None and ledger.ledger and name in ledger.ledger.accounts:
                 self.shared.usage_cache.clear_abandoned(namespace)
                 return

@@ -267,6 +267,8 @@ class GrantTransaction:
         former = self._previous(name)
         # a handler may be admitting by the ledger as it is: its grant is not lowered here
         floor = wanted if former is None else max_of(wanted, former.granted)
+        if self._is_outdated(name, version):
+            return None
         held = version.grants.namespaces.get(self.namespace)
         is_granted = former is not None and is_within(wanted, former.granted)
         if is_granted and not has_released and held is not None and is_within(floor, held):
@@ -278,6 +280,21 @@ class GrantTransaction:
             self._refresh_after(name, err)
             return None
         return written
+
+    def _is_outdated(self, name: str, version: SharedQuotaVersion) -> bool:
+        """Return whether the ledger that is written over says more than the one that is stored.
+
+        It says more than the quota, so it is older than a lowering of it, unless another client has
+        edited the quota. What it said is not raised to again: others may hold it by now.
+        """
+        former = self._previous(name)
+        held = version.grants.namespaces.get(self.namespace, {})
+        if former is None or is_within(former.granted, held):
+            return False
+        stored = self.shared.ledgers.fetch(self.namespace)
+        ledger = None if stored is None else stored.ledger
+        account = None if ledger is None else ledger.accounts.get(name)
+        return account is None or account.granted != former.granted
 
     def _plan_lowering(self, name: str, version: SharedQuotaVersion, wanted: ResourceList) -> None:
         """Plan to lower what the ledger needs no more, or no handler has used for a while."""

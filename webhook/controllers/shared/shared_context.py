@@ -16,6 +16,7 @@ from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.participation import Participation
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.quota.shared.grants import Grants
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
 EXCESS_SECONDS: Final = 1.0
@@ -27,6 +28,7 @@ class SharedQuotaContext:
 
     Args:
         store: Where they are read and written.
+        ledgers: Where ledgers are read and written.
         usage_cache: What is counted.
         leadership: The leadership to write under.
         participation: The participants, as the API server shows them.
@@ -35,6 +37,7 @@ class SharedQuotaContext:
     def __init__(
         self,
         store: SharedQuotaStore,
+        ledgers: LedgerStore,
         usage_cache: UsageCache,
         timings: ControllerTimings,
         *,
@@ -42,6 +45,7 @@ class SharedQuotaContext:
         participation: Participation,
     ) -> None:
         self.store: Final = store
+        self.ledgers: Final = ledgers
         self.usage_cache: Final = usage_cache
         self.participation: Final = participation
         self.clock: Final = timings.clock
