@@ -36,6 +36,7 @@ from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.queue.queued_pods import PendingStatus, QueuePolicy
 from webhook.state.batch_decision import BatchDecider
+from webhook.state.grant_raising import GrantRaiser
 from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.namespace_cache import NamespaceCache
@@ -361,7 +362,7 @@ class ControllerHarness:
         return Reserver(
             LedgerStore(api),
             decider=BatchDecider(opted_in_at=self.namespaces.opted_in_at),
-            shared=SharedQuotaStore(api),
+            raiser=GrantRaiser(SharedQuotaStore(api)),
         )
 
     def _stored(self, name: str, namespace: str) -> Pod:

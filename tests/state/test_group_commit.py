@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from webhook.quota.ledger.ledger import Claim, ReservationSource, Undecided
 from webhook.state.group_commit import (
-    DEADLINE_EXCEEDED,
     LEAD,
     CommitQueue,
     CommitQueues,
@@ -17,6 +16,7 @@ from webhook.state.group_commit import (
 )
 
 DONE = Undecided("done")
+Queues = CommitQueues[PendingClaim]
 
 
 def a_claim(uid: str = "a", *, seconds: float = 0.0) -> PendingClaim:
@@ -25,29 +25,31 @@ def a_claim(uid: str = "a", *, seconds: float = 0.0) -> PendingClaim:
 
 
 def test_the_first_claim_leads_and_the_next_waits() -> None:
-    queues, first, second = CommitQueues(), a_claim(), a_claim("b")
+    queues, first, second = Queues(), a_claim(), a_claim("b")
     queue = queues.join("team-a", first)
     assert queues.join("team-a", second) is queue
-    assert queues.wait(queue, first) == LEAD
+    assert queues.wait(queue, first)
+    assert first.signal.result() == LEAD
     assert not second.signal.done()
     assert queues.take_batch(queue) == [first, second]
     assert queue.pending == []
 
 
 def test_the_oldest_claim_that_came_meanwhile_gets_the_lead() -> None:
-    queues, first, second, third = CommitQueues(), a_claim(), a_claim("b"), a_claim("c")
+    queues, first, second, third = Queues(), a_claim(), a_claim("b"), a_claim("c")
     queue = queues.join("team-a", first)
     queues.take_batch(queue)
     queues.join("team-a", second)
     queues.join("team-a", third)
     queues.pass_leadership(queue)
-    assert queues.wait(queue, second) == LEAD
+    assert queues.wait(queue, second)
+    assert second.signal.result() == LEAD
     assert not third.signal.done()
     assert len(queues) == 1
 
 
 def test_a_queue_without_claims_is_dropped() -> None:
-    queues = CommitQueues()
+    queues = Queues()
     for number in range(100):
         queue = queues.join(f"team-{number}", a_claim())
         queues.take_batch(queue)
@@ -55,15 +57,15 @@ def test_a_queue_without_claims_is_dropped() -> None:
     assert len(queues) == 0
 
 
-class DroppedOnEntry(CommitQueues):
+class DroppedOnEntry(Queues):
     """The queue is dropped when a thread has found it, and has not entered it yet."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.dropped: CommitQueue | None = None
+        self.dropped: CommitQueue[PendingClaim] | None = None
 
-    def of(self, namespace: str) -> CommitQueue:
-        queue = super().of(namespace)
+    def of(self, name: str) -> CommitQueue[PendingClaim]:
+        queue = super().of(name)
         if queue.pending and self.dropped is None:
             self.dropped = queue
             self.take_batch(queue)
@@ -78,40 +80,43 @@ def test_a_queue_that_was_dropped_is_not_entered() -> None:
     queue = queues.join("team-a", claim)
     assert queues.dropped is old
     assert queue is not old
-    assert queues.wait(queue, claim) == LEAD
+    assert queues.wait(queue, claim)
+    assert claim.signal.result() == LEAD
     assert old.pending == []
 
 
 def test_a_claim_leaves_the_queue_at_its_deadline_unless_it_leads_by_then() -> None:
-    queues, first, second, third = CommitQueues(), a_claim(), a_claim("b"), a_claim("c")
+    queues, first, second, third = Queues(), a_claim(), a_claim("b"), a_claim("c")
     queue = queues.join("team-a", first)
     queues.take_batch(queue)
     queues.join("team-a", second)
     queues.join("team-a", third)
-    assert queues.wait(queue, second) == DEADLINE_EXCEEDED
+    assert not queues.wait(queue, second)
     queues.pass_leadership(queue)
-    assert queues.wait(queue, third) == LEAD
+    assert queues.wait(queue, third)
+    assert third.signal.result() == LEAD
     assert queue.pending == [third]
 
 
 def test_a_claim_that_is_being_decided_at_its_deadline_gets_no_lead() -> None:
-    queues, first, second = CommitQueues(), a_claim(), a_claim("b")
+    queues, first, second = Queues(), a_claim(), a_claim("b")
     queue = queues.join("team-a", first)
     queues.join("team-a", second)
     queues.take_batch(queue)
-    assert queues.wait(queue, second) == DEADLINE_EXCEEDED
+    assert not queues.wait(queue, second)
     queues.pass_leadership(queue)
     assert len(queues) == 0
 
 
 def test_every_claim_is_taken_by_one_leader_and_none_is_left() -> None:
-    queues, lock = CommitQueues(), threading.Lock()
+    queues, lock = Queues(), threading.Lock()
     taken: list[str] = []
 
     def work(number: int) -> None:
         own = a_claim(str(number), seconds=10)
         queue = queues.join(f"team-{number % 3}", own)
-        match queues.wait(queue, own):
+        assert queues.wait(queue, own)
+        match own.signal.result():
             case Lead():
                 batch = queues.take_batch(queue)
                 queues.pass_leadership(queue)

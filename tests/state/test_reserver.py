@@ -45,7 +45,7 @@ from webhook.quota.ledger.ledger import (
     Undecided,
 )
 from webhook.state.batch_decision import BatchDecider
-from webhook.state.group_commit import CommitQueues
+from webhook.state.group_commit import CommitQueues, PendingClaim
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.reserver import Outcome, Reserved, Reserver, ReserverStats
 
@@ -103,7 +103,7 @@ def test_requests_that_arrive_together_are_written_together(client: ReactiveClie
     batches: list[int] = []
     held = Hold()
     client.on("update", QUOTA_LEDGERS, held, times=1)
-    stats, queues = ReserverStats(batch_written=batches.append), CommitQueues()
+    stats, queues = ReserverStats(batch_written=batches.append), CommitQueues[PendingClaim]()
     reserver = Reserver(store, stats=stats, queues=queues)
     with ThreadPoolExecutor(21) as pool:
         first = pool.submit(ask, reserver, "first")

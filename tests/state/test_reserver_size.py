@@ -20,7 +20,7 @@ from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Claim, ReservationSource, Undecided
 from webhook.quota.ledger.ledger_codec import encode_status, written_bytes_of
 from webhook.state.batch_decision import BatchDecider
-from webhook.state.group_commit import CommitQueues
+from webhook.state.group_commit import CommitQueues, PendingClaim
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
 
@@ -92,7 +92,7 @@ def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: ReactiveCli
 
 def test_of_a_batch_those_are_written_that_fit(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
-    queues, held = CommitQueues(), Hold()
+    queues, held = CommitQueues[PendingClaim](), Hold()
     reserver = Reserver(
         store, decider=BatchDecider(max_bytes=with_room_for(store, 4)), queues=queues
     )

@@ -16,6 +16,7 @@ from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Account, Claim, Ledger, ReservationSource, Undecided
 from webhook.quota.shared.grants import Grants, mark_complete, with_raised
+from webhook.state.grant_raising import GrantRaiser
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
@@ -59,7 +60,7 @@ class Scenario:
         account = Account(quota.observed, cpu("4"), cpu("0"), granted=cpu("0"))
         ledgers.write(NS, made, Ledger({NAME: account}, {}))
         self.store = SharedQuotaStore(self.client)
-        self.reserver = Reserver(LedgerStore(self.client), shared=self.store)
+        self.reserver = Reserver(LedgerStore(self.client), raiser=GrantRaiser(self.store))
 
     def ask(self, uid: str, amount: str, reserver: Reserver | None = None) -> Outcome:
         claim = Claim(uid, f"pod-{uid}", ReservationSource.BIND, cpu(amount), (NAME,))

@@ -40,6 +40,7 @@ from webhook.runtime.effective_configuration import EffectiveConfiguration
 from webhook.state.batch_decision import BatchDecider
 from webhook.state.cluster_view import CachedView
 from webhook.state.feature_gates import FeatureGateProbe
+from webhook.state.grant_raising import GrantRaiser
 from webhook.state.in_flight import InFlightPods
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
@@ -304,7 +305,7 @@ class Engine:
             caches.ledgers,
             decider=BatchDecider(self._capacity, opted_in_at=caches.namespaces.opted_in_at),
             stats=_stats(self._metrics),
-            shared=caches.shared,
+            raiser=GrantRaiser(caches.shared),
         )
         labels = NamespaceLabels(caches.api, time.monotonic)
         return HandlerContext(

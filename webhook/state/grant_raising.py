@@ -1,5 +1,7 @@
-"""Claims on shared quotas: look the quotas up, and raise the grants of a namespace.
+"""Claims on shared quotas: look the quotas up, and raise the grants of namespaces.
 
+Namespaces that want more of a quota at the same time are decided one after the other, each beside
+what those before it were given, and the quota is written once for all of them (`GrantRaiser`).
 The order of reads and writes, and why nothing can be given twice, is in
 `webhook.quota.shared.escrow`.
 """
@@ -7,14 +9,18 @@ The order of reads and writes, and why nothing can be given twice, is in
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.ledger import Claim, Ledger, Undecided
-from webhook.quota.shared.escrow import Shared, beside, granting, growth, open_to
+from webhook.quota.shared.escrow import Shared, beside, open_to
 from webhook.quota.shared.grants import with_raised
+from webhook.state.group_commit import CommitQueue, CommitQueues, Lead
 from webhook.state.shared_quotas import SharedQuotaLookup, SharedQuotaStore
 
 _log = logging.getLogger(__name__)
@@ -73,40 +79,125 @@ def blocking_reason(
     return next((unavailable_quotas[name] for name in names if name in unavailable_quotas), None)
 
 
-def raise_grants(
-    store: SharedQuotaStore,
-    namespace: str,
-    before: Ledger,
-    following: Ledger,
-    lookups: SharedLookups,
-) -> Ledger | None:
-    """Let the namespace hold what `following` needs; None when that cannot be had now.
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingRaise:
+    """A namespace whose claims are to be decided, and what they need granted."""
 
-    Every quota is written in the place of the version that was decided by, in the order of the
-    names. What was written before one fails stays granted: too much, until the leader lowers it.
+    namespace: str
+    names: Sequence[str]
+    """The shared quotas that its ledger counts."""
+    decide: Callable[[SharedLookups], Mapping[str, ResourceList]]
+    """Decides by the quotas; returns what the namespace has to hold of them: quota name → amounts.
+    The ledger that it decides on was read before."""
+    is_fresh: bool
+    """It may deny: the quotas are read after it came."""
+    deadline: float
+    """When to give up, on the monotonic clock."""
+    signal: Future[bool | Lead] = field(default_factory=Future)
+    """Set once by the leader: whether the decision stands, or the lead."""
+
+
+class GrantRaiser:
+    """Raises of shared quotas, those that come together with one write. Safe to use from threads.
 
     Args:
-        store: Where the quotas are written.
-        before: The ledger that was decided on; its version was read before the quotas are written.
-        following: The ledger that is to replace it.
-        lookups: The quotas that were decided by.
+        store: Where the quotas are read and written.
+        queues: The raises that wait, by the quota that most namespaces share.
+    """
+
+    def __init__(
+        self, store: SharedQuotaStore, queues: CommitQueues[PendingRaise] | None = None
+    ) -> None:
+        self.store: Final = store
+        self._queues: CommitQueues[PendingRaise] = CommitQueues() if queues is None else queues
+
+    def carry_out(self, wanted: PendingRaise) -> bool:
+        """Have claims decided, and what they need granted; return whether all of that stands.
+
+        Where it does not, the quotas have changed, or cannot be written now, and nothing of the
+        decision may be told: it may rest on what another namespace of the same write was to get.
+        What was written of some of the quotas stays granted: too much, until the leader lowers it.
+        """
+        queue = self._queues.join(self._most_shared(wanted.names), wanted)
+        if not self._queues.wait(queue, wanted):
+            return False
+        match wanted.signal.result():
+            case Lead():
+                return self._commit_batch(queue, wanted)
+            case stands:
+                return stands
+
+    def _most_shared(self, names: Sequence[str]) -> str:
+        """Return the quota in whose queue to wait; any would do, most meet in this one."""
+
+        def members(name: str) -> int:
+            version = self.store.known(name)
+            return 0 if version is None else len(version.grants.namespaces)
+
+        return max(names, key=members)
+
+    def _commit_batch(self, queue: CommitQueue[PendingRaise], own: PendingRaise) -> bool:
+        """Carry out all pending raises as their leader, then hand the lead over."""
+        batch = self._queues.take_batch(queue)
+        stands = False
+        try:
+            stands = self._raise(batch)
+        finally:
+            # the lead first: its next holder reads and decides while this thread wakes the others
+            self._queues.pass_leadership(queue)
+            for one in batch:
+                if one is not own:
+                    one.signal.set_result(stands)
+        return stands
+
+    def _raise(self, batch: Sequence[PendingRaise]) -> bool:
+        names = sorted({name for one in batch for name in one.names})
+        until = max(one.deadline for one in batch)
+        with self.store.locked(names, until=until) as is_held:
+            if not is_held:
+                return False
+            is_fresh = any(one.is_fresh for one in batch)
+            lookups = look_up(self.store, names, is_fresh=is_fresh)
+            raised = _decided(batch, lookups)
+            return raised is not None and self._write(lookups, raised)
+
+    def _write(self, lookups: SharedLookups, raised: Mapping[str, Shared]) -> bool:
+        """Write each quota in the place of the version that was decided by, in order of names."""
+        for name, shared in sorted(raised.items()):
+            version = lookups[name].version
+            assert version is not None  # noqa: S101 - it was raised
+            try:
+                self.store.write(version, shared.grants)
+            except (ConflictError, NotFoundError):
+                return False
+            except ApiError as err:
+                _log.warning(
+                    "writing a shared quota failed",
+                    extra={"quota": name, "code": err.code, "error": err.message},
+                )
+                return False
+        return True
+
+
+def _decided(batch: Iterable[PendingRaise], lookups: SharedLookups) -> dict[str, Shared] | None:
+    """Decide one after the other, each beside what those before it are to be given.
 
     Returns:
-        The ledger to write.
+        The quotas of which more is to be granted, as they are to be written; None where that
+        cannot be had.
     """
-    wanted = growth(before, following, sorted(lookups))
-    for name, amounts in wanted.items():
-        version = lookups[name].version
-        if version is None or version.shared is None:
-            return None
-        try:
-            store.write(version, with_raised(version.shared.grants, namespace, amounts))
-        except (ConflictError, NotFoundError):
-            return None
-        except ApiError as err:
-            _log.warning(
-                "writing a shared quota failed",
-                extra={"quota": name, "code": err.code, "error": err.message},
-            )
-            return None
-    return granting(following, wanted) if wanted else following
+    running = dict(lookups)
+    raised: dict[str, Shared] = {}
+    for one in batch:
+        wanted = one.decide({name: running[name] for name in one.names})
+        for name, amounts in wanted.items():
+            version, shared = running[name].version, running[name].shared
+            former = lookups[name].shared
+            if version is None or shared is None or former is None:
+                return None
+            grants = with_raised(shared.grants, one.namespace, amounts)
+            # one write, however many of them it is for
+            grants = replace(grants, sequence=former.grants.sequence + 1)
+            raised[name] = replace(shared, grants=grants)
+            running[name] = SharedQuotaLookup(version.saying(raised[name]))
+    return raised

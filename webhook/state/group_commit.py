@@ -3,7 +3,7 @@
 The leader is a thread that decides all claims that are pending. Claims that arrive meanwhile are
 followers: they wait for an outcome, or for the lead, which the leader hands to the oldest of them
 when its own batch is done. A queue without claims is closed and dropped, so that namespaces that
-come and go leave nothing behind.
+come and go leave nothing behind. Raises of shared quotas (`grant_raising`) queue in the same way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Claim, QuotaRevision, Undecided
@@ -55,82 +55,99 @@ class PendingClaim:
     """When it was made, on the same clock."""
 
 
-@dataclass(slots=True, eq=False)
-class CommitQueue:
-    """The pending claims of one namespace, and whether a thread leads."""
+class Pending(Protocol):
+    """What waits in a queue."""
 
-    namespace: str
+    @property
+    def deadline(self) -> float:
+        """When to give up, on the monotonic clock."""
+
+    @property
+    def signal(self) -> Future[Any]:
+        """Set once by the leader: an outcome, or the lead."""
+
+
+_Item = TypeVar("_Item", bound=Pending)
+
+
+@dataclass(slots=True, eq=False)
+class CommitQueue(Generic[_Item]):
+    """What is pending under one name, and whether a thread leads."""
+
+    name: str
+    """The namespace of claims."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    pending: list[PendingClaim] = field(default_factory=list)
+    pending: list[_Item] = field(default_factory=list)
     has_leader: bool = False
     is_closed: bool = False
-    """It was dropped: a thread that still holds it has to ask for the namespace's queue again."""
+    """It was dropped: a thread that still holds it has to ask for the queue of the name again."""
 
 
-class CommitQueues:
-    """The queues of all namespaces. Safe to use from many threads.
+class CommitQueues(Generic[_Item]):
+    """The queues of all names. Safe to use from many threads.
 
     A queue's own lock is taken before the lock of the whole, never after it.
     """
 
     def __init__(self) -> None:
-        self._queues: dict[str, CommitQueue] = {}
+        self._queues: dict[str, CommitQueue[_Item]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """Return in how many namespaces claims are being decided."""
+        """Return how many queues there are: in how many namespaces claims are being decided."""
         return len(self._queues)
 
-    def of(self, namespace: str) -> CommitQueue:
-        """Return the namespace's queue, a new one if there is none."""
+    def of(self, name: str) -> CommitQueue[_Item]:
+        """Return the queue of a name, a new one if there is none."""
         with self._lock:
-            queue = self._queues.get(namespace)
+            queue = self._queues.get(name)
             if queue is None:
-                queue = self._queues[namespace] = CommitQueue(namespace)
+                queue = self._queues[name] = CommitQueue(name)
             return queue
 
-    def join(self, namespace: str, claim: PendingClaim) -> CommitQueue:
-        """Add a claim to its queue; it has the lead at once where no thread has it."""
+    def join(self, name: str, item: _Item) -> CommitQueue[_Item]:
+        """Add an item to its queue; it has the lead at once where no thread has it."""
         while True:
-            queue = self.of(namespace)
+            queue = self.of(name)
             with queue.lock:
                 if queue.is_closed:
                     continue
-                queue.pending.append(claim)
+                queue.pending.append(item)
                 if not queue.has_leader:
                     queue.has_leader = True
-                    claim.signal.set_result(LEAD)
+                    item.signal.set_result(LEAD)
                 return queue
 
     @staticmethod
-    def wait(queue: CommitQueue, claim: PendingClaim) -> Outcome | Lead:
-        """Wait for the claim's outcome, or for the lead, until the claim's deadline."""
+    def wait(queue: CommitQueue[_Item], item: _Item) -> bool:
+        """Wait for the item's signal until its deadline; return whether it came."""
         try:
-            return claim.signal.result(max(0.0, claim.deadline - time.monotonic()))
+            item.signal.result(max(0.0, item.deadline - time.monotonic()))
         except TimeoutError:
             with queue.lock:
                 # The lead is handed over under this lock. One that came together with the
                 # deadline has to be taken: no other thread would decide what is pending.
-                if claim.signal.done():
-                    return claim.signal.result()
-                if claim in queue.pending:
-                    queue.pending.remove(claim)
-            return DEADLINE_EXCEEDED
+                if item.signal.done():
+                    return True
+                if item in queue.pending:
+                    queue.pending.remove(item)
+            return False
+        return True
 
     @staticmethod
-    def take_batch(queue: CommitQueue) -> list[PendingClaim]:
-        """Return all pending claims, for the leader to decide, and leave none pending."""
+    def take_batch(queue: CommitQueue[_Item]) -> list[_Item]:
+        """Return all that is pending, for the leader to decide, and leave nothing pending."""
         with queue.lock:
             batch, queue.pending = queue.pending, []
             return batch
 
     @staticmethod
-    def is_crowded(queue: CommitQueue) -> bool:
-        """Return whether several claims are pending."""
+    def is_crowded(queue: CommitQueue[_Item]) -> bool:
+        """Return whether several items are pending."""
         return len(queue.pending) > 1
 
-    def pass_leadership(self, queue: CommitQueue) -> None:
-        """End a thread's lead: the oldest pending claim gets it, or the queue is dropped."""
+    def pass_leadership(self, queue: CommitQueue[_Item]) -> None:
+        """End a thread's lead: the oldest pending item gets it, or the queue is dropped."""
         with queue.lock:
             if queue.pending:
                 queue.pending[0].signal.set_result(LEAD)
@@ -138,5 +155,5 @@ class CommitQueues:
             queue.has_leader = False
             queue.is_closed = True
             with self._lock:
-                if self._queues.get(queue.namespace) is queue:
-                    del self._queues[queue.namespace]
+                if self._queues.get(queue.name) is queue:
+                    del self._queues[queue.name]

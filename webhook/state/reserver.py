@@ -12,9 +12,9 @@ became of the write, and a reservation that is there is not made twice.
 A request that claims nothing is compared with the ledger too (`verify_uncharged`): it may count
 quotas that are not seen here yet.
 
-Where a quota is shared with other namespaces, admissions are first written there
-(`grant_raising`), under a lock of this process, so that its threads do not make each other begin
-again. A denial then rests on both objects.
+Where a quota is shared with other namespaces, admissions are first written there, with one write
+for all namespaces that come together (`grant_raising`); the ledgers are written after that, each
+by its own thread. A denial then rests on both objects.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, ConflictError, NotFoundError, TooLargeError
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.ledger import (
     NO_LEDGER,
     Admitted,
@@ -38,7 +39,7 @@ from webhook.quota.ledger.ledger import (
     check_observed,
     final_verdicts,
 )
-from webhook.quota.shared.escrow import shared_names
+from webhook.quota.shared.escrow import granting, growth, shared_names
 from webhook.state.batch_decision import (
     Batch,
     BatchDecider,
@@ -49,9 +50,10 @@ from webhook.state.batch_decision import (
 )
 from webhook.state.grant_raising import (
     NO_SHARED_QUOTAS,
+    GrantRaiser,
+    PendingRaise,
     SharedLookups,
     look_up,
-    raise_grants,
     with_other_namespaces,
 )
 from webhook.state.group_commit import (
@@ -64,7 +66,7 @@ from webhook.state.group_commit import (
     Reserved,
 )
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
-from webhook.state.shared_quotas import SharedQuotaLookup, SharedQuotaStore
+from webhook.state.shared_quotas import SharedQuotaLookup
 
 __all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]
 
@@ -99,6 +101,37 @@ class _Ledger:
     """It was read after the claims arrived, so it may deny them; a cached one may be outdated."""
 
 
+@dataclass(slots=True, eq=False)
+class _Round:
+    """Claims that are decided once by one version of a ledger."""
+
+    decider: BatchDecider
+    ledger: _Ledger
+    known: Ledger
+    """What the ledger says."""
+    claims: Sequence[PendingClaim]
+    decision: Decision = field(init=False)
+    """Made by `decide`."""
+
+    @property
+    def may_be_told(self) -> bool:
+        """Whether the ledger is new enough for the decision: a cached one may only admit."""
+        return self.ledger.is_fresh or self.decision.is_admission_only
+
+    def decide(self, lookups: SharedLookups) -> Mapping[str, ResourceList]:
+        """Decide by a version of every shared quota; return what has to be granted."""
+        namespace = self.ledger.namespace
+        known = with_other_namespaces(self.known, namespace, lookups)
+        self.decision = self.decider.decide(namespace, known, self.claims, lookups)
+        if self.decision.status is None or not self.may_be_told:
+            return {}
+        following = self.decision.following
+        wanted = growth(known, following, sorted(lookups))
+        if wanted:
+            self.decision = self.decision.with_following(granting(following, wanted))
+        return wanted
+
+
 @dataclass(frozen=True, slots=True)
 class _Settled:
     """All that this version of the ledger can decide has its outcome."""
@@ -125,7 +158,7 @@ class Reserver:
         decider: Decides a batch by one version of a ledger.
         attempts: How often a batch is decided before it is given up as busy.
         stats: Receives batches and conflicts.
-        shared: Where quotas that namespaces share are read and written; without it, claims that
+        raiser: Raises what the namespaces hold of quotas that they share; without it, claims that
             concern such a quota stay undecided.
         sleep: Waits some seconds between attempts.
         queues: The claims that wait, per namespace.
@@ -138,17 +171,17 @@ class Reserver:
         decider: BatchDecider | None = None,
         attempts: int = 6,
         stats: ReserverStats | None = None,
-        shared: SharedQuotaStore | None = None,
+        raiser: GrantRaiser | None = None,
         sleep: Callable[[float], None] = time.sleep,
-        queues: CommitQueues | None = None,
+        queues: CommitQueues[PendingClaim] | None = None,
     ) -> None:
         self._ledgers = ledgers
         self._attempts = attempts
         self._decider = decider or BatchDecider()
         self._stats = stats or ReserverStats()
-        self._shared = shared
+        self._raiser = raiser
         self._sleep = sleep
-        self._queues = CommitQueues() if queues is None else queues
+        self._queues: CommitQueues[PendingClaim] = CommitQueues() if queues is None else queues
 
     @property
     def busy_namespaces(self) -> int:
@@ -169,15 +202,16 @@ class Reserver:
         own = PendingClaim(claim, observed, deadline)
         queue = self._queues.join(namespace, own)
         is_first = own.signal.done()
-        match self._queues.wait(queue, own):
+        if not self._queues.wait(queue, own):
+            self._stats.waited(time.monotonic() - own.since)
+            return DEADLINE_EXCEEDED
+        match own.signal.result():
             case Lead():
                 # claims that came during a write come in a crowd: a moment more, fewer writes
                 if not is_first and self._queues.is_crowded(queue):
                     self._sleep(_BATCH_SECONDS)
                 return self._commit_batch(queue, own)
             case outcome:
-                if outcome is DEADLINE_EXCEEDED:
-                    self._stats.waited(time.monotonic() - own.since)
                 return outcome
 
     def dry_run(self, namespace: str, claim: Claim, observed: frozenset[QuotaRevision]) -> Outcome:
@@ -209,16 +243,16 @@ class Reserver:
         known = None if version is None else version.ledger
         return check_observed(known, observed) if known or observed else None
 
-    def _commit_batch(self, queue: CommitQueue, own: PendingClaim) -> Outcome:
+    def _commit_batch(self, queue: CommitQueue[PendingClaim], own: PendingClaim) -> Outcome:
         """Decide all pending claims as their leader, then hand the lead over."""
         batch = Batch(self._queues.take_batch(queue))
         now = time.monotonic()
         for pending in batch.claims:
             self._stats.waited(now - pending.since)
         try:
-            self._decide(queue.namespace, batch)
+            self._decide(queue.name, batch)
         except Exception:
-            _log.exception("deciding a batch failed", extra={"namespace": queue.namespace})
+            _log.exception("deciding a batch failed", extra={"namespace": queue.name})
             raise
         finally:
             # The lead first: its next holder reads and decides while this thread wakes the others.
@@ -267,59 +301,49 @@ class Reserver:
 
     def _attempt(self, ledger: _Ledger, batch: Batch, claims: Sequence[PendingClaim]) -> _Attempt:
         """Decide claims by one version of the ledger, however often a shared quota changes."""
-        names = shared_names(ledger.version.ledger)
-        if not names or self._shared is None:
-            lookups = self._look_up(names, is_fresh=False)
-            return self._decide_by(ledger, lookups, batch, claims)
-        until = max(pending.deadline for pending in claims) - _WRITE_SECONDS
-        with self._shared.locked(names, until=until) as is_held:
-            for number in range(_MAX_SHARED_ATTEMPTS if is_held else 0):
-                # the first that fails shows that the cached shared quota is outdated
-                lookups = self._look_up(names, is_fresh=ledger.is_fresh or number > 0)
-                match self._decide_by(ledger, lookups, batch, claims):
-                    case _Contended():
-                        self._back_off(number)
-                        claims = batch.undecided()
-                        if not claims:
-                            return _Settled()
-                    case answer:
-                        return answer
-        return _Contended()
-
-    def _look_up(self, names: Sequence[str], *, is_fresh: bool) -> SharedLookups:
-        if not names:
-            return NO_SHARED_QUOTAS
-        if self._shared is None:
-            return dict.fromkeys(names, SharedQuotaLookup(None))
-        return look_up(self._shared, names, is_fresh=is_fresh)
-
-    def _decide_by(
-        self,
-        ledger: _Ledger,
-        lookups: SharedLookups,
-        batch: Batch,
-        claims: Sequence[PendingClaim],
-    ) -> _Attempt:
-        """Decide claims by one version of the ledger and of every shared quota, and write."""
         known = ledger.version.ledger
         if known is None:
             if not ledger.is_fresh:
                 return _Stale()
             batch.settle(claims, NO_LEDGER)
             return _Settled()
-        known = with_other_namespaces(known, ledger.namespace, lookups)
-        decision = self._decider.decide(ledger.namespace, known, claims, lookups)
-        if not ledger.is_fresh and not decision.is_admission_only:
+        names = shared_names(known)
+        if not names or self._raiser is None:
+            one = _Round(self._decider, ledger, known, claims)
+            one.decide(self._look_up(names, is_fresh=False))
+            return self._conclude(one, batch)
+        until = max(pending.deadline for pending in claims) - _WRITE_SECONDS
+        for number in range(_MAX_SHARED_ATTEMPTS):
+            one = _Round(self._decider, ledger, known, claims)
+            # the first that fails shows that the cached shared quota is outdated
+            is_fresh = ledger.is_fresh or number > 0
+            wanted = PendingRaise(ledger.namespace, names, one.decide, is_fresh, until)
+            if self._raiser.carry_out(wanted):
+                return self._conclude(one, batch)
+            self._stats.conflicted()
+            if time.monotonic() >= until:
+                break
+            self._back_off(number)
+            claims = batch.undecided()
+            if not claims:
+                return _Settled()
+        return _Contended()
+
+    def _look_up(self, names: Sequence[str], *, is_fresh: bool) -> SharedLookups:
+        if not names:
+            return NO_SHARED_QUOTAS
+        if self._raiser is None:
+            return dict.fromkeys(names, SharedQuotaLookup(None))
+        return look_up(self._raiser.store, names, is_fresh=is_fresh)
+
+    def _conclude(self, one: _Round, batch: Batch) -> _Attempt:
+        """Write the ledger that was decided, now that what it needs is granted."""
+        ledger, claims, decision = one.ledger, one.claims, one.decision
+        if not one.may_be_told:
             return _Stale()
         if decision.status is None:
             _settle_final(batch, claims, decision, ledger.version)
             return _Settled()
-        if lookups:
-            granted = self._raise_grants(ledger.namespace, known, decision.following, lookups)
-            if granted is None:
-                _settle_final(batch, claims, decision, None)
-                return _Contended()
-            decision = decision.with_following(granted)
         try:
             written = self._write(ledger, decision)
         except TooLargeError:
@@ -331,16 +355,6 @@ class Reserver:
             written = None
         _settle_final(batch, claims, decision, written)
         return _Settled()
-
-    def _raise_grants(
-        self, namespace: str, known: Ledger, following: Ledger, lookups: SharedLookups
-    ) -> Ledger | None:
-        if self._shared is None:
-            return None
-        granted = raise_grants(self._shared, namespace, known, following, lookups)
-        if granted is None:
-            self._stats.conflicted()
-        return granted
 
     def _write(self, ledger: _Ledger, decision: Decision) -> LedgerVersion | None:
         """Write by compare-and-swap; None when it failed, or it is not known whether it did.

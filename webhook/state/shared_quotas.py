@@ -81,6 +81,10 @@ class SharedQuotaVersion:
                 self._shared = Shared(self.quota, grants)
         return self._shared
 
+    def saying(self, shared: Shared) -> SharedQuotaVersion:
+        """Return the version as if it said this, to be decided by."""
+        return SharedQuotaVersion(self.quota, self.uid, self.resource_version, shared)
+
     @property
     def grants(self) -> Grants:
         """What the namespaces hold; a status that cannot be read is begun anew by a write."""

@@ -89,9 +89,7 @@ class ElasticSimulation(SharingSimulation):
         law = "E2" if self.is_pool else "E1"
         self.tried[law] += 1
         assert now.total <= now.hard, f"{law}: {now.total} are held of {now.hard}"
-        for_others = now.held_for_others(task.asks_for, task.namespace)
-        # what was decided by an old ledger is held too much for a while, and gives nothing away
-        task.breaks_promise = for_others > now.hard
+        self.tried["together"] += len(task.raises) > 1
 
     def _promises(self) -> frozenset[str]:
         try:

@@ -1,6 +1,7 @@
 """A world in which namespaces share quotas: the real classes, one call of the API server at a time.
 
 Replicas with handlers and two controllers, each with what it kept aside, work on one fake cluster.
+In some worlds a replica has threads, so claims meet in batches, and raises in one write.
 Everything that one of them does runs on a thread of its own that stops before each call; the world
 decides who goes on, whose process ends there, and whose answer is lost. So every interleaving of
 reads and writes can come about, and the same seed gives the same one.
@@ -15,11 +16,11 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.controllers.elastic.promises import HeldPromise, Promises
@@ -59,6 +60,8 @@ from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.queue.queued_pods import CycleResult, QueuedPod, QueuePolicy
 from webhook.quota.queue.release_order import run_cycle
 from webhook.quota.shared.cluster_quotas import ClusterQuota, cluster_quota
+from webhook.state.grant_raising import GrantRaiser, PendingRaise
+from webhook.state.group_commit import CommitQueue, CommitQueues, Pending
 from webhook.state.ledger_store import LEDGER_NAME, LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
@@ -100,6 +103,8 @@ class Task(threading.Thread):
         self.namespace = ""
         self.breaks_promise = False
         """Whether its last grant, if its ledger is written, takes what is promised to another."""
+        self.raises: Sequence[tuple[PendingRaise, Task]] = ()
+        """What its next write of the quota raises, and whose decisions these are."""
         self.error: BaseException | None = None
         self.start()
 
@@ -156,6 +161,37 @@ def _stepped_client(world: SharingSimulation) -> ReactiveClient:
 def _pause() -> str:
     task = threading.current_thread()
     return task.pause() if isinstance(task, Task) else "go"
+
+
+_Item = TypeVar("_Item", bound=Pending)
+
+
+class _SteppedQueues(CommitQueues[_Item]):
+    """Queues in which threads of one replica meet; one that waits there is stepped as others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tasks: dict[int, Task] = {}
+
+    def join(self, name: str, item: _Item) -> CommitQueue[_Item]:
+        self._tasks[id(item)] = cast("Task", threading.current_thread())
+        return super().join(name, item)
+
+    def wait(self, queue: CommitQueue[_Item], item: _Item) -> bool:  # type: ignore[override]
+        task = cast("Task", threading.current_thread())
+        try:
+            while not item.signal.done():
+                task.pause()
+        except TaskEndedError:  # its time is over, the process goes on
+            if item in queue.pending and not item.signal.done():
+                queue.pending.remove(item)
+        return item.signal.done()
+
+    def take_batch(self, queue: CommitQueue[_Item]) -> list[_Item]:  # type: ignore[override]
+        batch = super().take_batch(queue)
+        raises = [(one, self._tasks[id(one)]) for one in batch if isinstance(one, PendingRaise)]
+        cast("Task", threading.current_thread()).raises = raises
+        return batch
 
 
 @dataclass(frozen=True)
@@ -218,20 +254,20 @@ class StoredState:
     def total(self) -> int:
         return sum(self.granted.values())
 
-    def held_for_others(self, but: str, namespace: str) -> int:
-        """What is granted, promised to other pods than one, and kept for other namespaces.
+    def held_for_others(self, but: Collection[str], namespaces: Collection[str]) -> int:
+        """What is granted, promised to other pods than some, and kept for other namespaces.
 
         Of what is kept for `a`, its grants and the promises to its pods are a part; all promises
         are subtracted here, which leaves no more than there is.
         """
-        promised = sum(cpu for uid, cpu in self.promised.items() if uid != but)
+        promised = sum(cpu for uid, cpu in self.promised.items() if uid not in but)
         kept = max(0, self.kept - self.granted.get("a", 0) - sum(self.promised.values()))
-        return self.total + promised + (0 if namespace == "a" else kept)
+        return self.total + promised + (kept if {*namespaces} - {"a"} else 0)
 
 
 @dataclass
 class WebhookActor:
-    """A webhook replica."""
+    """A thread of a webhook replica."""
 
     reserver: Reserver
     view: int = 0
@@ -265,6 +301,11 @@ class SharingSimulation:
         """Whether something is promised to pods, and kept for a namespace."""
         return self.seed % 5 == 4
 
+    @property
+    def has_threads(self) -> bool:
+        """Whether one replica decides on several threads."""
+        return self.seed % 4 == 3
+
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
         self.cluster = FakeCluster()
@@ -282,6 +323,10 @@ class SharingSimulation:
             LedgerStore(self.api).create(namespace)
         self.put_quota(6, {}, kept=self.seed % 4 if self.holds_back else 0)
         self.webhooks = [self._new_webhook() for _ in range(3)]
+        busy = self.webhooks[0].reserver
+        self.threads = [WebhookActor(busy) for _ in range(4 if self.has_threads else 0)]
+        """Of the first replica, beside its first."""
+        self.webhooks += self.threads
         self.controllers = [self._new_controller(1), self._new_controller(2)]
         self.run_all()
 
@@ -431,9 +476,10 @@ class SharingSimulation:
 
     def run_all(self) -> None:
         """Let everybody see everything, and settle until nothing changes."""
-        for actor in self.actors():
-            while actor.task is not None:
+        while any(actor.task is not None for actor in self.actors()):
+            for actor in self.actors():  # by turns: one may wait for another
                 self.step(actor)
+        for actor in self.actors():
             actor.view = len(self.views) - 1
         for _ in range(4):
             for namespace in NAMESPACES:
@@ -505,12 +551,7 @@ class SharingSimulation:
         is_door = isinstance(task, Task) and task.is_webhook
         if kind == CLUSTER_DEFERRED_QUOTAS and is_door:
             assert now.total <= max(now.hard, before.total), "C: an admission exceeds the quota"
-            asking = cast("Task", task)
-            # what was decided by an old ledger is held too much for a while, and gives nothing away
-            asking.breaks_promise = (
-                now.total > before.total
-                and now.held_for_others(asking.asks_for, asking.namespace) > now.hard
-            )
+            self.note_raise(cast("Task", task), before, now)
         if kind == QUOTA_LEDGERS and is_door:
             for namespace, ledger in now.ledgers.items():
                 _check_own(before.ledgers[namespace], ledger)
@@ -522,6 +563,18 @@ class SharingSimulation:
             for pod in task.counts:
                 pod.is_asked = True
         self.check(now)
+
+    @staticmethod
+    def note_raise(task: Task, before: StoredState, now: StoredState) -> None:
+        """Note whether a raise takes what is promised or kept; its ledgers are not written yet.
+
+        What was decided by an old ledger is held too much for a while, and gives nothing away.
+        """
+        pods = {uid for one, _ in task.raises for uid in _admitted_by(one)}
+        raised = [one for one in now.granted if now.granted[one] > before.granted.get(one, 0)]
+        is_broken = now.total > before.total and now.held_for_others(pods, raised) > now.hard
+        for one, asking in task.raises:
+            asking.breaks_promise = is_broken and one.namespace in raised
 
     def _check_joined(self, before: StoredState, now: StoredState) -> None:
         """Who takes part is counted by its ledger, and all take part before it is complete."""
@@ -590,8 +643,9 @@ class SharingSimulation:
         reserver = Reserver(
             LedgerStore(client),
             attempts=4,
-            shared=SharedQuotaStore(client),
+            raiser=GrantRaiser(SharedQuotaStore(client), _SteppedQueues()),
             sleep=lambda _seconds: None,
+            queues=_SteppedQueues(),
         )
         return WebhookActor(reserver)
 
@@ -815,6 +869,13 @@ def _check_own(before: Ledger | None, now: Ledger | None) -> None:
     assert held <= max(had, granted), f"A: {held} are given away of {granted}"
 
 
+def _admitted_by(one: PendingRaise) -> Iterable[str]:
+    """Return the pods that are reserved for where a decision stands."""
+    made = cast("Any", one.decide).__self__
+    is_written = made.may_be_told and made.decision.status is not None
+    return made.decision.following.reservations if is_written else ()
+
+
 def cpus(amount: int) -> dict[str, Quantity]:
     """A resource list of whole cpus."""
     return {CPU: Quantity.parse(str(amount))}
@@ -850,7 +911,8 @@ def _happen(world: SharingSimulation) -> None:
         order = rng.choices(("go", "lose", "end"), (30, 1, 1))[0]
         world.step(rng.choice(busy), order)
         return
-    names = [name for name in _ACTS if name != "promise" or world.holds_back]
+    unwanted = {"promise": not world.holds_back, "bind many": not world.has_threads}
+    names = [name for name in _ACTS if not unwanted.get(name)]
     act = rng.choices(names, [_ACTS[name][0] for name in names])[0]
     _ACTS[act][1](world, rng.choice(NAMESPACES))
 
@@ -868,6 +930,13 @@ def _bind(world: SharingSimulation, _namespace: str) -> None:
     waiting = _waiting(world)
     if waiting:
         world.bind(world.rng.choice(world.webhooks), world.rng.choice(waiting))
+
+
+def _bind_many(world: SharingSimulation, _namespace: str) -> None:
+    waiting = _waiting(world)
+    world.rng.shuffle(waiting)
+    for door, pod in zip(world.threads, waiting, strict=False):
+        world.bind(door, pod)
 
 
 def _commit(world: SharingSimulation, _namespace: str) -> None:
@@ -934,6 +1003,7 @@ def _promise(world: SharingSimulation, _namespace: str) -> None:
 _ACTS: Final[Mapping[str, tuple[float, Callable[[SharingSimulation, str], None]]]] = {
     "create": (18, _create),
     "bind": (27, _bind),
+    "bind many": (25, _bind_many),
     "settle": (20, lambda world, name: world.reconcile(world.rng.choice(world.controllers), name)),
     "commit": (10, _commit),
     "end": (7, _end),

@@ -42,6 +42,7 @@ from webhook.quota.charging.deferral import claim_for_bind
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import NEWEST, ReservationSource
 from webhook.quota.objects.model import Pod
+from webhook.state.grant_raising import GrantRaiser
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Reserved, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
@@ -172,7 +173,7 @@ def test_the_line_takes_no_room_that_others_have_got_meanwhile() -> None:
         assert SCHEDULING_GATE in pod.scheduling_gates
         claim = claim_for_bind(pod, quotas, source=ReservationSource.BIND, observed_version=NEWEST)
         assert claim is not None
-        door = Reserver(LedgerStore(FakeClient(harness.cluster)), shared=stale)
+        door = Reserver(LedgerStore(FakeClient(harness.cluster)), raiser=GrantRaiser(stale))
         answer = door.reserve(NAMESPACE, claim, quotas.observed, deadline=time.monotonic() + 5)
         assert isinstance(answer, QuotaExceeded)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.shared import escrow
 from webhook.quota.shared.escrow import Shared
 from webhook.quota.shared.grants import Grants, with_raised, without
+from webhook.state import grant_raising
+from webhook.state.grant_raising import GrantRaiser, PendingRaise, SharedLookups
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
@@ -147,6 +149,31 @@ def _give_what_is_kept_to_others(patch: Patch) -> None:
     patch.setattr("webhook.state.grant_raising.beside", beside)
 
 
+def _decide_each_as_if_it_came_alone(patch: Patch) -> None:
+    def decided(batch: Iterable[PendingRaise], lookups: SharedLookups) -> dict[str, Shared] | None:
+        found: dict[str, Shared] = {}
+        for one in batch:
+            wanted = one.decide({name: lookups[name] for name in one.names})
+            for name, amounts in wanted.items():
+                shared = found.get(name) or lookups[name].shared
+                assert shared is not None
+                grants = with_raised(shared.grants, one.namespace, amounts)
+                found[name] = replace(shared, grants=grants)
+        return found
+
+    patch.setattr(grant_raising, "_decided", decided)
+
+
+def _tell_what_is_not_written(patch: Patch) -> None:
+    genuine = GrantRaiser._write
+
+    def write(raiser: GrantRaiser, *what: Any) -> bool:
+        genuine(raiser, *what)
+        return True
+
+    patch.setattr(GrantRaiser, "_write", write)
+
+
 def _take_part_before_the_ledger_counts(patch: Patch) -> None:
     patch.setattr(GrantTransaction, "_had_joined", lambda *_: True)
 
@@ -195,6 +222,8 @@ BREACHES: Mapping[str, Callable[[Patch], None]] = {
     "raise: before all are counted": _raise_before_all_are_counted,
     "raise: what others hold is overlooked": _overlook_what_others_hold,
     "raise: what runs already is not said": _hold_without_saying_so,
+    "together: each as if it came alone": _decide_each_as_if_it_came_alone,
+    "together: told before it is written": _tell_what_is_not_written,
     "lower: the ledger is not written first": _lower_without_writing_the_ledger,
     "lower: the quota is read after the ledger was written": _lower_what_is_there_afterwards,
     "promised: to a pod, and given to others": _give_what_is_promised_to_others,
@@ -234,8 +263,10 @@ ELASTIC: Mapping[str, tuple[range, int]] = {
     "E2": (range(0, 30, 2), 30),
     "E3": (range(30, 45), 30),
     "E6": (range(4, 75, 5), 10),
+    "together": (range(3, 83, 4), 4),
 }
-"""Law → numbers of worlds, and how often it is put to the test in them at least."""
+"""Law → numbers of worlds, and how often it is put to the test in them at least; together: raises
+of several namespaces with one write."""
 
 
 @pytest.mark.parametrize(("law", "worlds"), ELASTIC.items(), ids=ELASTIC)
@@ -264,6 +295,11 @@ ELASTIC_BREACHES: Mapping[str, tuple[str, range, Callable[[Patch], None]]] = {
         "",
         range(4, 2000, 10),
         _give_what_is_promised_to_others,
+    ),
+    "E1: each is decided as if it came alone": (
+        "E1",
+        range(3, 1000, 4),
+        _decide_each_as_if_it_came_alone,
     ),
     "E3: raised before all are named": ("E3", range(600), _raise_before_all_are_counted),
     "E6: a raise drops promises": ("E6", range(4, 600, 5), _drop_promises_with_a_raise),

@@ -25,7 +25,9 @@ Together: what all of them use and have reserved stays within the sum of what is
 Raising, for handlers, lines and the controller: (1) have the ledger at a version; (2) decide on it
 by the quota at a version, which says what others hold (`elsewhere`); (3) where that needs more than
 is granted, write the quota in the place of that version, even if it shows as much already; (4)
-write the ledger in the place of the version of (1). Claims are admitted only where the quota is
+write the ledger in the place of the version of (1). Several namespaces may go through (2) together,
+one after the other, each beside what those before it are to get; then (3) is one write for all, and
+if it fails, nothing of their decisions is told. Claims are admitted only where the quota is
 `open_to` the namespace; the count of what runs already is written by force, and thereby lets the
 namespace take part.
 
