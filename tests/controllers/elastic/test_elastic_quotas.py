@@ -13,7 +13,7 @@ from tests.admission.handlers.harness import (
 )
 from tests.builders import a_binding
 from tests.controllers.elastic.objects import an_elastic_quota
-from tests.controllers.elastic.world import LABEL, Object, World, world
+from tests.controllers.elastic.world import LABEL, Object, World, opted_in, world
 from tests.reactions import Call, Proceed, unavailable
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -101,6 +101,50 @@ def test_the_status_says_what_is_used_and_borrowed() -> None:
             ),
             "the metrics say so",
         )
+
+
+def _keep_used_only(call: Call, proceed: Proceed) -> object:
+    """Store of a status what the definition of nos has."""
+    for operation in call.body:
+        if operation["path"] == "/status":
+            status = operation["value"]
+            operation["value"] = {name: status[name] for name in ("used",) if name in status}
+    return proceed()
+
+
+def test_what_another_definition_drops_of_a_status_is_not_written_again_and_again() -> None:
+    conflicting = an_elastic_quota("team-a", {"cpu": 1})
+    conflicting["metadata"] = {"name": "second", "namespace": "team-a"}
+    with world() as here:
+        client = here.harness.client
+        client.on("patch", ELASTIC_QUOTAS, _keep_used_only, subresource="status")
+        for made in (*A_AND_B, conflicting):
+            here.harness.create(made)
+        here.wait_for(**POOL)
+        here.bind("b0", "team-b")
+        eventually(lambda: here.status("team-b").get("used") == {"cpu": "1"}, "1 is used")
+        eventually(lambda: "second" in _events_of(here, "Conflict"), "the second is told")
+
+        _look_again(here, "first")
+        client.calls.clear()
+        _look_again(here, "second")
+        kinds = [call.kind for call in client.calls if call.subresource == "status"]
+        assert ELASTIC_QUOTAS not in kinds
+
+
+def _look_again(here: World, name: str) -> None:
+    """Have all elastic quotas looked at, from beginning to end."""
+
+    def looks() -> int:
+        return sum(
+            call.verb == "list" and call.kind == CLUSTER_DEFERRED_QUOTAS and not call.is_paged
+            for call in here.harness.client.calls
+        )
+
+    for number in range(3):  # while a look begins, the one before it has ended
+        before = looks()
+        here.harness.create(opted_in(f"{name}-{number}", is_gated=False))
+        eventually(lambda b=before: looks() > b, "it is looked again")  # type: ignore[misc]
 
 
 def test_pods_over_their_min_are_labelled_and_the_labels_follow() -> None:

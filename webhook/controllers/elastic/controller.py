@@ -151,6 +151,8 @@ class ElasticQuotaController:
         """Another one after each change: what was worked out before is not kept after it."""
         self._specs: dict[str, dict[str, object]] = {}
         """Name of a derived quota → the spec that was written last."""
+        self._statuses: dict[str, _WrittenStatus] = {}
+        """Uid of an elastic quota → its status."""
         self._events = context.events
         self._now = context.timings.now
         self._metrics = context.metrics.elastic
@@ -392,8 +394,12 @@ class ElasticQuotaController:
                 members = [each for each in counting.values() if each.pool == one.pool]
                 pools[one.pool] = PoolUsage(Pool(one.pool, members), held)
         self._show(counting.values(), held)
-        faults = conflicts([one.quota for one in self._objects() if one.quota is not None])
-        for obj in self._objects():
+        objects = self._objects()
+        self._statuses = {
+            one.uid: self._statuses[one.uid] for one in objects if one.uid in self._statuses
+        }
+        faults = conflicts([one.quota for one in objects if one.quota is not None])
+        for obj in objects:
             quota = None if obj.quota is None else counting.get(obj.quota.key)
             if quota is None:
                 fault = obj.fault or faults.get(_key_of(obj), "")
@@ -432,16 +438,39 @@ class ElasticQuotaController:
         former = conditions_in(obj.status.get("conditions"))
         merged = merge_conditions(former, [condition], time_text(self._now()))
         status = {**figures, **conditions_out(merged)}
-        if status == obj.status:
+        written = self._statuses.get(obj.uid)
+        if status == obj.status or written == _WrittenStatus(figures, condition, obj.status):
             return
         patch: JsonPatch = [
             {"op": "test", "path": "/metadata/uid", "value": obj.uid},
             {"op": "add", "path": "/status", "value": status},
         ]
-        self._api.patch(obj.kind, obj.name, patch, namespace=obj.namespace, subresource="status")
-        if condition.status == "False" and condition not in former:
+        stored = self._api.patch(
+            obj.kind, obj.name, patch, namespace=obj.namespace, subresource="status"
+        )
+        self._statuses[obj.uid] = _WrittenStatus(figures, condition, _status_of(stored.object))
+        said = former if written is None else (*former, written.condition)
+        if condition.status == "False" and condition not in said:
             regarding = ObjectReference(obj.kind, obj.name, obj.namespace, obj.uid)
             self._events.warning(regarding, condition.reason, condition.message)
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenStatus:
+    """What was written as a status, and what the API server has stored of it.
+
+    A definition that another program brought may not have our fields: they are dropped, and to
+    write them again would change nothing.
+    """
+
+    figures: Mapping[str, object]
+    condition: Condition
+    stored: Mapping[str, object]
+
+
+def _status_of(raw: Object) -> Mapping[str, object]:
+    status = raw.get("status")
+    return status if isinstance(status, Mapping) else {}
 
 
 def _read(kind: Kind, raw: Object) -> ElasticQuotaObject:
@@ -457,7 +486,6 @@ def _read(kind: Kind, raw: Object) -> ElasticQuotaObject:
         fault = str(error)
     with suppress(InvalidFieldError):
         quota = read_stored_quota(whole)
-    status = raw.get("status")
     return ElasticQuotaObject(
         kind,
         metadata.text("namespace"),
@@ -465,7 +493,7 @@ def _read(kind: Kind, raw: Object) -> ElasticQuotaObject:
         metadata.text("uid"),
         quota,
         fault,
-        status if isinstance(status, Mapping) else {},
+        _status_of(raw),
     )
 
 
