@@ -257,7 +257,7 @@ def test_a_new_leader_does_not_open_what_it_has_not_counted(gating: Gating) -> N
     harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
     with second_harness(harness, may_admit_ungated=True) as former_leader:
         former_leader.step()
-    harness.step()
+    harness.catch_up()  # and has not counted by the edited quota yet
     harness.epoch[0] = 2
     assert gating.controller.poll()
     gating.controller.workers.drain()
@@ -277,7 +277,7 @@ def test_a_new_leader_opens_what_it_has_counted(gating: Gating) -> None:
     harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
     with second_harness(harness, may_admit_ungated=True) as former_leader:
         former_leader.step()
-    harness.step()
+    harness.catch_up()  # and has not counted by the edited quota yet
     harness.epoch[0] = 2
     assert gating.controller.poll()
     gating.controller.workers.drain()

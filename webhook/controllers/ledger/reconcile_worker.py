@@ -105,6 +105,9 @@ class NamespaceReconciler:
             state = self._usage_cache.namespaces.get(namespace)
             if state is None:
                 return
+            # the page of a standby shows the queue as well, and it may lead at any time
+            self._usage_cache.refresh_quotas(namespace, state)
+            self._usage_cache.workqueue.rest(namespace, self._rest_seconds(state))
             is_left = state.is_opted_out and not len(state.usage.gated_pods)
             if not is_left and state.usage.deleted_count < _MAX_DELETED_PODS:
                 return
@@ -151,17 +154,20 @@ class NamespaceReconciler:
     def _next_turn(self, namespace: str, state: NamespaceState, result: Result) -> Result:
         """Let a namespace rest between two writes, and return when it is due if nothing changes."""
         timings, queue = self._context.timings, self._usage_cache.workqueue
-        # whoever edits quotas all the time has only this namespace counted late
-        least = min(_RECOUNT_REST * state.recount_seconds, _MAX_RECOUNT_REST_SECONDS)
         match result:
             case RequeueAfter(seconds):
                 # what was put off can wait, and not what is added meanwhile
-                pause = timings.write_interval_seconds if state.deferrals else seconds
-                queue.rest(namespace, max(pause, least))
+                pause = 0.0 if state.deferrals else seconds
+                queue.rest(namespace, max(pause, self._rest_seconds(state)))
             case Done():
-                queue.rest(namespace, max(timings.write_interval_seconds, least))
+                queue.rest(namespace, self._rest_seconds(state))
                 expiry, seconds = state.expiry.next_due(), self._resync_seconds
                 if expiry is not None:
                     seconds = min(seconds, expiry - timings.clock())
                 return RequeueAfter(seconds)
         return result
+
+    def _rest_seconds(self, state: NamespaceState) -> float:
+        # whoever edits quotas all the time has only this namespace counted late
+        least = min(_RECOUNT_REST * state.recount_seconds, _MAX_RECOUNT_REST_SECONDS)
+        return max(self._context.timings.write_interval_seconds, least)
