@@ -156,6 +156,24 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
         "nesting",
         "nests too deep",
     ),
+    "nested lists before an end of managed fields that is forged": (
+        encoded(a_review()).replace(
+            b'"node-1"',
+            b'{"a":1,"managedFields":[{"f":{"d":%s%s,"a":[{}]},"spec":{}}}]},"spec":{}'
+            % (b"[" * NESTED, b"]" * NESTED),
+        ),
+        "nesting",
+        "nests too deep",
+    ),
+    "managed fields that nest deep, and are not in front of a spec": (
+        encoded(a_review()).replace(
+            b'"node-1"',
+            b'{"a":1,"managedFields":[{"f":%s1%s}],"b":{"c":[{"d":{"e":1}}]},"spec":{}}'
+            % (b'{"a":' * NESTED, b"}" * NESTED),
+        ),
+        "nesting",
+        "nests too deep",
+    ),
     "nested maps in a field that is not read": (
         encoded(a_review()).replace(b'"node-1"}', b'"x"}, "a":' + b'{"a":' * (NESTED // 5)),
         "nesting",

@@ -64,3 +64,31 @@ def test_a_part_that_is_kept_as_text_can_be_decoded_again() -> None:
 def test_what_is_no_json_stays_none(text: bytes) -> None:
     with pytest.raises(InvalidJsonError):
         decode_json(text)
+
+
+FORGED = b'{"f:a":{"a":[{}]},"spec":%s}' % DEEP
+"""In a template, of which the API server does not look at the managed fields."""
+SWAPPED = (
+    b'{"f:a":{"a":[{}]},"spec":{"a":"forged"},"b":{"metadata":{"managedFields":[{}]},"spec":{}}}'
+)
+"""Without the first list and the second one the forged value is at the place of the true one."""
+
+
+def a_job(fields: bytes) -> bytes:
+    return b'{"metadata":{"name":"job"},"spec":{"template":%s}}' % a_pod(b"a", fields)
+
+
+def test_a_forged_end_of_managed_fields_spoils_no_list() -> None:
+    found = decode_json(b'{"items":[%s,%s]}' % (a_job(FORGED), a_pod(b"b")))
+    assert isinstance(found, dict)
+    assert found["items"][0]["spec"]["template"]["spec"] == {"nodeName": "n"}
+    assert found["items"][1] == decode_json(a_pod(b"b"))
+
+
+@pytest.mark.parametrize("fields", [FORGED, SWAPPED])
+def test_a_forged_end_of_managed_fields_is_none(fields: bytes) -> None:
+    assert without_managed_fields(a_job(fields)) == a_job(fields)
+    both = a_pod(b"a", ODD)[:-1] + b',"other":%s}' % a_job(fields)
+    assert without_managed_fields(both) == without_managed_fields(a_pod(b"a", ODD))[
+        :-1
+    ] + b',"other":%s}' % a_job(fields)

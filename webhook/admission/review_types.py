@@ -146,8 +146,11 @@ def _decode(data: bytes) -> RequestReview:
     """Decode a review; without managed fields, which clients make up, where they nest too deep."""
     try:
         return _DECODER.decode(data)
-    except RecursionError:
-        return _DECODER.decode(without_managed_fields(data))
+    except RecursionError as err:
+        try:
+            return _DECODER.decode(without_managed_fields(data))
+        except (msgspec.DecodeError, UnicodeDecodeError):  # what nests is the reason, and denied
+            raise err from None
 
 
 def write(response: ReviewResponse) -> bytes:

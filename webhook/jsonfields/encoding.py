@@ -44,6 +44,9 @@ _MANAGED_FIELDS: Final = b',"managedFields":['
 _AFTER_MANAGED_FIELDS: Final = b'}]},"spec":'
 """What follows in an object of a kind that is built in, of which they end the metadata. Nothing in
 them looks like it: they hold no lists, and a quotation mark within a text is escaped."""
+_MEMBER_LIST: Final = b'":['
+"""How a list begins that an object holds. The API server looks only at the managed fields of an
+object itself: those in the template of a Job may hold anything, also what looks like their end."""
 
 _DECODER = msgspec.json.Decoder(float_hook=NumberText)
 _ENCODER = msgspec.json.Encoder(enc_hook=_as_written)
@@ -78,22 +81,25 @@ def decode_deep(decoder: msgspec.json.Decoder[_T], data: bytes | str) -> _T:
     try:
         return decoder.decode(data)
     except RecursionError:
-        text = without_managed_fields(data.encode() if isinstance(data, str) else data)
+        text = data.encode() if isinstance(data, str) else data
     try:
-        return decoder.decode(text)
-    except RecursionError:
+        return decoder.decode(without_managed_fields(text))
+    except (RecursionError, msgspec.DecodeError, UnicodeDecodeError):
         return decoder.decode(_without_depths(text))
 
 
 def without_managed_fields(data: bytes) -> bytes:
     """Return JSON text of the API server without the managed fields of kinds that are built in."""
-    parts, rest = [], 0
-    while (start := data.find(_MANAGED_FIELDS, rest)) >= 0:
-        end = data.find(_AFTER_MANAGED_FIELDS, start)
-        if end < 0:
-            break
-        parts.append(data[rest:start])
-        rest = end + len(b"}]")
+    parts, rest, at, end = [], 0, 0, -1
+    while (start := data.find(_MANAGED_FIELDS, at)) >= 0:
+        at = start + len(_MANAGED_FIELDS)
+        if end < start:  # else it is known: a byte costs one look
+            end = data.find(_AFTER_MANAGED_FIELDS, start)
+            if end < 0:
+                break
+        if data.find(_MEMBER_LIST, at, end) < 0:  # else the end may be that of the list
+            parts.append(data[rest:start])
+            rest = at = end + len(b"}]")
     return b"".join((*parts, data[rest:]))
 
 
