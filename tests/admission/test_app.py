@@ -240,7 +240,8 @@ NOT_DECIDED: dict[str, tuple[str, dict[str, Any], int]] = {
         },
         503,
     ),
-    "a large one about nothing": ("/validate", {"userInfo": {"x": "y" * SMALL_BYTES}}, 503),
+    "a large one of a user": ("/validate", {"userInfo": {"x": "y" * SMALL_BYTES}}, 429),
+    "a large one about nothing": ("/validate", {"name": "y" * SMALL_BYTES}, 503),
 }
 
 

@@ -89,11 +89,36 @@ def test_what_cannot_be_read_is_400_with_the_reason(
     assert "Retry-After" not in reply.headers
 
 
+USER = {"username": "me", "extra": {"a.b/c": ["x"], "object": ["y"]}}
 TOO_MUCH: dict[str, tuple[bytes, int, str]] = {
     "3 MiB of nesting": (
         encoded(a_review()).replace(b'"node-1"', b"[" * 3_145_728),
         400,
         "nests too deep",
+    ),
+    "3 MiB of nesting before an end that is forged": (
+        encoded(a_review()).replace(
+            b'"node-1"',
+            b'{"a":1,"managedFields":[{"f":{"d":%s{}%s,"a":[{}]},"spec":{}}}]},"spec":{}'
+            % (b'{"a":' * 500_000, b"}" * 500_000),
+        ),
+        400,
+        "nests too deep",
+    ),
+    "3 MiB of nesting, and keys of the user like those of a review": (
+        encoded(a_review({"userInfo": USER})).replace(b'"node-1"', b"[" * 3_145_728),
+        400,
+        "nests too deep",
+    ),
+    "more than the limit, and keys of the user like those of a review": (
+        encoded(a_review({"userInfo": USER}, padding="x" * LIMIT)),
+        413,
+        "too large",
+    ),
+    "more than the limit, and a large user": (
+        encoded(a_review({"userInfo": {"extra": {"a": ["x" * 100_000]}}}, padding="x" * LIMIT)),
+        413,
+        "too large",
     ),
     "more than the limit": (encoded(a_review(padding="x" * LIMIT)), 413, "too large"),
     "more than the limit, much": (encoded(a_review(padding="x" * 4 * LIMIT)), 413, "too large"),

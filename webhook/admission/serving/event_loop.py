@@ -38,7 +38,7 @@ from webhook.admission.serving.connection import Address, Connection, State
 from webhook.admission.serving.framing import Progress, RequestBuffer
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.server_settings import ServerSettings
-from webhook.admission.serving.undecided import OBJECT, OVERLOAD
+from webhook.admission.serving.undecided import OVERLOAD, USER
 from webhook.telemetry.metrics import Metrics
 
 RECEIVE_BYTES: Final = 64 * 1024
@@ -177,7 +177,8 @@ class ConnectionLoop:
         self._next_sweep = now + SWEEP_SECONDS
         for connection in [each for each in self.connections if each.deadline <= now]:
             if connection.state is State.READING:
-                self._respond_now(connection, failure(408, "the request did not come to an end"))
+                late = failure(408, "the request did not come to an end")
+                self._respond_now(connection, connection.early or late)
             elif connection.state in _EXPIRED:
                 self._drop(connection, _EXPIRED[connection.state])
 
@@ -377,7 +378,7 @@ class ConnectionLoop:
 
     def _refuse(self, connection: Connection, code: int, detail: str) -> bool:
         """Refuse a request that is too large, once it says what it is about."""
-        if _can_discard(connection) and not connection.buffer.has_begun(OBJECT):
+        if _can_discard(connection) and not connection.buffer.has_begun(USER):
             return True
         self._metrics.admission.malformed.labels("too_large").inc()
         client = connection.client[0]
@@ -402,6 +403,8 @@ class ConnectionLoop:
         if connection.buffer.unread:
             return True
         connection.early = None
+        connection.served = True
+        connection.continued = False
         self._respond_now(connection, answer, keep=not self.stopping)
         return False
 

@@ -3,9 +3,10 @@
 Where an HTTP error answers a review, the API server goes on as the failure policy of the
 registration says. With `Ignore` it lets the request pass: right in an outage, which nobody chooses.
 How large a pod is, its creator chooses, and so he would choose to have no gate. What is too large
-is denied, whatever the policy: a review says what it is about before its object, and that much is
-read of it. So is, for now, a change of a pod that there is no time for: the entry about our gate is
-only asked where somebody may be taking it off.
+is denied, whatever the policy: a review says what it is about before its user, and that much is
+read of it; what is known of a user can be large, and have keys like those of a review. So is, for
+now, a change of a pod that there is no time for: the entry about our gate is only asked where
+somebody may be taking it off.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ REVIEW_PATHS: Final[Mapping[str, Phase]] = {
 OVERLOAD: Final = 503
 """The HTTP status of what is not decided now."""
 
-OBJECT: Final = b',"object":'
-"""Where the API server begins with the object; within a text its quotation marks are escaped."""
+USER: Final = b',"userInfo":{'
+"""Where the API server begins with the user; within a text its quotation marks are escaped."""
 
 
 def refused_response(phase: Phase | None, body: bytes, detail: str, code: int) -> HttpResponse:
@@ -48,7 +49,7 @@ def refused_response(phase: Phase | None, body: bytes, detail: str, code: int) -
         code: The HTTP status where it is not known what the review is about, or it is about
             something that nothing here may ever fail.
     """
-    request = _without_object(body, phase)
+    request = _about(body, phase)
     if request is None or not may_deny(request):
         return failure(code, detail)
     if code == OVERLOAD:
@@ -91,9 +92,9 @@ def phase_of(target: str) -> Phase | None:
     return REVIEW_PATHS.get(target.partition("?")[0])
 
 
-def _without_object(body: bytes, phase: Phase | None) -> AdmissionRequest | None:
-    """Return a review's request without the object; None where that cannot be read."""
-    end = body.find(OBJECT)
+def _about(body: bytes, phase: Phase | None) -> AdmissionRequest | None:
+    """Return a review's request without user and object; None where that cannot be read."""
+    end = body.find(USER)
     if phase is None or end < 0:
         return None
     try:
