@@ -61,10 +61,10 @@ def _may_charge(request: AdmissionRequest) -> bool:
     """Return whether an update gives or takes a pod's deadline, or gives it another size."""
     old, new = _spec(request.old_object), _spec(request.object)
     ends, ended = (each.get("activeDeadlineSeconds") is not None for each in (new, old))
-    return ends is not ended or _sizes(new) != _sizes(old)
+    return ends is not ended or _resources(new) != _resources(old)
 
 
-def _sizes(spec: Mapping[str, object]) -> list[object]:
+def _resources(spec: Mapping[str, object]) -> list[object]:
     containers = spec.get("containers")
     listed = containers if isinstance(containers, list) else []
     return [each.get("resources") if isinstance(each, Mapping) else None for each in listed]
