@@ -202,3 +202,54 @@ def test_whoever_waits_too_long_is_decided_no_more(scenario: Scenario) -> None:
         busy.set()
         assert first.result()
     assert len(scenario.waiting) == 0
+
+
+def as_one_batch(scenario: Scenario, *wanted: PendingRaise, meanwhile: float = 0.0) -> list[bool]:
+    """Carry raises out together; the quota is locked by others for some seconds before."""
+    queue, found = scenario.waiting.of(NAME), list[Future[bool]]()
+    queue.has_leader = True
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        with scenario.raiser.store.locked([NAME], until=wanted[-1].deadline) as is_held:
+            assert is_held
+            for number, one in enumerate(wanted, start=1):
+                found.append(pool.submit(scenario.raiser.carry_out, one))
+                eventually(lambda n=number: len(queue.pending) == n, "it waits")  # type: ignore[misc]
+            scenario.waiting.pass_leadership(queue)
+            time.sleep(meanwhile)
+        return [one.result() for one in found]
+
+
+def a_raise(team: str, *names: str, amount: int, seconds: float = _GROUP_SECONDS) -> PendingRaise:
+    wanted = {name: cpu(amount) for name in names}
+    until = time.monotonic() + seconds
+    return PendingRaise(team, names, lambda _lookups: wanted, is_fresh=True, deadline=until)
+
+
+def test_what_waited_past_its_time_is_given_nothing(scenario: Scenario) -> None:
+    late = a_raise("team-b", NAME, amount=3, seconds=1.0)
+    other = a_raise("team-c", NAME, amount=1)
+    assert as_one_batch(scenario, late, other, meanwhile=1.1) == [False, True]
+    assert scenario.granted() == {"team-a": "0", "team-b": "0", "team-c": "1"}
+
+
+def test_a_quota_that_cannot_be_written_stops_those_alone_that_share_it(scenario: Scenario) -> None:
+    raw = scenario.api.get(CLUSTER_DEFERRED_QUOTAS, "both")
+    scenario.api.create(
+        CLUSTER_DEFERRED_QUOTAS,
+        {**raw, "metadata": {"name": "another"}},
+    )
+    another = "cdq/another"
+    version = scenario.quotas.fetch(another)
+    assert version is not None
+    scenario.quotas.write(version, scenario.version().grants)
+
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if call.name == "another":
+            raise UnavailableError("down")
+        return proceed()
+
+    scenario.client.on("update", CLUSTER_DEFERRED_QUOTAS, refuse)
+    both = a_raise("team-b", NAME, another, amount=1)
+    one = a_raise("team-c", NAME, amount=1)
+    assert as_one_batch(scenario, both, one) == [False, True]
+    assert scenario.granted()["team-c"] == "1"

@@ -9,6 +9,7 @@ The order of reads and writes, and why nothing can be given twice, is in
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -139,44 +140,60 @@ class GrantRaiser:
     def _commit_batch(self, queue: CommitQueue[PendingRaise], own: PendingRaise) -> bool:
         """Carry out all pending raises as their leader, then hand the lead over."""
         batch = self._queues.take_batch(queue)
-        stands = False
+        standing: set[PendingRaise] = set()
         try:
-            stands = self._raise(batch)
+            standing = self._raise(batch)
         finally:
             # the lead first: its next holder reads and decides while this thread wakes the others
             self._queues.pass_leadership(queue)
             for one in batch:
                 if one is not own:
-                    one.signal.set_result(stands)
-        return stands
+                    one.signal.set_result(one in standing)
+        return own in standing
 
-    def _raise(self, batch: Sequence[PendingRaise]) -> bool:
-        names = sorted({name for one in batch for name in one.names})
+    def _raise(self, batch: Sequence[PendingRaise]) -> set[PendingRaise]:
+        """Decide and write; return those of which everything is written that they rest on."""
         until = max(one.deadline for one in batch)
-        with self.store.locked(names, until=until) as is_held:
+        with self.store.locked(_names_of(batch), until=until) as is_held:
             if not is_held:
-                return False
+                return set()
+            # what is granted past its time is used by nobody, and kept from the others
+            now = time.monotonic()
+            batch = [one for one in batch if one.deadline > now]
+            names = _names_of(batch)
             is_fresh = any(one.is_fresh for one in batch)
             lookups = look_up(self.store, names, is_fresh=is_fresh)
             raised = _decided(batch, lookups)
-            return raised is not None and self._write(lookups, raised)
+            if raised is None:
+                return set()
+            failed = self._write(lookups, raised)
+            return {one for one in batch if failed.isdisjoint(one.names)}
 
-    def _write(self, lookups: SharedLookups, raised: Mapping[str, Shared]) -> bool:
-        """Write each quota in the place of the version that was decided by, in order of names."""
+    def _write(self, lookups: SharedLookups, raised: Mapping[str, Shared]) -> set[str]:
+        """Write each quota in the place of the version that was decided by, in order of names.
+
+        Returns:
+            The quotas that could not be written: nothing stands that was decided by one of them.
+        """
+        failed: set[str] = set()
         for name, shared in sorted(raised.items()):
             version = lookups[name].version
             assert version is not None  # noqa: S101 - it was raised
             try:
                 self.store.write(version, shared.grants)
             except (ConflictError, NotFoundError):
-                return False
+                failed.add(name)
             except ApiError as err:
                 _log.warning(
                     "writing a shared quota failed",
                     extra={"quota": name, "code": err.code, "error": err.message},
                 )
-                return False
-        return True
+                failed.add(name)
+        return failed
+
+
+def _names_of(batch: Iterable[PendingRaise]) -> list[str]:
+    return sorted({name for one in batch for name in one.names})
 
 
 def _decided(batch: Iterable[PendingRaise], lookups: SharedLookups) -> dict[str, Shared] | None:
