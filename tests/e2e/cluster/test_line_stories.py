@@ -9,6 +9,7 @@ time.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeAlias
@@ -91,6 +92,17 @@ def create(team: Tenant, cpu: str, *names: str, **fields: Any) -> None:
     """Create pods, one after the other."""
     for name in names:
         team.pod(name, cpu, schedulerName=REAL, **fields)
+
+
+def create_by_age(team: Tenant, cpu: str, *names: str) -> None:
+    """Create pods of which each is older than the next, and than what is created afterwards.
+
+    A controller that begins to lead knows of pods of one second which was changed first, no more:
+    the condition of the first may have been written since.
+    """
+    for name in names:
+        create(team, cpu, name)
+        time.sleep(1.0)
 
 
 def at_once(do: Callable[[str], object], names: Sequence[str]) -> None:
@@ -265,7 +277,8 @@ def the_last_is_first(team: Tenant, history: History) -> Iterator[None]:
     a_quota(team, "2")
     create(team, "1", "a", "b")
     history.waits_for(team.namespace, 2)
-    create(team, "1", *(f"low-{number}" for number in range(5)))
+    create_by_age(team, "1", "low-0")
+    create(team, "1", *(f"low-{number}" for number in range(1, 5)))
     yield
     create(team, "1", "high", priorityClassName=ABOVE)
     eventually(
@@ -281,7 +294,9 @@ def first_come(team: Tenant, history: History) -> Iterator[None]:
     """Of forty pods, and room for ten, the ten that came first are bound."""
     a_quota(team, "10")
     names = [f"p{number:02}" for number in range(1, 41)]
-    create(team, "1", *names[:20])
+    create(team, "1", *names[:9])
+    create_by_age(team, "1", *names[9:13])
+    create(team, "1", *names[13:20])
     yield
     create(team, "1", *names[20:])
     assert sorted(history.waits_for(team.namespace, 10)) == names[:10]
@@ -297,8 +312,9 @@ def a_large_one(team: Tenant, history: History) -> Iterator[None]:
     a_quota(team, "4")
     create(team, "1", "a", "b", "c", "d")
     history.waits_for(team.namespace, 4)
-    create(team, "3", "large")
-    create(team, "1", "small-0", "small-1")
+    create_by_age(team, "3", "large")
+    create_by_age(team, "1", "small-0")
+    create(team, "1", "small-1")
     yield
     create(team, "1", "small-2")
     for name in ("a", "b", "c"):
