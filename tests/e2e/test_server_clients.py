@@ -109,7 +109,7 @@ def test_a_certificate_of_another_ca_ends_the_handshake(
 ) -> None:
     other = Pki(tmp_path, issue_ca(now=datetime.now(UTC)))
     context = context_of(server, tmp_path, other.issue_client(NAME, []), version)
-    with pytest.raises(ssl.SSLError, match="UNKNOWN_CA|DECRYPT_ERROR"):
+    with pytest.raises(ssl.SSLError, match=r"UNKNOWN_CA|DECRYPT_ERROR"):
         asked(server, context)
     assert eventually(lambda: server.metric("clients_refused_total", reason="untrusted") >= 1)
 

@@ -167,9 +167,9 @@ def _decide_each_as_if_it_came_alone(patch: Patch) -> None:
 def _tell_what_is_not_written(patch: Patch) -> None:
     genuine = GrantRaiser._write
 
-    def write(raiser: GrantRaiser, *what: Any) -> bool:
+    def write(raiser: GrantRaiser, *what: Any) -> set[str]:
         genuine(raiser, *what)
-        return True
+        return set()
 
     patch.setattr(GrantRaiser, "_write", write)
 
