@@ -91,7 +91,7 @@ def read_elastic_quota(raw: Mapping[str, object]) -> ElasticQuota:
         InvalidQuantityError: An amount is not a quantity.
     """
     quota = _read(raw)
-    for error in elastic_quota_errors(raw):
+    for error in _errors_of(quota):
         raise InvalidFieldError(error.field, error.message)
     return quota
 
@@ -108,7 +108,7 @@ def read_stored_quota(raw: Mapping[str, object]) -> ElasticQuota:
         InvalidQuantityError: An amount is not a quantity.
     """
     quota = _read(raw)
-    if not elastic_quota_errors(raw):
+    if not _errors_of(quota):
         return quota
     ceilings = {name: max(ZERO, amount) for name, amount in quota.max.items()}
     least = {
@@ -158,6 +158,10 @@ def elastic_quota_errors(raw: Mapping[str, object]) -> list[FieldError]:
         quota = _read(raw)
     except InvalidFieldError as err:
         return [FieldError("FieldValueInvalid", err.field, err.detail)]
+    return _errors_of(quota)
+
+
+def _errors_of(quota: ElasticQuota) -> list[FieldError]:
     return [*_namespace_errors(quota), *_amount_errors(quota), *_setting_errors(quota)]
 
 
