@@ -15,14 +15,13 @@ from webhook.install.kustomizations import InstallError, Manifest, add_component
 from webhook.jsonfields.fields import string_map
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import CONFIG_MAPS, ClusterApi, NotFoundError, Object
-from webhook.operations.deployments import DEPLOYMENTS
+from webhook.operations.deployments import DEPLOYMENTS, WEBHOOK
 
 CLIENT_CA: Final = "deferred-quota-client-ca"
 """The ConfigMap with the CA of clients."""
 CLIENT_NAME: Final = "^[ -#%-~]+$"
 """A name of a client as it may stand in arguments, where Kubernetes expands `$(NAME)`."""
 _KEY: Final = "ca.crt"
-_WEBHOOK: Final = "deferred-quota-webhook"
 _NAME: Final = "--client-name="
 
 
@@ -73,7 +72,7 @@ def installed_clients(api: ClusterApi, namespace: str) -> KnownClients | None:
         ApiError: The API server does not answer.
     """
     try:
-        webhook = api.get(DEPLOYMENTS, _WEBHOOK, namespace=namespace)
+        webhook = api.get(DEPLOYMENTS, WEBHOOK, namespace=namespace)
     except NotFoundError:
         return None
     pod = FieldReader(webhook).child("spec").child("template").child("spec")

@@ -25,6 +25,8 @@ from webhook.operations.names import CLUSTER_ROLE_BINDINGS
 from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
 
 DEPLOYMENTS: Final[Kind] = kind_of("apps/v1", "Deployment", namespaced=True)
+WEBHOOK: Final = "deferred-quota-webhook"
+"""Name of the webhook's Deployment, and of its Service."""
 NAME_LABEL: Final = "app.kubernetes.io/name"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 _OWN: Final = f"{NAME_LABEL}=deferred-quota,{COMPONENT_LABEL}=namespace"

@@ -8,7 +8,13 @@ from typing import Final
 from webhook.jsonfields.fields import mapping, sequence
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import VALIDATING_WEBHOOKS, NotFoundError, Object
-from webhook.operations.deployments import COMPONENT_LABEL, DEPLOYMENTS, NAME_LABEL, asked_at
+from webhook.operations.deployments import (
+    COMPONENT_LABEL,
+    DEPLOYMENTS,
+    NAME_LABEL,
+    WEBHOOK,
+    asked_at,
+)
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.findings import Finding, Subject, information, subject_of
@@ -18,8 +24,6 @@ from webhook.state.well_known import REGISTRATION
 
 _LABELS: Final[Mapping[str, str]] = {NAME_LABEL: "deferred-quota", COMPONENT_LABEL: "webhook"}
 _OTHER_PORTS: Final = ("ops", 8080)
-_WEBHOOK: Final = "deferred-quota-webhook"
-"""Name of its Deployment, and of its Service."""
 _FORGED: Final = (
     "the webhook asks clients for no certificate, and whoever reaches its port can send it forged"
     " reviews, which reserve quota until they expire"
@@ -52,7 +56,7 @@ def port(scene: CheckContext) -> Iterator[Finding]:
     if webhooks and not all(map(_asks_for_certificates, webhooks)) and not _is_closed(scene):
         yield information(
             "webhooks.open",
-            Subject("Service", _WEBHOOK, scene.settings.system_namespace),
+            Subject("Service", WEBHOOK, scene.settings.system_namespace),
             f"no NetworkPolicy says who may connect to the webhook: {_FORGED}",
             "Adapt manifests/components/network-policy: write the addresses of the API servers in"
             " as the only ones from which its port is reached; or let the API servers show a"
@@ -68,7 +72,7 @@ def _deployments(scene: CheckContext) -> tuple[Object, ...]:
 
 
 def _is_webhook(deployment: Object) -> bool:
-    return subject_of(DEPLOYMENTS, deployment).name == _WEBHOOK
+    return subject_of(DEPLOYMENTS, deployment).name == WEBHOOK
 
 
 def _asks_for_certificates(deployment: Object) -> bool:
