@@ -244,6 +244,20 @@ def test_a_standby_writes_nothing_and_a_new_leader_everything(gating: Gating) ->
     assert gating.most() == "0"
 
 
+def begin_to_lead_after_an_edit(gating: Gating) -> None:
+    """Let another leader count an edited quota, and this one lead before it has counted by it."""
+    harness = gating.harness
+    harness.epoch[0] = 0
+    patch = {"spec": {"hard": {"requests.cpu": "8500m"}}}
+    harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+    with second_harness(harness, may_admit_ungated=True) as former_leader:
+        former_leader.step()
+    harness.catch_up()
+    harness.epoch[0] = 2
+    assert gating.controller.poll()
+    gating.controller.workers.drain()
+
+
 def test_a_new_leader_does_not_open_what_it_has_not_counted(gating: Gating) -> None:
     """The former leader has counted the edited quota, so the ledger is as that quota wants it."""
     harness = gating.harness
@@ -252,15 +266,7 @@ def test_a_new_leader_does_not_open_what_it_has_not_counted(gating: Gating) -> N
     gated(harness, "waits", "6")
     gating.settle()
     assert gating.said()["state"] == "Closed"
-    harness.epoch[0] = 0
-    patch = {"spec": {"hard": {"requests.cpu": "8500m"}}}
-    harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
-    with second_harness(harness, may_admit_ungated=True) as former_leader:
-        former_leader.step()
-    harness.catch_up()  # and has not counted by the edited quota yet
-    harness.epoch[0] = 2
-    assert gating.controller.poll()
-    gating.controller.workers.drain()
+    begin_to_lead_after_an_edit(gating)
     assert gating.said()["reason"] == "usage is being counted"
     gating.settle()
     assert (gating.said()["state"], gating.most()) == ("Closed", "0")
@@ -271,16 +277,7 @@ def test_a_new_leader_does_not_open_what_it_has_not_counted(gating: Gating) -> N
 
 def test_a_new_leader_opens_what_it_has_counted(gating: Gating) -> None:
     """Nothing else changes: the ledger is what the former leader made of it."""
-    harness = gating.harness
-    harness.epoch[0] = 0
-    patch = {"spec": {"hard": {"requests.cpu": "8500m"}}}
-    harness.api.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
-    with second_harness(harness, may_admit_ungated=True) as former_leader:
-        former_leader.step()
-    harness.catch_up()  # and has not counted by the edited quota yet
-    harness.epoch[0] = 2
-    assert gating.controller.poll()
-    gating.controller.workers.drain()
+    begin_to_lead_after_an_edit(gating)
     assert gating.said()["gatesAll"]
     gating.settle()
     assert (gating.said()["state"], gating.most()) == ("Open", "2125m")
