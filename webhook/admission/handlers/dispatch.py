@@ -148,7 +148,7 @@ def denies_undecided(request: AdmissionRequest) -> bool:
     """Return whether a request is denied for now where there is no time to decide it.
 
     Besides those that fail closed, a change of a pod: few come here, and one that takes our gate
-    off must not pass because somebody keeps the webhook busy.
+    off must not pass because the webhook is kept busy.
     """
     is_change = (request.group, request.path, request.operation) == ("", "pods", "UPDATE")
     return fails_closed(request) or (is_change and request.phase is Phase.VALIDATING)

@@ -1,12 +1,12 @@
 """Answers to reviews that are not decided: for their size, or because there is no time.
 
 Where an HTTP error answers a review, the API server goes on as the failure policy of the
-registration says. With `Ignore` it lets the request pass: right in an outage, which nobody chooses.
-How large a pod is, its creator chooses, and so he would choose to have no gate. What is too large
+registration says. With `Ignore` it lets the request pass: right in an outage. But the creator of a
+pod chooses its size, and so would choose to have no gate. What is too large
 is denied, whatever the policy: a review says what it is about before its user, and that much is
 read of it; what is known of a user can be large, and have keys like those of a review. So is, for
-now, a change of a pod that there is no time for: the entry about our gate is only asked where
-somebody may be taking it off.
+now, a change of a pod that there is no time for: the entry about our gate is only asked where the
+change may take it off.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Queue of pods whose condition is checked: first those without one, then in their order.
 
-Namespaces take turns, so that nobody waits for the thousands of another.
+Namespaces take turns, so that the pods of one do not wait for the thousands of another.
 
 No request is sent here, and no message is composed. The last cycle of a namespace's queue is
 kept as it came; a pod is compared with it only when its turn comes. One thread uses it.

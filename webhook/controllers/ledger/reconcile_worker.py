@@ -168,6 +168,6 @@ class NamespaceReconciler:
         return result
 
     def _rest_seconds(self, state: NamespaceState) -> float:
-        # whoever edits quotas all the time has only this namespace counted late
+        # edits of quotas, however many, delay this namespace and no other
         least = min(_RECOUNT_REST * state.recount_seconds, _MAX_RECOUNT_REST_SECONDS)
         return max(self._context.timings.write_interval_seconds, least)

@@ -266,7 +266,7 @@ class UsageCache:
                 return None
             gated = state.usage.gated_pods
             quotas = self.managed.quotas_of(namespace)
-            # otherwise it is not counted yet, and nobody asks how many wait
+            # otherwise it is not counted yet, and how many wait decides nothing
             is_counted = state.usage.counts_for(quotas.deferred)
             policy = self._options.policy()
             queue = state.queue(quotas, policy, earliest=None) if gated and is_counted else ()
@@ -429,9 +429,8 @@ class UsageCache:
             self.put_pod(namespace, state, change.new)
 
     def _on_quota(self, change: Change[ResourceQuota]) -> None:
-        # Counted when the namespace is reconciled: that takes time in proportion to its pods, and
-        # whoever may write its quotas decides how often. The quotas of all others come behind this
-        # one.
+        # Counted when the namespace is reconciled: that takes time in proportion to its pods, its
+        # tenants decide how often, and the quotas of all other namespaces come behind this one.
         namespace = change.key.partition("/")[0]
         with self.lock:
             state = self.namespaces.get(namespace)
