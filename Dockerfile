@@ -2,20 +2,20 @@
 # One image for webhook and controller. It runs as nobody in particular, on a read-only root:
 # mount memory at /tmp, and the certificates and the configuration where `serve` is told.
 #
-#   docker build --build-arg PYTHON_DIGEST=@sha256:... --build-arg VERSION=0.1.0 .
+#   docker build --build-arg VERSION=0.1.0 .
+#   docker build --target sbom --output dist .     # only the bill of materials of its packages
 
-# The tag follows security fixes; give the digest for a build that can be repeated.
-ARG PYTHON_DIGEST=""
+# The index of all architectures. .github/dependabot.yml proposes the next, within days of a security fix.
+FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS base
 
-FROM python:3.13-slim${PYTHON_DIGEST} AS builder
+FROM base AS builder
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 WORKDIR /src
 RUN python -m venv --without-pip /opt/venv
-COPY requirements/runtime.txt requirements/build.txt requirements/
+COPY requirements/runtime.txt requirements/build.txt requirements/left-out.txt requirements/
 # The asynchronous client of `kubernetes` is never imported, and with it goes what only it needs: 60 % of all.
 RUN python -m pip --python /opt/venv/bin/python install --no-compile --require-hashes -r requirements/runtime.txt \
-    && python -m pip --python /opt/venv/bin/python uninstall --yes \
-       aiohappyeyeballs aiohttp aiohttp-retry aiosignal attrs frozenlist multidict propcache yarl \
+    && python -m pip --python /opt/venv/bin/python uninstall --yes -r requirements/left-out.txt \
     && rm -r /opt/venv/lib/python3.*/site-packages/kubernetes/aio \
     && python -m pip install --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
@@ -24,8 +24,15 @@ RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && python -m pip --python /opt/venv/bin/python install --no-deps --no-index /wheels/*.whl \
     # nothing is compiled at the start; `kubernetes` reads kubeconfigs only, and a pod has none
     && /opt/venv/bin/python -m compileall -q -x site-packages/kubernetes/ /opt/venv/lib
+COPY scripts/sbom.py scripts/
+# declared here for the time of the bill: compiled modules would be checked against their sources at every import
+ARG SOURCE_DATE_EPOCH
+RUN python scripts/sbom.py --site /opt/venv/lib/python3.*/site-packages > /sbom.cdx.json
 
-FROM python:3.13-slim${PYTHON_DIGEST}
+FROM scratch AS sbom
+COPY --from=builder /sbom.cdx.json /
+
+FROM base
 ARG VERSION="0.1.0"
 LABEL org.opencontainers.image.title="deferred-quota" \
       org.opencontainers.image.description="Kubernetes ResourceQuota charged where resources are really taken: at the bind" \
@@ -35,6 +42,7 @@ LABEL org.opencontainers.image.title="deferred-quota" \
 RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip \
            /usr/local/lib/python3.*/site-packages/pip*
 COPY --from=builder /opt/venv /opt/venv
+COPY --from=builder /sbom.cdx.json /usr/share/deferred-quota/
 ENV PATH=/opt/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532
 WORKDIR /

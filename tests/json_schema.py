@@ -18,7 +18,8 @@ _TYPES: Final[Mapping[str, type]] = {
     "number": int,
 }
 _SILENT: Final = frozenset(
-    {"type", "$schema", "title", "description", "default", "format", "id", "definitions"}
+    {"type", "$schema", "$id", "$comment", "title", "description", "default", "format"}
+    | {"id", "definitions"}
 )
 """Keywords by which nothing is judged."""
 
@@ -31,7 +32,7 @@ def schema_errors(
     `root` is the schema in which references are looked up; the schema itself by default.
     """
     whole = schema if root is None else root
-    if "$ref" in schema:
+    while "$ref" in schema:
         schema = _resolved(schema["$ref"], whole)
     wrong_type = list(_type_errors(value, schema, path))
     yield from wrong_type
@@ -79,9 +80,19 @@ def _min_items(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator
         yield f"{path}: has {len(value)} items, not {schema['minItems']}"
 
 
+def _max_items(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
+    if len(value) > schema["maxItems"]:
+        yield f"{path}: has {len(value)} items, not {schema['maxItems']}"
+
+
 def _min_length(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
     if len(value) < schema["minLength"]:
         yield f"{path}: is shorter than {schema['minLength']}: {value!r}"
+
+
+def _max_length(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
+    if len(value) > schema["maxLength"]:
+        yield f"{path}: is longer than {schema['maxLength']}"
 
 
 def _unique_items(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
@@ -110,8 +121,17 @@ def _required(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[
 
 
 def _items(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
+    wanted = schema["items"]
     for index, item in enumerate(value):
-        yield from schema_errors(item, schema["items"], f"{path}[{index}]", root)
+        if isinstance(wanted, list) and index >= len(wanted):
+            return  # for `additionalItems`
+        one = wanted[index] if isinstance(wanted, list) else wanted
+        yield from schema_errors(item, one, f"{path}[{index}]", root)
+
+
+def _additional_items(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
+    if schema["additionalItems"] is False and len(value) > len(schema["items"]):
+        yield f"{path}: has more than {len(schema['items'])} items"
 
 
 def _properties(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
@@ -142,10 +162,13 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Schema, str, Schema], Iterator[str]]]
     "oneOf": _one_of,
     "maximum": _maximum,
     "minItems": _min_items,
+    "maxItems": _max_items,
     "minLength": _min_length,
+    "maxLength": _max_length,
     "uniqueItems": _unique_items,
     "required": _required,
     "items": _items,
+    "additionalItems": _additional_items,
     "properties": _properties,
     "additionalProperties": _additional,
     "propertyNames": _names,

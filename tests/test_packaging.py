@@ -213,11 +213,28 @@ def test_the_image_is_built_from_what_the_build_context_lets_through() -> None:
     assert [source for source in copied if not (ROOT / source).exists()] == []
 
 
+def test_the_base_image_is_named_by_its_digest() -> None:
+    stages = {line[3] for line in instructions() if line[0] == "FROM" and line[2:3] == ["AS"]}
+    images = {line[1] for line in instructions() if line[0] == "FROM"} - stages - {"scratch"}
+    (base,) = images
+    assert re.fullmatch(r"python:3\.13-slim@sha256:[0-9a-f]{64}", base)
+
+
+def test_the_image_has_no_pip() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    assert "venv --without-pip /opt/venv" in text
+    final = text.rpartition("\nFROM ")[2]
+    for place in ("bin/pip*", "lib/python3.*/ensurepip", "lib/python3.*/site-packages/pip*"):
+        assert f"/usr/local/{place}" in final
+
+
 def left_out() -> list[str]:
-    text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
-    found = re.search(r"pip\b[^&\n]* uninstall --yes ([^&\n]*)", text)
-    assert found is not None
-    return found[1].split()
+    lines = (ROOT / "requirements/left-out.txt").read_text().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def test_the_image_leaves_out_what_the_file_names() -> None:
+    assert "uninstall --yes -r requirements/left-out.txt" in (ROOT / "Dockerfile").read_text()
 
 
 def test_what_the_image_leaves_out_is_needed_by_nothing_that_stays() -> None:

@@ -119,6 +119,27 @@ def test_the_scripts_are_there_and_can_be_run() -> None:
     assert [name for name in called if not os.access(ROOT / name, os.X_OK)] == []
 
 
+def test_a_release_has_provenance_and_a_bill_of_materials() -> None:
+    release = read(ROOT / ".github/workflows/release.yaml")["jobs"]
+    packages, index = (release[name]["steps"] for name in ("packages", "index"))
+    (of_packages,) = attested(packages)
+    assert of_packages == {"subject-path": "dist/*"}
+    assert "--target sbom --output dist ." in commands(release["packages"])
+    provenance, bill = attested(index)
+    subject = ("subject-name", "subject-digest", "push-to-registry")
+    assert [bill[each] for each in subject] == [provenance[each] for each in subject]
+    assert (bill["sbom-path"], "sbom-path" in provenance) == ("sbom.cdx.json", False)
+    gitlab = read(GITLAB)
+    assert "scripts/sbom > dist/sbom.cdx.json" in gitlab["packages"]["script"]
+    assert gitlab["packages"]["artifacts"]["reports"] == {"cyclonedx": "dist/sbom.cdx.json"}
+    pushes = [str(release["image"]), str(gitlab["release-image"])]
+    assert all("--push --provenance mode=max" in each for each in pushes)
+
+
+def attested(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each["with"] for each in steps if "actions/attest@" in each.get("uses", "")]
+
+
 def test_both_forges_run_the_same() -> None:
     gitlab = "\n".join(str(job) for job in read(GITLAB).values())
     for command in (
@@ -132,9 +153,9 @@ def test_both_forges_run_the_same() -> None:
         assert any(command in commands(job) for job in JOBS.values())
 
 
-def test_updates_are_proposed_for_every_module_of_go() -> None:
+def test_updates_are_proposed_for_all_that_is_pinned() -> None:
     updates = read(ROOT / ".github/dependabot.yml")["updates"]
     (go,) = [each for each in updates if each["package-ecosystem"] == "gomod"]
     modules = {f"/{path.parent.relative_to(ROOT)}" for path in (ROOT / "tests").rglob("go.mod")}
     assert set(go["directories"]) == modules
-    assert "github-actions" in {each["package-ecosystem"] for each in updates}
+    assert {"github-actions", "docker"} <= {each["package-ecosystem"] for each in updates}
