@@ -31,14 +31,7 @@ Start = Callable[..., "tuple[Informer[str], Seen]"]
 def an_informer(
     api: ClusterApi, *, scope: ListOptions = ALL, timing: InformerTimings = AT_ONCE
 ) -> Informer[str]:
-    return Informer(
-        api,
-        CONFIG_MAPS,
-        transform=text_of,
-        options=scope,
-        indexers={"letter": list},
-        timings=timing,
-    )
+    return Informer(api, CONFIG_MAPS, transform=text_of, options=scope, timings=timing)
 
 
 def write(api: ClusterApi, name: str, text: str) -> int:

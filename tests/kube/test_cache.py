@@ -5,23 +5,23 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from webhook.kube.cache import BY_NAMESPACE, Entry, IndexedCache
+from webhook.kube.cache import Entry, NamespacedCache
 
 KEYS = st.sampled_from(["a/x", "a/y", "b/x", "cluster-wide"])
 TEXTS = st.text(alphabet="pqr", max_size=3)
 
 
 class CacheAgainstDict(RuleBasedStateMachine):
-    """A cache finds what a plain dict holds, by key and by index, in the order of keys."""
+    """A cache finds what a plain dict holds, by key and by namespace, in the order of keys."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache: IndexedCache[str] = IndexedCache()
+        self.cache: NamespacedCache[str] = NamespacedCache()
         self.model: dict[str, str | None] = {}
 
     @rule(key=KEYS, text=TEXTS)
     def put(self, key: str, text: str) -> None:
-        old = self.cache.put(key, Entry("uid", 1, text, indexed={"letter": tuple(text)}))
+        old = self.cache.put(key, Entry("uid", 1, text))
         assert (old is None) is (key not in self.model)
         self.model[key] = text
 
@@ -43,30 +43,27 @@ class CacheAgainstDict(RuleBasedStateMachine):
         assert found == self.model
 
     @invariant()
-    def same_indices(self) -> None:
+    def same_namespaces(self) -> None:
         readable = sorted((key, text) for key, text in self.model.items() if text is not None)
-        for letter in "pqr":
-            expected = tuple(text for _, text in readable if letter in text)
-            assert self.cache.find("letter", letter) == expected
         for namespace in ("a", "b", ""):
             expected = tuple(t for k, t in readable if k.rpartition("/")[0] == namespace)
-            assert self.cache.find(BY_NAMESPACE, namespace) == expected
+            assert self.cache.in_namespace(namespace) == expected
 
 
 TestCacheAgainstDict = CacheAgainstDict.TestCase
 
 
-def test_an_index_that_did_not_change_is_not_listed_again() -> None:
-    cache: IndexedCache[str] = IndexedCache()
+def test_a_namespace_that_did_not_change_is_not_listed_again() -> None:
+    cache: NamespacedCache[str] = NamespacedCache()
     cache.put("a/x", Entry("uid", 1, "one"))
-    before = cache.find(BY_NAMESPACE, "a")
+    before = cache.in_namespace("a")
     cache.put("b/x", Entry("uid", 2, "two"))
-    assert cache.find(BY_NAMESPACE, "a") is before
+    assert cache.in_namespace("a") is before
 
 
 def test_what_was_removed_leaves_nothing_behind() -> None:
-    cache: IndexedCache[str] = IndexedCache()
+    cache: NamespacedCache[str] = NamespacedCache()
     for number in range(3):
-        cache.put("a/x", Entry("uid", number, f"text-{number}", indexed={"i": (str(number),)}))
+        cache.put("a/x", Entry("uid", number, f"text-{number}"))
     cache.remove("a/x")
-    assert cache.index_values(BY_NAMESPACE) == cache.index_values("i") == set()
+    assert cache.namespaces() == set()

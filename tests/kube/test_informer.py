@@ -97,17 +97,16 @@ class TestFollowing:
         api.create(CONFIG_MAPS, a_config_map("late", metadata=web, text="late"))
         assert [change[1] for change in next_changes(seen, 2)] == ["near", "late"]
 
-    def test_items_are_found_by_index(self, api: FakeClient, start: Start) -> None:
+    def test_items_are_found_by_namespace(self, api: FakeClient, start: Start) -> None:
         informer, seen = start()
         write(api, "b", "xy")
         write(api, "a", "yz")
         next_changes(seen, 2)
-        assert informer.find("letter", "y") == ("yz", "xy")
         assert informer.in_namespace("team-a") == ("yz", "xy")
         rewrite(api, "a", "w")
         remove(api, "b")
         next_changes(seen, 2)
-        assert (informer.find("letter", "y"), informer.find("letter", "w")) == ((), ("w",))
+        assert informer.in_namespace("team-a") == ("w",)
         assert informer.in_namespace("nowhere") == ()
 
     def test_an_object_that_is_recreated_is_another_one(
@@ -373,19 +372,6 @@ class TestUnreadable:
         rewrite(api, "a", "two")
         assert next_changes(seen, 2)[1] == ("UPDATED", "a", None, "two")
         assert informer.errors() == {}
-
-    def test_an_indexer_that_fails_makes_the_object_unreadable(self, api: FakeClient) -> None:
-        def failing(text: str) -> list[str]:
-            raise KeyError(text)
-
-        informer = Informer(
-            api, CONFIG_MAPS, transform=text_of, indexers={"x": failing}, timings=AT_ONCE
-        )
-        write(api, "a", "one")
-        informer.start()
-        assert informer.wait_for_sync(SOON)
-        informer.stop()
-        assert isinstance(informer.errors()["team-a/a"], KeyError)
 
     def test_a_handler_that_fails_does_not_keep_others_from_hearing(self, api: FakeClient) -> None:
         informer, seen = an_informer(api), queue.Queue[Change[str]]()

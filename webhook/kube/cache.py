@@ -1,57 +1,44 @@
-"""Values by key and by index, for many readers and the one thread that writes."""
+"""Values by key and by namespace, for many readers and the one thread that writes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from webhook.kube.kinds import split_key
 
 T = TypeVar("T")
 
-BY_NAMESPACE: Final = "namespace"
-"""The index that every cache has."""
-
-
-NOT_INDEXED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
-"""Of an entry that is in no index but that of its namespace."""
-
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
-    """What a cache holds for one object: its value, or the error that reading it gave.
-
-    `indexed`: index name → the values under which it is found.
-    """
+    """What a cache holds for one object: its value, or the error that reading it gave."""
 
     uid: str
     resource_version: int
     value: T | None = None
     error: Exception | None = None
-    indexed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: NOT_INDEXED)
 
 
 @dataclass(slots=True)
-class _IndexEntry(Generic[T]):
-    """The values under one value of one index, and their tuple once it was asked for."""
+class _NamespaceValues(Generic[T]):
+    """The values of one namespace, and their tuple once it was asked for."""
 
     values: dict[str, T] = field(default_factory=dict)
     listed: tuple[T, ...] | None = None
 
 
-class IndexedCache(Generic[T]):
-    """Entries by key, their values also by index. Safe to use from several threads.
+class NamespacedCache(Generic[T]):
+    """Entries by key, their values also by namespace. Safe to use from several threads.
 
-    Reading an index again costs one lookup until something in it changes.
+    Reading a namespace again costs one lookup until something in it changes.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: dict[str, Entry[T]] = {}
-        self._buckets: dict[tuple[str, str], _IndexEntry[T]] = {}
+        self._namespaces: dict[str, _NamespaceValues[T]] = {}
 
     def __len__(self) -> int:
         """Return how many objects are known, readable or not."""
@@ -66,20 +53,20 @@ class IndexedCache(Generic[T]):
         with self._lock:
             return dict(self._entries)
 
-    def find(self, index: str, value: str) -> tuple[T, ...]:
-        """Return the values that an index has under a value, sorted by key."""
+    def in_namespace(self, namespace: str) -> tuple[T, ...]:
+        """Return the values of a namespace, sorted by key."""
         with self._lock:
-            bucket = self._buckets.get((index, value))
-            if bucket is None:
+            found = self._namespaces.get(namespace)
+            if found is None:
                 return ()
-            if bucket.listed is None:
-                bucket.listed = tuple(bucket.values[key] for key in sorted(bucket.values))
-            return bucket.listed
+            if found.listed is None:
+                found.listed = tuple(found.values[key] for key in sorted(found.values))
+            return found.listed
 
-    def index_values(self, index: str) -> set[str]:
-        """Return the values under which an index has objects."""
+    def namespaces(self) -> set[str]:
+        """Return the namespaces that have values."""
         with self._lock:
-            return {value for name, value in self._buckets if name == index}
+            return set(self._namespaces)
 
     def put(self, key: str, entry: Entry[T]) -> Entry[T] | None:
         """Set the entry of a key and return the one it had."""
@@ -88,8 +75,9 @@ class IndexedCache(Generic[T]):
             self._unlist(key, old)
             self._entries[key] = entry
             if entry.value is not None:
-                for place in _places(key, entry):
-                    self._fill(place, key, entry.value)
+                found = self._namespaces.setdefault(split_key(key)[0], _NamespaceValues())
+                found.values[key] = entry.value
+                found.listed = None
             return old
 
     def remove(self, key: str) -> Entry[T] | None:
@@ -99,24 +87,12 @@ class IndexedCache(Generic[T]):
             self._unlist(key, old)
             return old
 
-    def _fill(self, place: tuple[str, str], key: str, value: T) -> None:
-        bucket = self._buckets.setdefault(place, _IndexEntry())
-        bucket.values[key] = value
-        bucket.listed = None
-
     def _unlist(self, key: str, old: Entry[T] | None) -> None:
         if old is None or old.value is None:
             return
-        for place in _places(key, old):
-            bucket = self._buckets[place]
-            bucket.values.pop(key, None)
-            bucket.listed = None
-            if not bucket.values:
-                del self._buckets[place]
-
-
-def _places(key: str, entry: Entry[T]) -> Iterable[tuple[str, str]]:
-    places = {(BY_NAMESPACE, split_key(key)[0])}
-    if not entry.indexed:
-        return places
-    return places | {(index, value) for index, values in entry.indexed.items() for value in values}
+        namespace = split_key(key)[0]
+        found = self._namespaces[namespace]
+        del found.values[key]
+        found.listed = None
+        if not found.values:
+            del self._namespaces[namespace]

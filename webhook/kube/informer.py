@@ -17,8 +17,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from webhook.kube.api import (
     ALL,
@@ -33,16 +33,14 @@ from webhook.kube.api import (
     WatchEvent,
     WatchStream,
 )
-from webhook.kube.cache import BY_NAMESPACE, NOT_INDEXED, Entry, IndexedCache
+from webhook.kube.cache import Entry, NamespacedCache
 from webhook.kube.codec import decode_object
 from webhook.kube.informer_types import Change, Handler, InformerTimings
 from webhook.kube.pager import list_pages
 
-__all__ = ["Change", "Entry", "Handler", "Indexers", "Informer", "InformerTimings", "ListOptions"]
+__all__ = ["Change", "Entry", "Handler", "Informer", "InformerTimings", "ListOptions"]
 
 T = TypeVar("T")
-Indexers: TypeAlias = Mapping[str, Callable[[T], Iterable[str]]]
-"""Index name → the values under which an item is found."""
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +55,6 @@ class Informer(Generic[T]):
         *,
         transform: Callable[[Object], T],
         options: ListOptions = ALL,
-        indexers: Indexers[T] | None = None,
         timings: InformerTimings | None = None,
         decode: Callable[[bytes], Object] = decode_object,
     ) -> None:
@@ -69,7 +66,6 @@ class Informer(Generic[T]):
             transform: Makes of each object what the copy shall hold; called once per version.
                 What it raises is kept as the object's error.
             options: Which objects of the kind.
-            indexers: Further ways to find items; by namespace there is always one.
             timings: The clock and the pauses; by default real ones.
             decode: Makes plain values of an object's JSON; by default of all of it. What it
                 raises is kept as the object's error too.
@@ -78,10 +74,9 @@ class Informer(Generic[T]):
         self._kind = kind
         self._transform = transform
         self._options = options
-        self._indexers = indexers or {}
         self._timings = timings or InformerTimings()
         self._decode = decode
-        self._cache: IndexedCache[T] = IndexedCache()
+        self._cache: NamespacedCache[T] = NamespacedCache()
         self._handlers: list[Handler[T]] = []
         self._moved = threading.Condition()
         self._stopping = threading.Event()
@@ -192,11 +187,7 @@ class Informer(Generic[T]):
 
     def in_namespace(self, namespace: str) -> tuple[T, ...]:
         """Return the readable values of a namespace, sorted by key."""
-        return self._cache.find(BY_NAMESPACE, namespace)
-
-    def find(self, index: str, value: str) -> tuple[T, ...]:
-        """Return the readable values that an indexer put under a value, sorted by key."""
-        return self._cache.find(index, value)
+        return self._cache.in_namespace(namespace)
 
     def errors(self) -> dict[str, Exception]:
         """Return the objects that cannot be read, by key."""
@@ -337,15 +328,9 @@ class Informer(Generic[T]):
         uid, version = revision.uid, revision.resource_version
         try:
             value = self._transform(self._decode(revision.data))
-            indexed = self._indexed(value)
         except Exception as err:  # noqa: BLE001 - whatever reading one object raises is its own
             return Entry(uid, version, error=err)
-        return Entry(uid, version, value, indexed=indexed)
-
-    def _indexed(self, value: T) -> Mapping[str, tuple[str, ...]]:
-        if not self._indexers:
-            return NOT_INDEXED
-        return {name: tuple(index(value)) for name, index in self._indexers.items()}
+        return Entry(uid, version, value)
 
     def _forget(self, key: str, uid: str, version: int) -> None:
         known = self._cache.remove(key)
