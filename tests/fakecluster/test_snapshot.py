@@ -235,9 +235,9 @@ def test_one_broken_object_is_told_and_nothing_is_read(
     good = dump(a_config_map("good"))
     separator = "\n" if good.startswith("{") else "---\n"
     refusal = refused(good + separator + dump(value))
-    assert (refusal.file, refusal.document, refusal.field) == ("1.yaml", 2, field)
+    assert (refusal.file, refusal.place.document, refusal.field) == ("1.yaml", 2, field)
     assert refusal.detail == detail
-    assert refusal.line is not None
+    assert refusal.place.line is not None
 
 
 def test_an_object_in_two_files_is_told_with_both() -> None:
@@ -252,7 +252,7 @@ def test_a_line_of_a_list_is_the_line_of_its_item() -> None:
         "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n- metadata:\n    name: B\n"
     )
     refusal = refused(text)
-    assert (refusal.line, refusal.field) == (6, "items[1].metadata.name")
+    assert (refusal.place.line, refusal.field) == (6, "items[1].metadata.name")
 
 
 def test_lists_cannot_nest_without_end() -> None:

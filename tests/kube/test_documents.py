@@ -111,7 +111,7 @@ NO_JSON = {
 @pytest.mark.parametrize(("text", "detail"), NO_JSON.items(), ids=lambda text: text[:30])
 def test_what_has_no_json_form_is_refused_with_its_place(text: str, detail: str) -> None:
     refusal = error(f"a: 1\nb:\n- x\n- {text}\n")
-    assert (refusal.detail, refusal.line, refusal.field) == (detail, 4, "b[1]")
+    assert (refusal.detail, refusal.place.line, refusal.field) == (detail, 4, "b[1]")
 
 
 @given(
@@ -242,7 +242,7 @@ def test_what_is_broken_is_told_with_its_place(
     text: str | bytes, document: int, line: int | None, field: str, detail: str
 ) -> None:
     refusal = error(text)
-    assert (refusal.document, refusal.line, refusal.field) == (document, line, field)
+    assert (refusal.place.document, refusal.place.line, refusal.field) == (document, line, field)
     assert refusal.detail == detail
 
 
@@ -311,7 +311,7 @@ def test_many_small_aliases_are_no_bomb_until_their_sum_is() -> None:
 def test_a_field_that_is_wrong_is_found_by_the_nearest_known_line() -> None:
     (document,) = read_documents("x.yaml", b"\nkind: A\nitems:\n- a: 1\n- b:\n    c:\n      d: 1\n")
     lines = {
-        field: document.error("wrong", field=field).line
+        field: document.error("wrong", field=field).place.line
         for field in ("", "kind", "items[0].a", "items[1]", "items[1].b.c.d", "nothing", "items[9]")
     }
     assert lines == {

@@ -53,13 +53,13 @@ REPEATED = {
 def test_a_repeated_key_is_refused_with_its_place(text: str, expected: tuple[int, int]) -> None:
     with pytest.raises(SnapshotError, match="appears twice") as refused:
         read_documents("x.json", text.encode())
-    assert (refused.value.line, refused.value.column) == expected
+    assert (refused.value.place.line, refused.value.place.column) == expected
 
 
 def test_a_number_that_is_too_long_is_refused_with_its_place() -> None:
     with pytest.raises(SnapshotError, match="too long") as refused:
         read_documents("x.json", b'{"a": [1,\n   ' + b"7" * 5000 + b"]}")
-    assert (refused.value.line, refused.value.column) == (2, 4)
+    assert (refused.value.place.line, refused.value.place.column) == (2, 4)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}\n\n  {"b": {"c": 1}}', "a: 1\n---\n\nb:\n  c: 1\n"])
@@ -67,10 +67,15 @@ def test_an_error_about_a_field_gets_line_and_column(text: str) -> None:
     data = text.encode()
     document = read_documents("x", data)[1]
     found = located(document.error("is wrong", field="b.c"), data)
-    column = text.split("\n")[found.line - 1].index("c") + 1 if found.line else 0
+    column = text.split("\n")[found.place.line - 1].index("c") + 1 if found.place.line else 0
     is_json = text.startswith("{")
-    assert (found.line, found.column) == ((3, column - 1) if is_json else (5, column))
-    assert (found.file, found.document, found.field, found.detail) == ("x", 2, "b.c", "is wrong")
+    assert (found.place.line, found.place.column) == ((3, column - 1) if is_json else (5, column))
+    assert (found.file, found.place.document, found.field, found.detail) == (
+        "x",
+        2,
+        "b.c",
+        "is wrong",
+    )
 
 
 _JSON = st.recursive(

@@ -45,4 +45,6 @@ def _read(file: str, data: bytes) -> Read:
 
 
 def _comparable(read: Read) -> object:
-    return (str(read), read.line, read.column) if isinstance(read, SnapshotError) else read
+    return (
+        (str(read), read.place.line, read.place.column) if isinstance(read, SnapshotError) else read
+    )

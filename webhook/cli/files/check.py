@@ -152,8 +152,8 @@ class Manifests:
         return Entry(one, manifest.document)
 
     def _problem(self, err: SnapshotError) -> Problem:
-        line = err.line or 1
-        column = err.column or _column(self._lines(err.file), line, err.field)
+        line = err.place.line or 1
+        column = err.place.column or _column(self._lines(err.file), line, err.field)
         return Problem(Location(err.file, line, column, err.field), err.detail)
 
     def _explained(self, problem: Problem) -> Problem:

@@ -27,6 +27,7 @@ from webhook.kube.api import (
     Kind,
     Object,
 )
+from webhook.kube.files.documents import Place
 from webhook.quota.objects.defaults import default_pod, default_quota
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.qos import qos_class
@@ -101,7 +102,7 @@ def _as_stored(found: SnapshotObject) -> Object:
         return store(found.object)
     except InvalidFieldError as err:
         field = ".".join(part for part in (found.field, err.field) if part)
-        raise SnapshotError(found.file, err.detail, document=found.document, field=field) from err
+        raise SnapshotError(found.file, err.detail, Place(found.document), field=field) from err
 
 
 def _qos(pod: Object) -> str:

@@ -31,14 +31,32 @@ _DEEPEST_LIST: Final = 8
 _CUT_OFF: Final = "; the text ends in the middle of a value"
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a file, as exactly as it is known."""
+
+    document: int = 0
+    """The number of the document in the file, from 1; 0 is the whole file."""
+    line: int | None = None
+    """The line in the file, from 1."""
+    column: int | None = None
+    """The column in that line, from 1."""
+
+    def __str__(self) -> str:
+        """Return the place for a message; empty for the whole file."""
+        parts = [f"document {self.document}"] if self.document else []
+        if self.line is not None:
+            parts.append(f"line {self.line}")
+            parts += [f"column {self.column}"] if self.column is not None else []
+        return ", ".join(parts)
+
+
 class SnapshotError(ValueError):
     """A file that cannot be read as Kubernetes objects.
 
     Attributes:
         file: Its name.
-        document: The number of the document in it, from 1; 0 if it is about the whole file.
-        line: The line in the file, from 1; None if it is not known.
-        column: The column in that line, from 1; None if it is not known.
+        place: Where in the file.
         field: YAML path inside the document; may be empty.
         detail: What is wrong.
         start: The line at which the document begins, from 1; None if it is not known.
@@ -48,22 +66,15 @@ class SnapshotError(ValueError):
         self,
         file: str,
         detail: str,
+        place: Place = Place(),
         *,
-        document: int = 0,
-        line: int | None = None,
-        column: int | None = None,
         field: str = "",
         start: int | None = None,
     ) -> None:
-        place = [f"document {document}"] if document else []
-        place += [f"line {line}"] if line is not None else []
-        place += [f"column {column}"] if line is not None and column is not None else []
-        parts = (file, ", ".join(place), field, detail)
+        parts = (file, str(place), field, detail)
         super().__init__(": ".join(part for part in parts if part))
         self.file = file
-        self.document = document
-        self.line = line
-        self.column = column
+        self.place = place
         self.field = field
         self.detail = detail
         self.start = start
@@ -87,14 +98,8 @@ class Document:
         place = field
         while place and place not in self.lines:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
-        return SnapshotError(
-            self.file,
-            detail,
-            document=self.number,
-            line=self.lines.get(place),
-            field=field,
-            start=self.lines.get(""),
-        )
+        found = Place(self.number, self.lines.get(place))
+        return SnapshotError(self.file, detail, found, field=field, start=self.lines.get(""))
 
 
 def read_documents(file: str, data: bytes) -> tuple[Document, ...]:
@@ -107,7 +112,7 @@ def read_documents(file: str, data: bytes) -> tuple[Document, ...]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as err:
         line = data.count(b"\n", 0, err.start) + 1
-        raise SnapshotError(file, "not UTF-8 text", line=line) from err
+        raise SnapshotError(file, "not UTF-8 text", Place(line=line)) from err
     if not text.lstrip().startswith(("{", "[")):
         return tuple(_yaml_documents(file, text))
     value = _read_at_once(data)
@@ -243,20 +248,16 @@ def _yaml_documents(file: str, text: str) -> Iterator[Document]:
             value, lines = reader.read()
             yield Document(file, number, value, lines)
     except YamlValueError as err:
-        raise SnapshotError(
-            file, err.detail, document=number, line=err.line, column=err.column, field=err.field
-        ) from err
+        place = Place(number, err.line, err.column)
+        raise SnapshotError(file, err.detail, place, field=err.field) from err
     except yaml.MarkedYAMLError as err:
         mark = err.problem_mark
-        line = None if mark is None else mark.line + 1
-        column = None if mark is None else mark.column + 1
-        detail = err.problem or "not YAML"
-        raise SnapshotError(
-            file, detail, document=max(number, 1), line=line, column=column
-        ) from err
+        number = max(number, 1)
+        place = Place(number) if mark is None else Place(number, mark.line + 1, mark.column + 1)
+        raise SnapshotError(file, err.problem or "not YAML", place) from err
     except yaml.YAMLError as err:
         detail = str(err).partition("\n")[0]
-        raise SnapshotError(file, detail, document=max(number, 1)) from err
+        raise SnapshotError(file, detail, Place(max(number, 1))) from err
     finally:
         reader.close()
 
@@ -270,15 +271,13 @@ def _json_documents(file: str, text: str) -> Iterator[Document]:
             value, end = _JSON.raw_decode(text, position)
         except json.JSONDecodeError as err:
             detail = f"{err.msg}{_CUT_OFF if _is_cut_off(err) else ''}"
-            raise SnapshotError(
-                file, detail, document=number, line=err.lineno, column=err.colno
-            ) from err
+            raise SnapshotError(file, detail, Place(number, err.lineno, err.colno)) from err
         except RecursionError as err:
-            raise SnapshotError(file, "nests too deep", document=number, line=line) from err
+            raise SnapshotError(file, "nests too deep", Place(number, line)) from err
         except ValueError as err:
-            place = place_of_fault(text, position, _JSON.raw_decode)
-            line, column = line_and_column(text, place)
-            raise SnapshotError(file, str(err), document=number, line=line, column=column) from err
+            fault = place_of_fault(text, position, _JSON.raw_decode)
+            place = Place(number, *line_and_column(text, fault))
+            raise SnapshotError(file, str(err), place) from err
         yield Document(file, number, value, {"": line})
         after = _skip_space(text, end)
         line += text.count("\n", position, after)

@@ -11,7 +11,7 @@ from typing import Final
 
 import yaml
 
-from webhook.kube.files.documents import Document, SnapshotError
+from webhook.kube.files.documents import Document, Place, SnapshotError
 from webhook.kube.files.json_places import line_and_column, place_of
 
 _LARGEST_YAML: Final = 1 << 24
@@ -47,7 +47,7 @@ class Positions:
             self._nodes[key] = self._composed(document.file, start)
         node = self._nodes[key]
         if node is None:
-            return Position(document.error("", field=path).line or start, 1)
+            return Position(document.error("", field=path).place.line or start, 1)
         return _walked(node, path, start)
 
     def _composed(self, file: str, start: int) -> yaml.Node | None:
@@ -75,19 +75,13 @@ def located(err: SnapshotError, data: bytes) -> SnapshotError:
         err: What is wrong with a file.
         data: Its content.
     """
-    if err.column is not None or err.start is None:
+    if err.place.column is not None or err.start is None:
         return err
     position = _position(err, data, err.start)
     if position is None:
         return err
-    return SnapshotError(
-        err.file,
-        err.detail,
-        document=err.document,
-        line=position.line,
-        column=position.column,
-        field=err.field,
-    )
+    place = Place(err.place.document, position.line, position.column)
+    return SnapshotError(err.file, err.detail, place, field=err.field)
 
 
 def _position(err: SnapshotError, data: bytes, start: int) -> Position | None:
@@ -95,7 +89,7 @@ def _position(err: SnapshotError, data: bytes, start: int) -> Position | None:
     if not text.lstrip().startswith(("{", "[")):
         if len(data) > _LARGEST_YAML:
             return None
-        document = Document(err.file, err.document, None, {"": start})
+        document = Document(err.file, err.place.document, None, {"": start})
         return Positions({err.file: data}).of(document, err.field)
     begin = 0
     for _ in range(start - 1):

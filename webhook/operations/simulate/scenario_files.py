@@ -126,7 +126,7 @@ def read_scenario(path: Path, *, seed: int | None = None) -> Scenario:
         documents = read_documents(str(path), data)
     except SnapshotError as err:
         raise ScenarioError(
-            _message(err.file, err.line, err.column, err.field, err.detail)
+            _message(err.file, err.place.line, err.place.column, err.field, err.detail)
         ) from err
     filled = [document for document in documents if document.value is not None]
     if len(filled) != 1:
