@@ -12,7 +12,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import SECRETS, VALIDATING_WEBHOOKS
 from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.check_context import CheckContext
-from webhook.operations.doctor.errors import NoRightError
+from webhook.operations.doctor.errors import NoRightError, ResourceAttributes
 from webhook.operations.findings import Finding, Severity, Subject, error, warning
 from webhook.state.well_known import REGISTRATION, TLS_SECRET
 
@@ -48,7 +48,8 @@ def _stored(scene: CheckContext) -> bytes:
     except NoRightError as err:
         # a right that few have, and that is granted for more than this
         place = scene.settings.system_namespace
-        raise NoRightError("get", SECRETS, place, str(err), severity=Severity.INFO) from err
+        attributes = ResourceAttributes("get", SECRETS, place)
+        raise NoRightError(attributes, str(err), severity=Severity.INFO) from err
     text = "" if secret is None else FieldReader(secret).child("data").text("tls.crt")
     try:
         return base64.b64decode(text, validate=True)

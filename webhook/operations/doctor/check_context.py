@@ -21,13 +21,14 @@ from webhook.kube.api import (
     ApiError,
     ClusterApi,
     ForbiddenError,
+    ListOptions,
     NotFoundError,
     Object,
 )
 from webhook.kube.kinds import Kind
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, read_shared
 from webhook.operations.creation import CreationRules
-from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError, ResourceAttributes
 from webhook.operations.emergency_state import (
     GUARDS,
     OTHERS,
@@ -244,8 +245,7 @@ class CheckContext:
                 self.api,
                 kind,
                 read,
-                namespace=namespace or None,
-                field_selector=fields,
+                ListOptions(namespace, field_selector=fields),
                 decode=decode_pod if kind == PODS else None,
             )
         except ForbiddenError as err:
@@ -260,7 +260,7 @@ class CheckContext:
         """Return why something cannot be read; a snapshot names what was not for who took it."""
         if self.settings.is_offline:
             return NotInSnapshotError(kind)
-        return NoRightError(verb, kind, namespace, err.message)
+        return NoRightError(ResourceAttributes(verb, kind, namespace), err.message)
 
     @property
     def lacks_policies(self) -> bool:

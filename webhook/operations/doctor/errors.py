@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from webhook.kube.kinds import Kind
 from webhook.operations.findings import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAttributes:
+    """What a user would need the right for, as access reviews name it."""
+
+    verb: str
+    kind: Kind
+    namespace: str
+    """Empty is everywhere."""
+    subresource: str = ""
+
+    @property
+    def resource(self) -> str:
+        """Return the resource as roles name it."""
+        return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
 
 class NoRightError(Exception):
     """Something may not be read, or tried.
 
     Attributes:
-        verb: What was to be done.
-        resource: To which resource, as roles name it.
-        group: Its API group; empty is the core group.
-        namespace: Where; empty is everywhere.
+        attributes: What may not be done.
         severity: How bad it is.
         remedy: What to do; empty is to grant the right.
     """
 
     def __init__(
         self,
-        verb: str,
-        kind: Kind,
-        namespace: str,
+        attributes: ResourceAttributes,
         message: str,
         *,
-        subresource: str = "",
         severity: Severity = Severity.WARN,
         remedy: str = "",
     ) -> None:
         super().__init__(message)
-        self.verb = verb
-        self.resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
-        self.group = kind.group
-        self.namespace = namespace
+        self.attributes = attributes
         self.severity = severity
         self.remedy = remedy
 

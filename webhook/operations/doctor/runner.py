@@ -156,13 +156,15 @@ def _run(check: Check, scene: CheckContext, found: Examination) -> None:
 
 
 def _no_right(check: Check, err: NoRightError) -> Finding:
-    group = f" of {err.group}" if err.group else ""
-    where = f" in namespace {err.namespace}" if err.namespace else ""
+    denied = err.attributes
+    group = denied.kind.group
+    right = f"{denied.verb} {denied.resource}{f' of {group}' if group else ''}"
+    where = f" in namespace {denied.namespace}" if denied.namespace else ""
     return Finding(
         "check.forbidden",
         err.severity,
         None,
-        f"{check.title}: not looked at: you may not {err.verb} {err.resource}{group}{where}",
+        f"{check.title}: not looked at: you may not {right}{where}",
         err.remedy
-        or f"Grant the verb {err.verb} on {err.resource}, apiGroup {err.group or chr(34) * 2}.",
+        or f"Grant the verb {denied.verb} on {denied.resource}, apiGroup {group or chr(34) * 2}.",
     )

@@ -31,7 +31,7 @@ from webhook.kube.api import (
 )
 from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.check_context import CheckContext
-from webhook.operations.doctor.errors import NoRightError
+from webhook.operations.doctor.errors import NoRightError, ResourceAttributes
 from webhook.operations.findings import Finding, Severity, Subject, error, warning
 from webhook.operations.names import STAMP_ENTRY
 from webhook.state.well_known import BIND_ENTRY, KNOWN_CLIENTS_ONLY, REGISTRATION
@@ -95,9 +95,8 @@ def _about_cluster_quota(scene: CheckContext) -> Iterator[Finding]:
     except NotFoundError:
         return  # their definition is missing, which has a check of its own
     except ForbiddenError as err:
-        raise NoRightError(
-            "create", CLUSTER_DEFERRED_QUOTAS, "", err.message, severity=Severity.INFO
-        ) from err
+        attributes = ResourceAttributes("create", CLUSTER_DEFERRED_QUOTAS, "")
+        raise NoRightError(attributes, err.message, severity=Severity.INFO) from err
     except RequestTimeoutError as err:
         yield error("webhooks.silent", _SUBJECT, f"does not answer: {err.message}", _look(scene))
         return
@@ -154,11 +153,8 @@ def _judged(scene: CheckContext, err: ApiError, namespace: str, pod: str) -> Ite
         )
     elif isinstance(err, ForbiddenError) and _NO_RIGHT in words:
         raise NoRightError(
-            "create",
-            PODS,
-            namespace,
+            ResourceAttributes("create", PODS, namespace, subresource="binding"),
             words,
-            subresource="binding",
             severity=Severity.INFO,
             remedy="Run it as an administrator. Do not grant that right for this: whoever has it"
             " may bind pods.",

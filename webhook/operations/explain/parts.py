@@ -107,7 +107,7 @@ def _probed(scene: CheckContext) -> Part:
     try:
         found = list(answers(scene))
     except NoRightError as err:
-        detail = f"no right to {err.verb} {err.resource}"
+        detail = f"no right to {err.attributes.verb} {err.attributes.resource}"
         return Part(Health.UNKNOWN, f"whether the webhook answers: {detail}")
     except UnavailableError:
         raise
