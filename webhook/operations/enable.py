@@ -18,6 +18,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ClusterApi,
+    ListOptions,
     NotFoundError,
 )
 from webhook.operations.cluster_quotas import (
@@ -209,7 +210,7 @@ def still_missing(api: ClusterApi, settings: Settings, namespace: str) -> tuple[
         ApiError: The API server does not answer, or refuses.
     """
     quotas, odd = parted(
-        read_all(api, RESOURCE_QUOTAS, read_quota, namespace=namespace), ResourceQuota
+        read_all(api, RESOURCE_QUOTAS, read_quota, ListOptions(namespace)), ResourceQuota
     )
     masks = [
         f"quota {quota.name}: its status still shows {', '.join(keys)}"

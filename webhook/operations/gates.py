@@ -14,6 +14,7 @@ from webhook.kube.api import (
     ClusterApi,
     ConflictError,
     InvalidError,
+    ListOptions,
     NotFoundError,
     Object,
 )
@@ -78,8 +79,7 @@ def gated_pods(api: ClusterApi, namespace: str | None) -> tuple[list[GatedPod], 
         api,
         PODS,
         _gate_or_oddity,
-        namespace=namespace,
-        field_selector=_UNASSIGNED,
+        ListOptions(namespace, field_selector=_UNASSIGNED),
         decode=decode_pod,
     )
     gated = [each for each in found if isinstance(each, GatedPod)]

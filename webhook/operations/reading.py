@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import (
+    ALL,
     PODS,
     RESOURCE_QUOTAS,
     ClusterApi,
@@ -30,9 +31,8 @@ def read_all(
     api: ClusterApi,
     kind: Kind,
     read: Callable[[Object], _T],
+    options: ListOptions = ALL,
     *,
-    namespace: str | None = None,
-    field_selector: str = "",
     decode: Callable[[bytes], Object] | None = None,
     begin: Callable[[], None] | None = None,
 ) -> list[_T]:
@@ -49,7 +49,7 @@ def read_all(
         if begin is not None:
             begin()
         try:
-            pages = api.pages(kind, ListOptions(namespace=namespace, field_selector=field_selector))
+            pages = api.pages(kind, options)
             return [
                 read(revision.object if decode is None else decode(revision.data))
                 for page in pages
@@ -59,7 +59,7 @@ def read_all(
             continue  # the moment that was read is no longer kept: from the beginning
     if begin is not None:
         begin()
-    found = api.list(kind, ListOptions(namespace=namespace, field_selector=field_selector))
+    found = api.list(kind, options)
     if decode is None:
         return [read(raw) for raw in found.items]
     return [read(decode(encode_json(raw))) for raw in found.items]
@@ -99,12 +99,13 @@ def inhabitants(api: ClusterApi, namespace: str, repeat: Repeat = once) -> Inhab
     Raises:
         ApiError: They cannot be listed.
     """
+    options = ListOptions(namespace)
     quotas, odd_quotas = parted(
-        repeat(lambda: read_all(api, RESOURCE_QUOTAS, read_quota, namespace=namespace)),
+        repeat(lambda: read_all(api, RESOURCE_QUOTAS, read_quota, options)),
         ResourceQuota,
     )
     pods, odd_pods = parted(
-        repeat(lambda: read_all(api, PODS, read_pod, namespace=namespace, decode=decode_pod)), Pod
+        repeat(lambda: read_all(api, PODS, read_pod, options, decode=decode_pod)), Pod
     )
     by_name = tuple(sorted(quotas, key=lambda quota: quota.name))
     # after the list: what has ended by then is charged no more, whenever it was listed

@@ -16,6 +16,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ClusterApi,
+    ListOptions,
     NotFoundError,
     Object,
 )
@@ -90,7 +91,7 @@ def still_unwatched(api: ClusterApi, settings: Settings, namespace: str) -> tupl
         ApiError: The API server does not answer, or refuses.
     """
     quotas, odd = parted(
-        read_all(api, RESOURCE_QUOTAS, read_quota, namespace=namespace), ResourceQuota
+        read_all(api, RESOURCE_QUOTAS, read_quota, ListOptions(namespace)), ResourceQuota
     )
     found = read_watched(api, namespace)
     if found.record is None:

@@ -17,6 +17,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ForbiddenError,
+    ListOptions,
     NotFoundError,
     Object,
 )
@@ -137,7 +138,7 @@ def _pod_facts(session: Session, raws: Iterable[Object]) -> Iterator[PodFacts]:
 def _quotas(session: Session, namespace: str) -> tuple[ResourceQuota, ...]:
     found, odd = parted(
         session.read(
-            lambda: read_all(session.api, RESOURCE_QUOTAS, read_quota, namespace=namespace),
+            lambda: read_all(session.api, RESOURCE_QUOTAS, read_quota, ListOptions(namespace)),
             [],
             f"the quotas of namespace {namespace}",
         ),

@@ -115,8 +115,7 @@ class Session:
                 self.api,
                 kind,
                 _as_it_is,
-                namespace=namespace,
-                field_selector=field_selector,
+                ListOptions(namespace, field_selector=field_selector),
                 decode=self._decode,
                 begin=lambda: self._forget(before),
             )

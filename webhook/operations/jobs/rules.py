@@ -20,6 +20,7 @@ from webhook.kube.api import (
     ClusterApi,
     ForbiddenError,
     Kind,
+    ListOptions,
     Object,
 )
 from webhook.operations.reading import parted, read_all, read_quota
@@ -159,7 +160,7 @@ class _Judging:
     def _misfits(self, rule: JobRule) -> Iterator[FieldError]:
         """Yield which quotas are too small: pods would be ended for none to follow."""
         try:
-            found = read_all(self._api, RESOURCE_QUOTAS, read_quota, namespace=self._namespace)
+            found = read_all(self._api, RESOURCE_QUOTAS, read_quota, ListOptions(self._namespace))
         except ForbiddenError as err:
             self._unasked.append(f"whether its pods fit: {err.message}")
             return

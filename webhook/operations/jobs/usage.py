@@ -16,6 +16,7 @@ from webhook.kube.api import (
     ApiError,
     ClusterApi,
     Kind,
+    ListOptions,
     NotFoundError,
     Object,
     UnavailableError,
@@ -60,7 +61,7 @@ def usage_of_job(api: ClusterApi, namespace: str, name: str) -> Usage:
     """
     title = f"job {namespace}/{name}"
     uid = ResourceReader(api.get(JOBS, name, namespace=namespace)).child("metadata").text("uid")
-    found = read_all(api, PODS, lambda raw: _name_if_of(raw, uid), namespace=namespace)
+    found = read_all(api, PODS, lambda raw: _name_if_of(raw, uid), ListOptions(namespace))
     pods = [each for each in found if each]
     if not pods:
         raise NoUsageError(f"{title}: has no pods that run, so nothing is known of their usage")
