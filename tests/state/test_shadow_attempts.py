@@ -49,7 +49,6 @@ class Scenario:
             self.client,
             self.pods,
             self.quotas,
-            ShadowRecordStore(self.client),
             name="w",
             timing=CreationTimings(most=most, clock=lambda: self.clock),
             counted=self.results.append,

@@ -50,7 +50,6 @@ from webhook.state.quota_cache import QuotaCache
 from webhook.state.quota_lister import list_elastic_quotas
 from webhook.state.reserver import Reserver, ReserverStats
 from webhook.state.shadow_attempts import CreationTimings, CreationTracker
-from webhook.state.shadow_store import ShadowRecordStore
 from webhook.state.shared_cache import SharedQuotaCache
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.well_known import DEFAULT_NAMESPACE
@@ -326,7 +325,6 @@ class Engine:
             caches.api,
             view.pods,
             caches.quotas,
-            ShadowRecordStore(caches.api),
             name=f"webhook-{uuid4().hex[:8]}",
             timing=self._options.creations,
             counted=lambda result: self._metrics.shadow.creations.labels(result).inc(),

@@ -46,7 +46,6 @@ class CachedView:
         quotas: The cached quotas.
         namespaces: The cached namespaces.
         timing: Clock and pauses of the informer of waiting pods.
-        stale_seconds: How long that is believed without a word of the API server.
     """
 
     def __init__(
@@ -57,10 +56,8 @@ class CachedView:
         namespaces: NamespaceCache,
         *,
         timing: InformerTimings = InformerTimings(),
-        stale_seconds: float = STALE_SECONDS,
     ) -> None:
         self._api = api
-        self._stale_seconds = stale_seconds
         self._ledgers = ledgers
         self._quotas = quotas
         self._namespaces = namespaces
@@ -102,7 +99,7 @@ class CachedView:
         """
         seen = self.pods.resource_version  # before the pod: it is at least as new
         pod = self.pods.get(object_key(namespace, name))
-        is_stale = self.pods.last_event_age_seconds > self._stale_seconds
+        is_stale = self.pods.last_event_age_seconds > STALE_SECONDS
         if pod is None or pod.has_many_names or is_stale:
             return self.live_pod(namespace, name)
         return PodLookup(pod, seen, is_live=False)

@@ -71,7 +71,6 @@ class QuotaCache:
         shared: The quotas that namespaces share, if any do.
         labels: Tells the labels of a namespace that has opted in; None if they are not known.
         timing: Clock and pauses of the informer.
-        stale_seconds: How long the cache is believed without a word of the API server.
     """
 
     def __init__(
@@ -83,7 +82,6 @@ class QuotaCache:
         shared: SharedQuotaCache | None = None,
         labels: Callable[[str], Mapping[str, str] | None] = lambda _namespace: None,
         timing: InformerTimings = InformerTimings(),
-        stale_seconds: float = STALE_SECONDS,
     ) -> None:
         self.shared: Final = shared
         self._api = api
@@ -96,7 +94,6 @@ class QuotaCache:
             timings=timing,
             decode=decode_quota,
         )
-        self._stale_seconds = stale_seconds
         self._live = QuotaLister(api, timing.clock)
         self._keys = deferred_keys
         self._holds_terminating = holds_terminating
@@ -125,7 +122,7 @@ class QuotaCache:
         seen = self._up_to_date(namespace)
         if self.shared is None:
             return seen
-        doubts = self.shared.staleness_errors(self._stale_seconds)
+        doubts = self.shared.staleness_errors(STALE_SECONDS)
         if self.shared.specs and self._labels(namespace) is None:
             doubts += ("the labels of the namespace have not been seen yet",)
         return replace(seen, errors=(*seen.errors, *doubts)) if doubts else seen
@@ -135,7 +132,7 @@ class QuotaCache:
             return _NOT_LISTED
         age = self.informer.last_event_age_seconds
         # while no watch stands, a quota may come that is not known here
-        if self.informer.is_following and age <= self._stale_seconds:
+        if self.informer.is_following and age <= STALE_SECONDS:
             return self.in_namespace(namespace)
         try:
             return self._listed(namespace, self._shared_by(namespace))

@@ -125,7 +125,6 @@ class CreationTracker:
     Args:
         pods: The waiting pods of all namespaces; not started yet.
         quotas: The cached quotas.
-        store: Where findings are added up.
         name: The name of this process, unlike that of any other.
         timing: When to look.
         counted: Receives every result, for metrics.
@@ -136,7 +135,6 @@ class CreationTracker:
         api: ClusterApi,
         pods: Informer[Pod],
         quotas: QuotaCache,
-        store: ShadowRecordStore,
         *,
         name: str,
         timing: CreationTimings | None = None,
@@ -145,8 +143,8 @@ class CreationTracker:
         self._api = api
         self._pods = pods
         self._quotas = quotas
-        self._store = store
-        self._writer = ShadowWriter(store, name, begins=False)
+        self._store = ShadowRecordStore(api)
+        self._writer = ShadowWriter(self._store, name, begins=False)
         self._timing = timing or CreationTimings()
         self._counted = counted
         self._lock = threading.Lock()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from tests.reactions import ReactiveClient
-from webhook.controllers.runtime.election import Election, ElectionTimings
+from webhook.controllers.runtime.election import Election, ElectionTimings, LeaderCallbacks
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import LEASES, NotFoundError
 
@@ -54,8 +54,10 @@ class ElectionSimulation:
             name=NAME,
             identity=name,
             timings=timing,
-            on_started=lambda: told.append("started"),
-            on_lost=lambda: told.append("lost"),
+            callbacks=LeaderCallbacks(
+                on_started_leading=lambda: told.append("started"),
+                on_stopped_leading=lambda: told.append("lost"),
+            ),
         )
         made = ElectionCandidate(name, election, client, told)
         self.candidates.append(made)

@@ -88,6 +88,16 @@ class ElectionTimings:
         return seconds * (1 + 0.2 * self.rand())
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderCallbacks:
+    """Functions that an election calls when a leadership begins or ends, on its thread."""
+
+    on_started_leading: Callable[[], None] = lambda: None
+    on_stopped_leading: Callable[[], None] = lambda: None
+    """Also called by `Election.stop`; with a paused process or an API server that does not answer,
+    some time after `is_leader` began to say no."""
+
+
 class Election:
     """One candidate. `is_leader`, `epoch` and `stop` may be called from any thread.
 
@@ -97,9 +107,7 @@ class Election:
         name: Of the Lease.
         identity: Name of this process; a restarted one has another.
         timings: Durations and clocks.
-        on_started: Called when a leadership begins, on the election's thread.
-        on_lost: Called when it ends, also by `stop`; with a paused process or an API server that
-            does not answer, some time after `is_leader` began to say no.
+        callbacks: Called when a leadership begins or ends.
     """
 
     def __init__(
@@ -110,16 +118,14 @@ class Election:
         name: str,
         identity: str,
         timings: ElectionTimings | None = None,
-        on_started: Callable[[], None] = lambda: None,
-        on_lost: Callable[[], None] = lambda: None,
+        callbacks: LeaderCallbacks | None = None,
     ) -> None:
         self.identity: Final = identity
         self._api = api
         self._namespace = namespace
         self._name = name
         self.timings: Final = timings or ElectionTimings()
-        self._on_started = on_started
-        self._on_lost = on_lost
+        self._callbacks = callbacks or LeaderCallbacks()
         self._leadership: tuple[int, float] = (0, -math.inf)
         """The version at which the leadership began, and until when it lasts; set as one."""
         self._lock = threading.Lock()
@@ -279,10 +285,10 @@ class Election:
         snapshot = {"identity": self.identity, "holder": self.leader}
         if reported:
             _log.info("leadership ended", extra=snapshot)
-            self._on_lost()
+            self._callbacks.on_stopped_leading()
         if epoch:
             _log.info("leadership began", extra=snapshot)
-            self._on_started()
+            self._callbacks.on_started_leading()
 
     def _next_pause(self) -> float:
         if not self._failures:

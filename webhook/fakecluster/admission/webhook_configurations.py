@@ -7,7 +7,8 @@ fail closed; those that advise or hide fail open.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final
 
 from webhook.config import Configuration
 from webhook.fakecluster.admission.chain import Rule, Webhook
@@ -91,37 +92,35 @@ def webhooks(url: str, *, gating: str = Configuration().gating) -> tuple[Webhook
     quick = 2
     return (
         _webhook("stamp", mutate, _BINDINGS, condition=_has_no_uid),
-        _webhook(
-            "gate",
-            mutate,
-            _NEW_PODS,
-            fails=False,
-            seconds=quick,
+        replace(
+            _webhook("gate", mutate, _NEW_PODS, fails=False, selector=gated),
+            timeout_seconds=quick,
             side_effects="None",
-            selector=gated,
             reinvocation="IfNeeded",
         ),
-        _webhook("mask", mutate, _QUOTA_STATUS, fails=False, seconds=quick, side_effects="None"),
+        replace(
+            _webhook("mask", mutate, _QUOTA_STATUS, fails=False),
+            timeout_seconds=quick,
+            side_effects="None",
+        ),
         _webhook("jobs", mutate, _JOBS, fails=False, condition=_changes_spec),  # the last of them
         _webhook("bind", validate, _BINDINGS),
         _webhook("assigned", validate, _NEW_PODS, condition=_has_node),
-        _webhook(
-            "shape",
-            validate,
-            _NEW_PODS,
-            fails=False,
+        replace(
+            _webhook("shape", validate, _NEW_PODS, fails=False, condition=_has_no_node),
             side_effects="None",
-            objects=f"{UNEVALUATED_LABEL} in ({UNEVALUATED})",
-            condition=_has_no_node,
+            object_selector=f"{UNEVALUATED_LABEL} in ({UNEVALUATED})",
         ),
-        _webhook(
-            "ungated",
-            validate,
-            _NEW_PODS,
-            fails=False,
+        replace(
+            _webhook(
+                "ungated",
+                validate,
+                _NEW_PODS,
+                fails=False,
+                selector=ungated,
+                condition=_has_no_node,
+            ),
             side_effects="None",
-            selector=ungated,
-            condition=_has_no_node,
         ),
         _webhook("resize", validate, _PODS),
         _webhook(
@@ -131,23 +130,20 @@ def webhooks(url: str, *, gating: str = Configuration().gating) -> tuple[Webhook
             "jobs", validate, _JOBS_AND_CRON_JOBS, _JOB_SETS, fails=False, condition=_changes_spec
         ),
         _webhook("quotas", validate, _QUOTAS, _CLUSTER_QUOTAS, _ELASTIC_QUOTAS, fails=False),
-        _webhook(
-            "shadow", f"{url}/shadow", _NEW_PODS, fails=False, seconds=1, selector=SHADOW_SELECTOR
+        replace(
+            _webhook("shadow", f"{url}/shadow", _NEW_PODS, fails=False, selector=SHADOW_SELECTOR),
+            timeout_seconds=1,
         ),
     )
 
 
-def _webhook(  # noqa: PLR0913 - what registrations differ in
+def _webhook(
     name: str,
     url: str,
     *rules: Rule,
     fails: bool = True,
-    seconds: float = 5,
-    side_effects: Literal["None", "NoneOnDryRun"] = "NoneOnDryRun",
     selector: str = OPTED_IN_SELECTOR,
-    objects: str = "",
     condition: Callable[[WriteRequest], bool] | None = None,
-    reinvocation: Literal["Never", "IfNeeded"] = "Never",
 ) -> Webhook:
     return Webhook(
         name=f"{name}.deferredquota.io",
@@ -155,12 +151,10 @@ def _webhook(  # noqa: PLR0913 - what registrations differ in
         phase="mutating" if url.endswith("/mutate") else "validating",
         rules=rules,
         failure_policy="Fail" if fails else "Ignore",
-        timeout_seconds=seconds,
-        side_effects=side_effects,
+        timeout_seconds=5,
+        side_effects="NoneOnDryRun",
         namespace_selector=selector,
-        object_selector=objects,
         condition=condition,
-        reinvocation=reinvocation,
     )
 
 

@@ -28,6 +28,7 @@ from webhook.kube.selectors import Selector, parse_selector
 
 _NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATED_LETTERS: Final = 5
+_START_VERSION: Final = 1000
 _HISTORY_BYTES: Final = 8 * 1024 * 1024
 _LONGEST_PREFIX: Final = 63 - _GENERATED_LETTERS
 
@@ -48,7 +49,6 @@ class FakeCluster:
         names: random.Random | None = None,
         qos: Qos = _no_qos,
         require_namespaces: bool = False,
-        start_version: int = 1000,
         history_limit: int = 4096,
     ) -> None:
         """Make an empty cluster.
@@ -60,12 +60,11 @@ class FakeCluster:
             qos: Names the QoS class of a new pod; by default pods have none.
             require_namespaces: Refuse objects in a namespace that is not there, as a real API
                 server does.
-            start_version: The resourceVersion to count from.
             history_limit: How many changes of a kind a watch can go back, if they take no more
                 than 8 MiB.
         """
         self.store: Final = Store(
-            start_version=start_version, history_limit=history_limit, history_bytes=_HISTORY_BYTES
+            start_version=_START_VERSION, history_limit=history_limit, history_bytes=_HISTORY_BYTES
         )
         self.new_uid: Final = new_uid
         self.require_namespaces: Final = require_namespaces
