@@ -7,8 +7,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from webhook.telemetry.declarations import Declarations, Declared
-from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.metrics import Declarations, Declared, Metrics
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 

@@ -41,7 +41,7 @@ from webhook.operations.enable import (
     plan_for,
     set_label,
     still_missing,
-    wait_until_deferred,
+    wait_until_complete,
 )
 from webhook.operations.enable_plan import Plan
 from webhook.operations.findings import Finding
@@ -272,8 +272,11 @@ def test_a_namespace_is_opted_in_until_masked_and_counted_and_out_again() -> Non
     said: list[str] = []
     with a_controller(cluster):
         set_label(api, NAMESPACE)
-        missing = wait_until_deferred(
-            api, Settings(), NAMESPACE, patience=QUICK, report=said.append
+        missing = wait_until_complete(
+            NAMESPACE,
+            lambda: still_missing(api, Settings(), NAMESPACE),
+            patience=QUICK,
+            report=said.append,
         )
         assert missing == ()
         assert status_of(api) == {"hard": {"pods": "9"}, "used": {"pods": "2"}}
@@ -289,8 +292,7 @@ def test_a_namespace_is_opted_in_until_masked_and_counted_and_out_again() -> Non
 def test_without_a_controller_it_says_what_is_missing() -> None:
     cluster = a_cluster(a_namespace(), a_quota("p1", used={"requests.cpu": "0"}))
     api = FakeClient(cluster)
-    missing = wait_until_deferred(api, Settings(), NAMESPACE, patience=_AT_ONCE)
-    assert missing == (
+    assert still_missing(api, Settings(), NAMESPACE) == (
         "quota p1: its status still shows requests.cpu",
         "there is no ledger yet (quotaledgers.deferredquota.io)",
     )
@@ -314,7 +316,7 @@ def test_a_ledger_of_other_quotas_is_not_enough() -> None:
 
 def test_a_namespace_without_quotas_is_deferred_at_once() -> None:
     api = FakeClient(a_cluster(a_namespace()))
-    assert wait_until_deferred(api, Settings(), NAMESPACE, patience=_AT_ONCE) == ()
+    assert still_missing(api, Settings(), NAMESPACE) == ()
 
 
 def test_a_dry_run_sets_no_label() -> None:

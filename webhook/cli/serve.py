@@ -1,4 +1,4 @@
-"""`deferred-quota serve`: run the admission webhook, and the controller if asked to."""
+"""`deferred-quota serve` and `controller`: the admission webhook, and the controller beside it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from webhook.admission.serving.server_settings import (
     ServerParts,
     ServerSettings,
 )
+from webhook.admission.serving.sockets import StartError
 from webhook.cli.cluster_options import read_access
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.configuration import read_configuration
@@ -26,7 +27,7 @@ from webhook.cli.server_options import (
 from webhook.config import Configuration, ConfigurationFile
 from webhook.kube.rest import RestConfig
 from webhook.runtime.embedded_server import embedded_server
-from webhook.runtime.processes import ElectionIdentity, live_server
+from webhook.runtime.processes import ElectionIdentity, live_server, run_controller
 from webhook.telemetry import logs
 from webhook.tls.bootstrap import CertificateDirectory, CertificateSpec, bootstrap
 from webhook.tls.clients import TrustedClients
@@ -88,6 +89,31 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
             serves_extender=lambda: _settings(configuration).extender.enabled,
         )
         return ExitCode(run_server(build, settings))
+
+
+def run_as_controller(  # noqa: PLR0913, PLR0917 - one for each option
+    kubeconfig: Path | None,
+    context: str | None,
+    ops: ListenAddress,
+    system_namespace: str,
+    identity: str,
+    announce: Path | None,
+    log_level: str,
+    config: Path | None,
+) -> ExitCode:
+    """Keep the ledgers of all namespaces true to their pods, and the quotas' status masked."""
+    logs.configure(log_level)
+    try:
+        run_controller(
+            read_access(kubeconfig, context),
+            read_configuration(config),
+            unique_identity(system_namespace, identity),
+            ops=ops,
+            announce=announce,
+        )
+    except StartError as err:
+        raise InputError(str(err)) from err
+    return ExitCode.OK
 
 
 def _refuse_both(kubeconfig: Path | None, context: str | None) -> None:

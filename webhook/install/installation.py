@@ -67,7 +67,7 @@ from webhook.install.rendering import (
     excluded_namespaces,
     render,
 )
-from webhook.jsonfields.fields import mapping, string_map
+from webhook.jsonfields.fields import differences, mapping, string_map
 from webhook.kube.api import (
     CONFIG_MAPS,
     JOBS,
@@ -83,7 +83,6 @@ from webhook.operations.creation import (
     AUTO_GATE_POLICY,
     CreationRules,
     creation_objects,
-    differences,
     left_out,
     without_gating,
 )

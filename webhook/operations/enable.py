@@ -160,24 +160,6 @@ def set_label(
     api.patch(NAMESPACES, namespace, patch, dry_run=dry_run)
 
 
-def wait_until_deferred(
-    api: ClusterApi,
-    settings: Settings,
-    namespace: str,
-    *,
-    patience: RetryPolicy,
-    report: Report = silent,
-) -> tuple[str, ...]:
-    """Wait until every quota is masked and counted; return what is missing when the time is up.
-
-    Raises:
-        ApiError: The API server does not answer until then, or refuses.
-    """
-    return wait_until_complete(
-        namespace, lambda: still_missing(api, settings, namespace), patience=patience, report=report
-    )
-
-
 def wait_until_complete(
     namespace: str,
     look: Callable[[], tuple[str, ...]],

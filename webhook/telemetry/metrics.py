@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Collection, Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
     ProcessCollector,
     disable_created_metrics,
 )
 from prometheus_client.exposition import choose_encoder
 
-from webhook.telemetry.declarations import Declarations
-
+PREFIX: Final = "deferred_quota"
 OTHER: Final = "other"
 
 HANDLERS: Final = frozenset(
@@ -28,14 +31,6 @@ HANDLERS: Final = frozenset(
 )  # fmt: skip
 PHASES: Final = frozenset({"mutating", "validating", "shadow"})
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
-OUTCOMES: Final = frozenset({"allowed", "patched", "denied", "undecided", "error"})
-MALFORMED: Final = frozenset(
-    {
-        "json", "nesting", "type", "kind", "version", "request", "uid",
-        "method", "content_type", "content_encoding", "too_large", "http",
-    }
-)  # fmt: skip
-TURNED_AWAY: Final = frozenset({"overload", "too_late"})
 CLOSED: Final = frozenset(
     {
         "peer", "idle", "handshake_failed", "handshake_timeout", "request_timeout",
@@ -52,6 +47,55 @@ LEDGER_BYTES: Final = tuple(2.0**exponent for exponent in range(10, 21))
 
 # A second series per counter with the time of its creation says nothing here.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_MetricT = TypeVar("_MetricT", Counter, Gauge, Histogram)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A metric as it was declared."""
+
+    name: str
+    """As in a query: with the prefix, and `_total` for a counter."""
+    type: str
+    """`counter`, `gauge` or `histogram`."""
+    labels: tuple[str, ...]
+    text: str
+
+
+class Declarations:
+    """Makes metrics in one registry.
+
+    Attributes:
+        declared: What was made, in this order.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.declared: list[Declared] = []
+        self._registry = registry
+
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
+        """Make a counter; `name` goes without `_total`."""
+        made = Counter(name, text, labels, namespace=PREFIX, registry=self._registry)
+        return self._kept(made, Declared(f"{PREFIX}_{name}_total", "counter", labels, text))
+
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        """Make a gauge."""
+        made = Gauge(name, text, labels, namespace=PREFIX, registry=self._registry)
+        return self._kept(made, Declared(f"{PREFIX}_{name}", "gauge", labels, text))
+
+    def histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        """Make a histogram with these upper bounds."""
+        made = Histogram(
+            name, text, labels, namespace=PREFIX, registry=self._registry, buckets=buckets
+        )
+        return self._kept(made, Declared(f"{PREFIX}_{name}", "histogram", labels, text))
+
+    def _kept(self, metric: _MetricT, declared: Declared) -> _MetricT:
+        self.declared.append(declared)
+        return metric
 
 
 def bounded(value: str, known: Collection[str]) -> str:

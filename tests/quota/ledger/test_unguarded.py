@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from webhook.quota.amounts.resources import ResourceList, parse_resource_list
-from webhook.quota.ledger.apply_usage import ObservedPod
+from webhook.quota.ledger.apply_usage import ObservedPod, is_unguarded, is_watched
 from webhook.quota.ledger.ledger import (
     Account,
     Ledger,
@@ -15,7 +15,6 @@ from webhook.quota.ledger.ledger import (
     Reservation,
     ReservationSource,
 )
-from webhook.quota.ledger.unguarded import is_unguarded, is_watched
 
 
 def amounts(**given: str) -> ResourceList:

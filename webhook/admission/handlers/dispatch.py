@@ -14,7 +14,6 @@ from webhook.admission.handlers import (
     gating,
     jobs,
     pods,
-    quota_status,
     resource_quotas,
     responses,
     shadow_pods,
@@ -89,7 +88,7 @@ ROUTES: Final[Mapping[tuple[Phase, str, str, str], Route]] = {
     (Phase.MUTATING, "batch", "jobs", "CREATE"): Route("jobs", jobs.create),
     (Phase.MUTATING, "batch", "jobs", "UPDATE"): Route("jobs", jobs.update),
     (Phase.MUTATING, "", "resourcequotas/status", "UPDATE"): Route(
-        "mask", quota_status.update, fallback=lambda _: quota_status.NOT_MASKED
+        "mask", resource_quotas.update_status, fallback=lambda _: resource_quotas.NOT_MASKED
     ),
     (Phase.VALIDATING, "", "pods", "CREATE"): Route("pods", pods.create, fails_closed=_has_node),
     (Phase.VALIDATING, "", "pods", "UPDATE"): Route("pods", pods.update, fails_closed=_may_charge),
@@ -160,7 +159,7 @@ def may_deny(request: AdmissionRequest) -> bool:
     The status of a quota is not: its writes stand in the way of every new pod.
     """
     route = ROUTES.get((request.phase, request.group, request.path, request.operation))
-    return route is not None and route.handler is not quota_status.update
+    return route is not None and route.handler is not resource_quotas.update_status
 
 
 def decide(

@@ -2,7 +2,13 @@
 
 Names of priority classes that do not exist, quotas for the same pods and deletions pass. So does
 every update that leaves the spec alone, whatever the quota says: metadata has to stay writable,
-finalizers above all. The status is no part of this, it has a handler of its own.
+finalizers above all.
+
+From a status that is written the deferred resources are hidden: the API server's own quota check
+reads its limits from `status.hard`. What is not there it does not enforce at creation, and the bind
+is where these handlers do. That may never fail a request: writes of this status stand in the way of
+every pod creation, and a status that is not masked only makes the platform as strict as it always
+was.
 """
 
 from __future__ import annotations
@@ -13,9 +19,12 @@ from typing import Final
 from webhook.admission.deadline import Deadline
 from webhook.admission.handlers import responses
 from webhook.admission.handlers.context import HandlerContext
+from webhook.admission.patch_builder import PatchTargetError, remove_keys
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
 from webhook.config import QuotaUpdate
+from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.ledger.ledger import Account
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.quota_validation import (
@@ -25,6 +34,7 @@ from webhook.quota.objects.quota_validation import (
     quota_update_errors,
 )
 
+NOT_MASKED = Allowed(decision="not-masked")
 _FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
     QuotaUpdate.ALLOW: lambda _field: False,
     QuotaUpdate.SCOPES: lambda field: field in SCOPE_FIELDS,
@@ -58,6 +68,29 @@ def update(
     account = known.ledger.accounts.get(request.name)
     warnings = _below_usage(ResourceQuota.from_object(new), account) if account else ()
     return Allowed(decision="valid", warnings=warnings)
+
+
+def update_status(
+    context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
+) -> AdmissionResponse:
+    """Remove the deferred resources from a status that is written."""
+    policy = context.policy
+    if request.namespace in policy.unmasked_namespaces:
+        return NOT_MASKED  # guarded for as long as the API server does not enforce again
+    raw = request.object or {}
+    keys = sorted(policy.deferred_keys - policy.unmasked_keys)
+    try:
+        metadata = mapping(raw.get("metadata"), "metadata")
+        annotations = mapping(metadata.get("annotations"), "metadata.annotations")
+        if annotations.get(EXCLUDE_ANNOTATION) == "true":
+            return NOT_MASKED
+        patch = (
+            *remove_keys(raw, ("status", "hard"), keys),
+            *remove_keys(raw, ("status", "used"), keys),
+        )
+    except (InvalidFieldError, PatchTargetError):
+        return NOT_MASKED
+    return Allowed(decision="masked", patch=patch) if patch else NOT_MASKED
 
 
 def _below_usage(quota: ResourceQuota, account: Account) -> tuple[str, ...]:

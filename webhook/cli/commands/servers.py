@@ -131,6 +131,6 @@ are on the plain port.
 @config_option
 def controller(**options: Any) -> ExitCode:
     """Keep the ledgers of all namespaces true to their pods, and the quotas' status masked."""
-    from webhook.cli.controller import run  # noqa: PLC0415 - help must not wait for it
+    from webhook.cli.serve import run_as_controller  # noqa: PLC0415 - help must not wait for it
 
-    return run(**options)
+    return run_as_controller(**options)

@@ -1,7 +1,7 @@
 """Report pods that got their nodes past the handlers, whenever a ledger is written.
 
 Nothing is asked or written for that: what tells is the ledger that is written over
-(`quota.unguarded`), and which pods are new with a node in the count (`arrivals`). Only when there
+(`is_unguarded`), and which pods are new with a node in the count (`arrivals`). Only when there
 is something to tell, the API server is asked whether the namespace is still opted in.
 """
 
@@ -16,8 +16,8 @@ from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.shared.participation import Participation
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError
+from webhook.quota.ledger.apply_usage import is_unguarded, is_watched
 from webhook.quota.ledger.ledger import Ledger
-from webhook.quota.ledger.unguarded import is_unguarded, is_watched
 from webhook.quota.objects.model import Pod
 from webhook.state.ledger_store import LedgerVersion
 

@@ -1,12 +1,11 @@
 """What is decided about new pods inside the API server, without a call of the webhook.
 
 Belongs here: the admission policies that gate pods and refuse those that do not name what a quota
-limits, made from the tables of the core, and their comparison with those of a cluster. Does not:
+limits, made from the tables of the core. Does not:
 when they are written (`webhook.install`), and what only the webhook can decide: whether some quota
 covers a pod, which a policy cannot ask of all quotas together.
 """
 
-from webhook.operations.creation.comparison import differences
 from webhook.operations.creation.policies import (
     AUTO_GATE_POLICY,
     COMPONENT,
@@ -28,7 +27,6 @@ __all__ = [
     "MUST_SPECIFY_POLICIES",
     "CreationRules",
     "creation_objects",
-    "differences",
     "left_out",
     "narrowed_entries",
     "without_gating",

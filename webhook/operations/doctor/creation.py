@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import InvalidFieldError, mapping
+from webhook.jsonfields.fields import InvalidFieldError, differences, mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     MUTATING_WEBHOOKS,
@@ -21,7 +21,6 @@ from webhook.operations.creation import (
     GATE_POLICY,
     MUST_SPECIFY_POLICIES,
     creation_objects,
-    differences,
     left_out,
     without_gating,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.operations.creation import differences
+from webhook.jsonfields.fields import differences
 
 CASES: dict[str, tuple[object, object, list[str]]] = {
     "the same": ({"a": [{"b": "1"}]}, {"a": [{"b": "1"}]}, []),
