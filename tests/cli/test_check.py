@@ -52,7 +52,7 @@ spec:
             cpu: "2"
 """
 TEXT: Final = """\
-web.yaml:8:3: waits: Deployment team-a/web: 1 of 3 pods are refused until there is room: exceeded \
+web.yaml:8:3: waits: Deployment team-a/web: 1 of 3 pods is refused until there is room: exceeded \
 quota: team, requested: requests.cpu=6, used: requests.cpu=0, limited: requests.cpu=4 [quota-wait]
     missing: requests.cpu=2
     fix: kubectl patch resourcequota team -n team-a --type=merge -p \

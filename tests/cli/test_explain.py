@@ -184,6 +184,27 @@ def test_nodes_are_judged_while_the_gate_is_on(cluster: FakeCluster) -> None:
     assert {"uncordon", "add-node", "shrink-pod"} <= set(actions(entry))
 
 
+def test_the_cordoned_node_is_named_on_which_the_pod_fits(cluster: FakeCluster) -> None:
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    cordon: dict[str, Any] = {"unschedulable": True, "taints": [taint]}
+    edit(cluster, NODES, "node-1", lambda node: node["spec"].update(cordon))
+    wanted = {"nodeSelector": {"disk": "ssd"}, "schedulingGates": [GATE]}
+    pod = a_pod(name="x", uid="uid-x", requests={"cpu": "1"}, **wanted)  # type: ignore[arg-type]
+    wait_for_quota(cluster, pod)
+
+    def uncordon() -> str:
+        (action,) = [one for one in why(cluster, "x")["unblock"] if one["action"] == "uncordon"]
+        text: str = action["text"]
+        return text
+
+    selector = "node(s) didn't match Pod's node affinity/selector"
+    assert uncordon() == f"kubectl uncordon node-1, which is not enough: {selector}"
+    other: dict[str, Any] = a_node("node-2", **cordon)
+    other["metadata"]["labels"]["disk"] = "ssd"
+    load(cluster, other)
+    assert uncordon() == "kubectl uncordon node-2"
+
+
 NODE_CAUSES: dict[str, tuple[dict[str, object], dict[str, object], list[str], list[str]]] = {
     "tainted": (
         {"taints": [{"key": "a", "effect": "NoSchedule"}]}, {},
@@ -511,6 +532,28 @@ def test_other_refusals_are_told_in_their_words(
     entry = why(cluster, "db", "statefulset")
     assert causes(entry) == [cause]
     assert message in entry["text"]
+
+
+MIXTURES: dict[str, tuple[str, ...]] = {
+    "must specify": ("rule-must-specify", "quota"),
+    "no quota": ("rule-priority-class", "quota"),
+    "webhook": ("quota", "webhook-down"),
+    "others": ("quota", "not-ours"),
+}
+
+
+@pytest.mark.parametrize(("refusal", "expected"), MIXTURES.items(), ids=MIXTURES.keys())
+def test_a_full_quota_hides_no_other_refusal(
+    refusal: str, expected: tuple[str, ...], cluster: FakeCluster
+) -> None:
+    message = REFUSALS[refusal][0]
+    load(cluster, a_workload("StatefulSet", "db"))
+    load(cluster, an_event("StatefulSet", "db", "uid-db", "FailedCreate", message))
+    full = {"hard": {"pods": "9"}, "used": {"pods": "9"}}
+    edit(cluster, RESOURCE_QUOTAS, "p1", lambda raw: raw.update(status=full), namespace=NAMESPACE)
+    entry = why(cluster, "db", "statefulset")
+    assert causes(entry) == list(expected)
+    assert any(message in one["text"] for one in entry["causes"])
 
 
 def test_a_limit_range_may_add_what_a_template_does_not_say(cluster: FakeCluster) -> None:

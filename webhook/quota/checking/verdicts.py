@@ -318,8 +318,12 @@ def _short(subject: Subject, group: PodGroup, demand: _Demand, room: int) -> Iss
     if subject.resource == "pods" and not account.balance.at_bind:
         text = _forbidden(group.pod, message)
         return Issue(Rule.QUOTA_EXCEEDED, Verdict.REFUSED, text, group.field, name, shortages)
-    late = "wait" if account.balance.at_bind else "are refused until there is room"
-    text = f"{group.count - room} of {_pods(group.count)} {late}: {message}"
+    left = group.count - room
+    if account.balance.at_bind:
+        late = "waits" if left == 1 else "wait"
+    else:
+        late = f"{'is' if left == 1 else 'are'} refused until there is room"
+    text = f"{left} of {_pods(group.count)} {late}: {message}"
     return Issue(Rule.QUOTA_WAIT, Verdict.WAITS, text, group.field, name, shortages)
 
 

@@ -189,9 +189,13 @@ def _actions(kind: CauseKind, rejected: list[NodeRejection]) -> Iterator[Unblock
         yield from _more_capacity(_nearest(rejected))
         return
     if kind is CauseKind.TAINT:
-        cordoned = [one.node for one in rejected if one.filter == "NodeUnschedulable"]
+        cordoned = [one for one in rejected if one.filter == "NodeUnschedulable"]
         if cordoned:
-            yield Unblock(Action.UNCORDON, f"kubectl uncordon {cordoned[0]}")
+            # the first that the pod fits on then, if there is one
+            best = min(cordoned, key=lambda one: bool(one.uncordoned))
+            others = f", which is not enough: {', '.join(best.uncordoned)}"
+            text = f"kubectl uncordon {best.node}{others if best.uncordoned else ''}"
+            yield Unblock(Action.UNCORDON, text)
         if len(cordoned) == len(rejected):
             return
     for action, text in _ACTIONS[kind]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import render
@@ -35,6 +36,7 @@ _WORDS: Mapping[str, CauseKind] = {
     "exceeded quota": CauseKind.QUOTA,
 }
 """Words of a refused creation → its kind."""
+_RULES: Final = frozenset({CauseKind.MUST_SPECIFY, CauseKind.PRIORITY_CLASS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +160,26 @@ def _refused(subject: WorkloadFacts) -> Iterator[PendingCause]:
     """Yield why no further pod is created.
 
     What the API server's own check would say now is worked out; of other refusals, the words of
-    the last one.
+    the last one. What a rule refuses comes first: room for the pod does not change it.
     """
-    denials = [*_denials(subject)]
-    for denial in denials:
-        yield _of_denial(denial)
+    causes = [_of_denial(denial) for denial in _denials(subject)]
+    last = _last_refusal(subject)
+    if last is not None and last.kind not in {one.kind for one in causes}:
+        causes.append(last)
+    yield from sorted(causes, key=lambda one: one.kind not in _RULES)
+
+
+def _last_refusal(subject: WorkloadFacts) -> PendingCause | None:
     refusal = subject.refusal
-    if denials or refusal is None:
-        return
+    if refusal is None:
+        return None
     kind = next((kind for words, kind in _WORDS.items() if words in refusal.message), None)
     if kind is CauseKind.QUOTA and subject.template is not None:
-        return  # there is room by now
+        return None  # the numbers are worked out, or there is room by now
     by = f"{refusal.by}: " if refusal.by else ""
     when = f" at {refusal.at}" if refusal.at else ""
     text = f"{by}the last creation of a pod was refused{when}: {refusal.message}"
-    yield PendingCause(kind or CauseKind.NOT_OURS, text)
+    return PendingCause(kind or CauseKind.NOT_OURS, text)
 
 
 def _denials(subject: WorkloadFacts) -> Iterator[Refusal]:

@@ -41,7 +41,12 @@ from webhook.quota.nodes.node_resources import (
     shortages,
 )
 from webhook.quota.nodes.pod_affinity import filter_pod_affinity, score_pod_affinity
-from webhook.quota.nodes.taints import filter_taints, filter_unschedulable, score_taints
+from webhook.quota.nodes.taints import (
+    filter_taints,
+    filter_unschedulable,
+    score_taints,
+    uncordoned,
+)
 from webhook.quota.nodes.topology_spread import filter_topology_spread, score_topology_spread
 from webhook.quota.nodes.volumes import filter_claims_in_use, filter_volume_zones, filter_volumes
 
@@ -107,6 +112,8 @@ class NodeRejection:
     """In the scheduler's words; a node counts once for each of them."""
     shortages: tuple[Shortage, ...]
     """What the node has too little of, whichever plugin refused it."""
+    uncordoned: tuple[str, ...] = ()
+    """Reasons that would refuse a cordoned node after `kubectl uncordon`; none if it fits then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +202,10 @@ def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
     for node in view.infos:
         name, reasons = checks.rejection(node)
         if reasons:
-            rejected.append(
-                NodeRejection(node.name, name, reasons, shortages(pending.amounts, node))
-            )
+            short = shortages(pending.amounts, node)
+            is_cordoned = name == "NodeUnschedulable"
+            then = checks.rejection(uncordoned(node))[1] if is_cordoned else ()
+            rejected.append(NodeRejection(node.name, name, reasons, short, then))
         else:
             fitting.append(node)
     return NodeVerdicts(

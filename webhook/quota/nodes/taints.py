@@ -8,7 +8,7 @@ that is off, and tolerate nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -44,6 +44,12 @@ def filter_unschedulable(pod: PendingPod, _: NodeView) -> NodeCheck | None:
     if is_tolerated(_CORDONED, tolerations_of(pod)):
         return None
     return NodeCheck(lambda node: _UNSCHEDULABLE if node.is_unschedulable else ())
+
+
+def uncordoned(node: NodeInfo) -> NodeInfo:
+    """Return a node as it is after `kubectl uncordon`, which also ends the taint of a cordon."""
+    taints = tuple(taint for taint in node.taints if taint.key != _CORDONED.key)
+    return replace(node, is_unschedulable=False, taints=taints)
 
 
 def filter_taints(pod: PendingPod, _: NodeView) -> NodeCheck:
