@@ -105,10 +105,10 @@ def test_the_rows_are_sorted(tmp_path: Path, order: str, first: str) -> None:
     assert rows(run(tmp_path, TWO, "-o", "json", "--sort", order))[0]["namespace"] == first
 
 
-def test_bars_show_used_and_reserved(tmp_path: Path) -> None:
+def test_bars_show_what_is_used_reserved_and_pending(tmp_path: Path) -> None:
     lines = run(tmp_path, TWO).stdout.splitlines()
     assert lines[1].endswith("[#######   ]")
-    assert lines[2].endswith("[##++      ]")
+    assert lines[2].endswith("[##++..... ]"), "two more wait than quota is reserved for"
     assert lines[3].startswith("(several)")
     full = ledger("team-a", {"compute": account("6", "4", reserved="1")})
     assert run(tmp_path, [full]).stdout.splitlines()[1].endswith("[##########]!")

@@ -22,6 +22,7 @@ from webhook.operations.quota_usage import (
     in_order,
     read_usage,
 )
+from webhook.quota.amounts.quantity import ZERO
 
 _WATCH_SECONDS: Final = 2.0
 _FIGURES: Final = ("used", "reserved", "pending", "hard")
@@ -85,8 +86,10 @@ def _lines(rows: Sequence[QuotaUsage], width: int) -> Iterator[tuple[str, ...]]:
 
 
 def _bar(row: QuotaUsage, width: int) -> str:
-    used, reserved = bar_cells((row.used, row.reserved), row.hard, width)
-    filled = "#" * used + "+" * reserved
+    # what is pending has the pods in it that quota is reserved for already
+    waiting = max(ZERO, row.pending - row.reserved)
+    used, reserved, pending = bar_cells((row.used, row.reserved, waiting), row.hard, width)
+    filled = "#" * used + "+" * reserved + "." * pending
     over = "!" if row.taken > row.hard else ""
     return f"[{filled:<{width}}]{over}"
 

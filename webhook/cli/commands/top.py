@@ -64,8 +64,8 @@ def top(**options: Any) -> ExitCode:
     """Show what every deferred quota has used, reserved and pending, with bars.
 
     Figures are those of the ledgers: used by pods with a node (#), reserved for pods that are on
-    their way (+), pending for pods that wait. Quotas of several namespaces come last, summed over
-    the namespaces that are shown.
+    their way (+), pending for pods that wait (., up to hard). Quotas of several namespaces come
+    last, summed over the namespaces that are shown.
     """
     from webhook.cli.top import run  # noqa: PLC0415 - help must not wait for it
 
