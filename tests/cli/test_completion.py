@@ -76,7 +76,7 @@ users: [{{name: u, user: {user}}}]
     return path
 
 
-def completions(line: str, kubeconfig: Path | None = None) -> list[str]:
+def completions(line: str, kubeconfig: Path | None = None, *, kind: str = "plain") -> list[str]:
     """Return what is offered behind a line, as bash asks for it."""
     words = line.split(" ")
     result = CliRunner().invoke(
@@ -91,7 +91,9 @@ def completions(line: str, kubeconfig: Path | None = None) -> list[str]:
         },
     )
     assert result.stderr == ""
-    return [one.partition(",")[2] for one in result.stdout.splitlines() if one]
+    offered = [one.partition(",") for one in result.stdout.splitlines() if one]
+    assert {one[0] for one in offered} <= {kind}
+    return [one[2] for one in offered]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -147,3 +149,14 @@ def test_kubectl_asks_by_a_program_of_its_own(
     kubectl_main()
     printed = capsys.readouterr()
     assert (printed.out.splitlines(), printed.err) == (["team-a", "team-b", ":4"], "")
+
+
+def test_files_are_left_to_the_shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("check -f", "usage -f", "explain pod web-1 --snapshot"):
+        # bash is told the kind of completion, and finds the files itself
+        assert completions(f"{PROGRAM} {command} dep", kind="file") == ["dep"]
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-deferred_quota", "check", "-f", "dep"])
+    kubectl_main()
+    assert capsys.readouterr().out.splitlines() == [":0"]

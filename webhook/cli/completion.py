@@ -25,6 +25,9 @@ _MOST: Final = 500
 _NO_FILES: Final = ":4"
 """Cobra's ShellCompDirectiveNoFileComp: kubectl offers no files instead."""
 
+_FILES: Final = ":0"
+"""Its ShellCompDirectiveDefault: files are offered, as there is nothing else."""
+
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
@@ -95,6 +98,9 @@ def kubectl_main() -> None:
 
     *words, incomplete = sys.argv[1:] or [""]
     found = ShellComplete(cli, {}, PROGRAM, _VARIABLE).get_completions(words, incomplete)
+    if any(one.type != "plain" for one in found):
+        click.echo(_FILES)
+        return
     for one in found:
         click.echo(one.value)
     click.echo(_NO_FILES)

@@ -118,6 +118,7 @@ def filename_option(command: _F) -> _F:
         "--filename",
         "filenames",
         multiple=True,
+        type=click.Path(allow_dash=True),
         metavar="FILE|DIR|-",
         help="Manifests: a file, a directory (.yaml, .yml, .json) or - for stdin. Repeatable.",
     )
