@@ -28,6 +28,7 @@ openb-pod-0035,16000,32768,0,0,V100M16|V100M32,LS,Pending,9437507,9437607,
 
 GOOGLE = """\
 time,type,collection_id,collection_type,priority,instance_index,resource_request.cpus,resource_request.memory
+500000,SUBMIT,6,0,200,0,0.5,0.25
 1000000,SUBMIT,7,0,200,0,0.5,0.25
 1500000,SUBMIT,7,0,200,1,0.001,0.0009765625
 2000000,SCHEDULE,7,0,200,0,0.5,0.25
@@ -174,7 +175,7 @@ WRONG = {
     "no type of event": (
         GOOGLE.replace("EVICT", "EXPLODE"),
         "format: google-2019, machine: {cpu: '1', memory: 1Gi}",
-        "pods.csv: line 6, column type: is no type of event: 'EXPLODE'",
+        "pods.csv: line 7, column type: is no type of event: 'EXPLODE'",
     ),
     "an unknown format": (OWN, "format: borg", "traces[0].format: must be one of csv, alibaba"),
 }

@@ -267,7 +267,8 @@ def _google(trace: Trace, folder: Path, pods: _Pods) -> Iterator[Arrival]:
     machine = _machine(trace)
     owners = _owners(trace, folder)
     instances, last = _instances(trace, folder)
-    first = min((one.submitted for one in instances.values()), default=0)
+    ran = (one for one in instances.values() if one.scheduled is not None)
+    first = min((one.submitted for one in ran), default=0)
     for (collection, index), one in instances.items():
         if one.scheduled is None:
             continue  # it never ran, so nothing says for how long it would have
