@@ -200,6 +200,12 @@ def test_only_one_format_goes_to_standard_output() -> None:
     assert "only one output" in result.stderr
 
 
+def test_each_format_has_a_file_of_its_own() -> None:
+    result = run("-f", "web.yaml", "-o", "json=check.out", "-o", "tap=check.out")
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "check.out: two outputs cannot go to one file" in result.stderr
+
+
 FAILS: Final = {
     "refuse": (ExitCode.OK, ExitCode.OK),
     "wait": (ExitCode.FINDINGS, ExitCode.OK),
@@ -249,6 +255,9 @@ def test_options_come_from_a_file_and_from_the_environment() -> None:
         ("fail-on: [a, b]", "fail-on: takes one value, not a list"),
         ("ignore: {a: b}", "ignore: must be a value, or a list of values"),
         ("- a", "must be an object of options"),
+        ("fail-on: soon", "fail-on: 'soon' is not one of"),
+        ("max-simultaneous-rollouts: 0", "max-simultaneous-rollouts: 0 is not in the range"),
+        ("live: perhaps", "live: 'perhaps' is not a valid boolean"),
     ],
 )
 def test_a_wrong_options_file_is_named(text: str, words: str) -> None:

@@ -44,6 +44,10 @@ def _check_outputs(
         if name not in FORMATS or (equals and not file):
             forms = ", ".join(FORMATS)
             raise click.BadParameter(f"{text!r}: must be FORMAT or FORMAT=FILE, of {forms}")
+    files = [file for _, _, file in (text.partition("=") for text in value) if file]
+    for file in files:
+        if files.count(file) > 1:
+            raise click.BadParameter(f"{file}: two outputs cannot go to one file")
     return value
 
 

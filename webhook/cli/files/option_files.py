@@ -20,7 +20,8 @@ def read_option_file(path: Path, command: click.Command) -> dict[str, object]:
         command: The command, of which the options are.
 
     Raises:
-        InputError: It cannot be read, or names an option that there is not.
+        InputError: It cannot be read, or names an option that there is not, or a value that an
+            option does not take.
     """
     known = _long_names(command)
     try:
@@ -59,6 +60,11 @@ def _values(document: Document, known: Mapping[str, click.Parameter]) -> Mapping
         is_many = isinstance(param, click.Option) and param.multiple
         if isinstance(value, list) and not is_many:
             raise document.error("takes one value, not a list", field=name)
+        try:
+            for item in items:
+                param.type(_plain(item), param)
+        except click.BadParameter as err:
+            raise document.error(err.message, field=name) from err
         found[param.name] = tuple(map(str, items)) if is_many else _plain(value)
     return found
 
