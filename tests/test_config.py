@@ -123,7 +123,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         timeouts=Timeouts(ledger_seconds=3, expire_reservation_seconds=45, gate_release_seconds=60),
         limits=Limits(
             body_bytes=7_340_032,
-            threads=16,
+            threads=64,
             reservations_per_namespace=4000,
             reasons_per_second=20,
             labels_per_second=50,

@@ -15,7 +15,8 @@ import pytest
 from tests.admission.reviews import a_review, encoded
 from tests.e2e.harness import Server, eventually, post, running_server
 
-CLIENTS = 30
+CLIENTS = 64
+"""As many as there are threads, by default."""
 BODY_BYTES = 6_900_000
 MOST_GROWTH_MIB = 400
 """What is decoded (256), received (64), and what memory is lost between."""
@@ -36,6 +37,7 @@ TAKEN_KIB = 45_000
 BODIES = {
     "too large for any": (b'{"a":{}}', BODY_BYTES),
     "too large together": (b'{"a":{}}', 2_000_000),
+    "small": (b'{"a":{}}', 64_000),
 }
 
 
@@ -56,7 +58,7 @@ def mebibytes(server: Server, field: str) -> float:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with running_server(tmp_path) as server:
+    with running_server(tmp_path, threads=CLIENTS) as server:
         yield server
 
 

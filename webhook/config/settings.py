@@ -170,8 +170,10 @@ class Limits:
     """`limits.bodyBytes`, 64 KiB to 64 MiB: the largest request body. The default holds two
     objects of the API server's own limit of 3 MiB, the new one and the old one."""
 
-    threads: int = 16
-    """`limits.threads`, 1 to 64: requests answered at the same time. A change takes a restart."""
+    threads: int = 64
+    """`limits.threads`, 1 to 64: requests answered at the same time. A change takes a restart.
+    Binds mostly wait for the write that they share, and the more wait together the fewer writes
+    there are."""
 
     reservations_per_namespace: int = 4000
     """`limits.reservationsPerNamespace`, 1 to 4000: pods of one namespace that may hold a

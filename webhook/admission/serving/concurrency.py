@@ -5,8 +5,8 @@ It is turned away at once instead, so that the API server can say so early.
 
 A body takes up to forty times its size when it is decoded, if it is made of many small values. What
 it takes is estimated before, from above, and all bodies that are decoded at a time share a budget.
-Small bodies need none: as many as there are threads take little, and a crowd of large ones must not
-keep a bind out.
+Small bodies need none: as many as there are threads take 160 MiB at most, and a crowd of large ones
+must not keep a bind out.
 """
 
 from __future__ import annotations
