@@ -24,6 +24,7 @@ from tests.quota.explaining import (
 )
 from webhook.quota.charging.coverage import CoverageRules
 from webhook.quota.explaining.facts import Health, NamespaceFacts, Part
+from webhook.quota.explaining.queue_position import queue_state
 from webhook.quota.explaining.values import ConsumerState, Shortage
 from webhook.quota.objects.model import ScopeExpression
 from webhook.quota.queue.queued_pods import QueueingStrategy, QueuePolicy
@@ -321,6 +322,19 @@ def test_the_holder_and_the_place_are_named() -> None:
     assert quota.place == 3
     free = [str(one.amount) for one in explained.unblock if one.action == "free-quota"]
     assert free == ["1", "3"], "for the first, and for all up to this one"
+
+
+@pytest.mark.parametrize("name", ["first", "behind", "huge", "held"])
+def test_the_condition_and_the_answer_have_the_same_words(name: str) -> None:
+    crowd = [pod("first", age=9), pod("behind"), pod("huge", "3"), pod("held", gates=(GATE, OTHER))]
+    there = namespace(*crowd, used=FULL)
+    assert there.criteria is not None
+    (subject,) = [one for one in there.pods if one.pod.name == name]
+    status = queue_state(subject, there, there.criteria).status
+    assert status is not None
+    texts = [part for cause in why(there, name).causes for part in cause.text.split("; ")]
+    for sentence in status.message.split("; "):
+        assert any(text.startswith(sentence) for text in texts), sentence
 
 
 def test_a_later_pod_that_fits_is_not_behind_with_best_effort() -> None:

@@ -272,7 +272,7 @@ def test_a_pod_says_why_it_waits_with_its_place_in_the_line(
     assert condition_harness.reported("c") == (
         "False",
         "NeverFits",
-        "the pod asks for more than the quota's limit and can never fit",
+        "the pod asks for more than the limit of quota p1 and can never fit",
     )
     assert condition_harness.count("written") == 3
 

@@ -79,7 +79,8 @@ def test_one_that_can_never_fit_says_so(team: Tenant) -> None:
     team.pod("large", "3")
     never = (
         "exceeded quota: p1, requested: requests.cpu=3, used: requests.cpu=0,"
-        " limited: requests.cpu=2; the pod asks for more than the quota's limit and can never fit"
+        " limited: requests.cpu=2; the pod asks for more than the limit of quota p1 and can never"
+        " fit"
     )
     becomes(lambda: says(team, "large"), ("False", "NeverFits", never), "what it says")
 

@@ -376,7 +376,8 @@ def test_a_pod_that_can_never_fit_holds_nobody() -> None:
     assert reasons(passed) == {"huge": (PendingReason.NEVER_FITS, 0, "")}
     assert passed.pending["uid-huge"].message == (
         "exceeded quota: p1, requested: requests.cpu=3, used: requests.cpu=2,"
-        " limited: requests.cpu=2; the pod asks for more than the quota's limit and can never fit"
+        " limited: requests.cpu=2; the pod asks for more than the limit of quota p1 and can never"
+        " fit"
     )
 
 

@@ -30,6 +30,7 @@ from webhook.quota.explaining.values import (
     sentence,
 )
 from webhook.quota.queue.pod_conditions import UNTRIED_SECONDS
+from webhook.quota.queue.queued_pods import other_gates_text
 
 
 def explain_pod(
@@ -114,8 +115,7 @@ def _settled_actions(subject: PodFacts, there: NamespaceFacts) -> Iterator[Unblo
 def _other_gates(subject: PodFacts, there: NamespaceFacts) -> Iterator[PendingCause]:
     others = [name for name in subject.pod.scheduling_gates if name != there.gate]
     if others:
-        text = f"other scheduling gates keep it: {', '.join(others)}"
-        yield PendingCause(CauseKind.OTHER_GATE, text)
+        yield PendingCause(CauseKind.OTHER_GATE, other_gates_text(others))
 
 
 def _no_scheduler(subject: PodFacts, there: NamespaceFacts) -> Iterator[PendingCause]:

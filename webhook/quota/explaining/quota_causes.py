@@ -19,7 +19,13 @@ from webhook.quota.explaining.values import (
 )
 from webhook.quota.ledger.ledger import EMPTY, Ledger, exceeded_quotas
 from webhook.quota.objects.names import SHARED_PREFIX
-from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatus
+from webhook.quota.queue.queued_pods import (
+    Blocker,
+    PendingReason,
+    PendingStatus,
+    behind_text,
+    never_fits_text,
+)
 
 _RULES: Final = {
     PendingReason.MUST_SPECIFY: CauseKind.MUST_SPECIFY,
@@ -49,8 +55,7 @@ def never_fits_causes(state: QueueState) -> Iterator[PendingCause]:
 def _never_fits(
     blocker: Blocker, denial: QuotaExceeded | None, ledger: Ledger | None
 ) -> PendingCause:
-    where = f"the limit of quota {blocker.quota}" if blocker.quota else "can be counted"
-    parts = [f"the pod asks for more than {where} and can never fit"]
+    parts = [never_fits_text(blocker.quota)]
     if denial is not None:
         parts.insert(0, denial.message)
     parts += [blocker.detail] if blocker.detail else []
@@ -62,10 +67,9 @@ def room_causes(state: QueueState) -> Iterator[PendingCause]:
     """Yield what the pod waits behind, and every quota that has no room for it."""
     status = state.status
     if status is not None and status.reason is PendingReason.BEHIND:
-        text = f"waits behind pod {status.blocked_by}, which needs quota {status.quota}"
         yield PendingCause(
             CauseKind.BEHIND,
-            f"{text}{_place(status, state)}",
+            f"{behind_text(status.blocked_by, status.quota)}{_place(status, state)}",
             status.quota,
             holder=status.blocked_by,
             place=status.position,

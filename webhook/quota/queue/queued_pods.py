@@ -204,16 +204,26 @@ class PendingStatus:
         refusals = self.denials
         parts = _numbers(refusals)
         if self.reason is PendingReason.NEVER_FITS:
-            parts.append(f"the pod {self._excess(len(refusals))}can never fit")
+            parts.append(never_fits_text(self.quota))
         if self.reason is PendingReason.BEHIND:
-            parts.append(f"waits behind pod {self.blocked_by}, which needs quota {self.quota}")
+            parts.append(behind_text(self.blocked_by, self.quota))
         return "; ".join([*parts, *([self.detail] if self.detail else [])])
 
-    def _excess(self, exceeded: int) -> str:
-        if not self.quota:
-            return ""
-        limit = f"the limit of quota {self.quota}" if exceeded > 1 else "the quota's limit"
-        return f"asks for more than {limit} and "
+
+def never_fits_text(quota: str) -> str:
+    """Return that a pod can never fit; with a quota, that it is larger than that."""
+    excess = f"asks for more than the limit of quota {quota} and " if quota else ""
+    return f"the pod {excess}can never fit"
+
+
+def behind_text(holder: str, quota: str) -> str:
+    """Return which pod another waits behind, and the quota that it needs."""
+    return f"waits behind pod {holder}, which needs quota {quota}"
+
+
+def other_gates_text(gates: Iterable[str]) -> str:
+    """Return which scheduling gates of others hold a pod."""
+    return f"waits for other scheduling gates first: {', '.join(gates)}"
 
 
 def _numbers(refusals: Sequence[QuotaExceeded]) -> list[str]:
@@ -352,10 +362,7 @@ def blockers(
         yield from _never_fits(pod, claim, applying, terms)
     others = [name for name in pod.scheduling_gates if name != gate]
     if others and applying:  # what is reserved would wait for them
-        yield Blocker(
-            PendingReason.OTHER_GATES,
-            f"waits for other scheduling gates first: {', '.join(others)}",
-        )
+        yield Blocker(PendingReason.OTHER_GATES, other_gates_text(others))
 
 
 def _against_rules(
