@@ -205,6 +205,17 @@ def test_the_cordoned_node_is_named_on_which_the_pod_fits(cluster: FakeCluster) 
     assert uncordon() == "kubectl uncordon node-2"
 
 
+def test_the_taints_of_most_nodes_are_named(cluster: FakeCluster) -> None:
+    def taint(key: str, value: str = "") -> dict[str, Any]:
+        return {"taints": [{"key": key, "value": value, "effect": "NoSchedule"}]}
+
+    edit(cluster, NODES, "node-1", lambda node: node["spec"].update(taint("a")))
+    load(cluster, *(a_node(f"node-{number}", **taint("pool", "gpu")) for number in (2, 3)))
+    wait_for_quota(cluster, a_gated_pod("x"))
+    (action,) = why(cluster, "x")["unblock"]
+    assert action["text"] == "create the pod with a toleration of pool=gpu:NoSchedule (2 nodes)"
+
+
 NODE_CAUSES: dict[str, tuple[dict[str, object], dict[str, object], list[str], list[str]]] = {
     "tainted": (
         {"taints": [{"key": "a", "effect": "NoSchedule"}]}, {},

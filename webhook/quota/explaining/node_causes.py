@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -196,10 +197,21 @@ def _actions(kind: CauseKind, rejected: list[NodeRejection]) -> Iterator[Unblock
             others = f", which is not enough: {', '.join(best.uncordoned)}"
             text = f"kubectl uncordon {best.node}{others if best.uncordoned else ''}"
             yield Unblock(Action.UNCORDON, text)
-        if len(cordoned) == len(rejected):
+        tainted = [one for one in rejected if one.taints]
+        if tainted:
+            yield Unblock(Action.ADD_TOLERATION, _toleration(tainted))
+        if len(cordoned) + len(tainted) == len(rejected):
             return
     for action, text in _ACTIONS[kind]:
         yield Unblock(action, text)
+
+
+def _toleration(tainted: list[NodeRejection]) -> str:
+    """Return which taints to tolerate: those that most nodes have."""
+    (taints, count), *_ = Counter(one.taints for one in tainted).most_common(1)
+    node = next(one.node for one in tainted if one.taints == taints)
+    where = f"node {node}" if count == 1 else f"{count} nodes"
+    return f"create the pod with a toleration of {', '.join(map(str, taints))} ({where})"
 
 
 def _more_capacity(nearest: NodeRejection) -> Iterator[Unblock]:

@@ -21,13 +21,20 @@ findNodesThatFitPod, framework/types.go FitError; pkg/kubelet/lifecycle/predicat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from webhook.quota.nodes.filters import Filter, NodeCheck, NoNode, Scorer, Unknown
 from webhook.quota.nodes.host_ports import filter_host_ports, host_ports
 from webhook.quota.nodes.image_locality import score_image_locality
-from webhook.quota.nodes.model import CountedNodeView, NodeInfo, NodeView, PendingPod, PlainObject
+from webhook.quota.nodes.model import (
+    CountedNodeView,
+    NodeInfo,
+    NodeView,
+    PendingPod,
+    PlainObject,
+    Taint,
+)
 from webhook.quota.nodes.node_affinity import (
     filter_node_affinity,
     filter_node_name,
@@ -46,6 +53,7 @@ from webhook.quota.nodes.taints import (
     filter_unschedulable,
     score_taints,
     uncordoned,
+    untolerated,
 )
 from webhook.quota.nodes.topology_spread import filter_topology_spread, score_topology_spread
 from webhook.quota.nodes.volumes import filter_claims_in_use, filter_volume_zones, filter_volumes
@@ -112,6 +120,8 @@ class NodeRejection:
     """In the scheduler's words; a node counts once for each of them."""
     shortages: tuple[Shortage, ...]
     """What the node has too little of, whichever plugin refused it."""
+    taints: tuple[Taint, ...] = ()
+    """Those that the pod does not tolerate, where they refused it."""
     uncordoned: tuple[str, ...] = ()
     """Reasons that would refuse a cordoned node after `kubectl uncordon`; none if it fits then."""
 
@@ -197,15 +207,18 @@ def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
         InvalidQuantityError: An amount is not a quantity.
     """
     pending = PendingPod.from_object(pod)
-    checks = prepare_checks(pending, view)
+    checks, taints_of = prepare_checks(pending, view), untolerated(pending)
     fitting, rejected = [], []
     for node in view.infos:
         name, reasons = checks.rejection(node)
         if reasons:
             short = shortages(pending.amounts, node)
-            is_cordoned = name == "NodeUnschedulable"
-            then = checks.rejection(uncordoned(node))[1] if is_cordoned else ()
-            rejected.append(NodeRejection(node.name, name, reasons, short, then))
+            rejection = NodeRejection(node.name, name, reasons, short)
+            if name == "TaintToleration":
+                rejection = replace(rejection, taints=taints_of(node))
+            if name == "NodeUnschedulable":
+                rejection = replace(rejection, uncordoned=checks.rejection(uncordoned(node))[1])
+            rejected.append(rejection)
         else:
             fitting.append(node)
     return NodeVerdicts(

@@ -46,6 +46,10 @@ class Taint:
     value: str
     effect: str
 
+    def __str__(self) -> str:
+        value = f"={self.value}" if self.value else ""
+        return f"{self.key}{value}:{self.effect}"
+
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:

@@ -54,13 +54,16 @@ def uncordoned(node: NodeInfo) -> NodeInfo:
 
 def filter_taints(pod: PendingPod, _: NodeView) -> NodeCheck:
     """Refuse nodes with a taint that keeps pods away and that is not tolerated."""
+    taints_of = untolerated(pod)
+    return NodeCheck(lambda node: _UNTOLERATED if taints_of(node) else ())
+
+
+def untolerated(pod: PendingPod) -> Callable[[NodeInfo], tuple[Taint, ...]]:
+    """Return what lists the taints of a node that keep the pod away from it."""
     tolerates = _tolerating(tolerations_of(pod))
-
-    def reasons(node: NodeInfo) -> tuple[str, ...]:
-        repelling = (taint for taint in node.taints if taint.effect in _REPELLING)
-        return () if all(map(tolerates, repelling)) else _UNTOLERATED
-
-    return NodeCheck(reasons)
+    return lambda node: tuple(
+        [taint for taint in node.taints if taint.effect in _REPELLING and not tolerates(taint)]
+    )
 
 
 def score_taints(pod: PendingPod, _: NodeView, nodes: Sequence[NodeInfo]) -> Sequence[int] | None:
