@@ -16,17 +16,21 @@ _CONNECT_SECONDS: Final = 2.0
 class RoundRobin:
     """Hands connections to ports of 127.0.0.1 in turn; one that refuses is passed over.
 
+    Args:
+        ports: To whom connections go at first.
+        address: Where to listen; port 0 takes one that is free.
+
     Attributes:
         port: Where it listens.
         ports: To whom connections go; may be set at any time, for connections to come.
     """
 
-    def __init__(self, ports: Sequence[int]) -> None:
+    def __init__(self, ports: Sequence[int], address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.ports = tuple(ports)
         self._turns = itertools.count()
         self._lock = threading.Lock()
         self._clients: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._listener = socket.create_server(address, backlog=1024)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, name="round-robin", daemon=True).start()
 

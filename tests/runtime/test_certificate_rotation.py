@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import pytest
 from cryptography import x509
 
+from tests.install.recording import granted, used_objects, used_rights
 from tests.reactions import Call, Proceed, Reaction, ReactiveClient, conflict, forbid, unavailable
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import ObjectReference
@@ -316,3 +317,33 @@ def test_two_controllers_at_once_make_one_ca() -> None:
     world.rotation.reconcile()
     assert world.secret(CA_SECRET) == ca
     assert world.bundles() == {world.secret(TLS_SECRET)["ca.crt"]}
+
+
+def test_the_rights_of_the_component_are_those_that_it_uses() -> None:
+    world = World()
+    world.rotation.reconcile()
+    world.edit_registration(lambda one: one["webhooks"][0]["clientConfig"].pop("caBundle"))
+    while world.now < NOW + 600 * DAY:  # certificates are renewed, and the CA is changed
+        world.now += 10 * DAY
+        world.rotation.reconcile()
+    for name in (TLS_SECRET, CA_SECRET):
+        world.api.delete(SECRETS, name, namespace=DEFAULT_NAMESPACE)
+        world.rotation.reconcile()
+    rules: list[Any] = [
+        rule
+        for one in cast("list[Any]", render().rotation)
+        for rule in one.get("rules", ())
+        if one["kind"] in {"ClusterRole", "Role"}
+    ]
+    assert set(granted(rules)) == used_rights(world.client)
+    named = {
+        (resource, name)
+        for rule in rules
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ())
+    }
+    used = used_objects(world.client, "")
+    assert named == {(resource, name) for resource, _, name in used}
+    assert {namespace for resource, namespace, _ in used if resource == "secrets"} == {
+        DEFAULT_NAMESPACE
+    }

@@ -28,6 +28,15 @@ _PODS: Final = f"/api/v1/namespaces/{SYSTEM}/pods"
 _COMPONENT: Final = "app.kubernetes.io/component"
 
 
+def mount(api: Api, directory: Path) -> None:
+    """Write the files of the Secret, where they differ from what is there."""
+    data = api.get(_SECRET).body.get("data", {})
+    for name in ("tls.key", "tls.crt", "ca.crt"):
+        path, content = directory / name, base64.b64decode(data.get(name, ""))
+        if content and (not path.exists() or path.read_bytes() != content):
+            write_file(path, content, mode=KEY_MODE)
+
+
 class Kubelet:
     """Runs pods of the product's namespace while it is entered.
 
@@ -68,7 +77,7 @@ class Kubelet:
                 for pod in self._api.get(_PODS).body.get("items", []):
                     self._see_to(pod)
                 if self.server is not None:
-                    self._mount()
+                    mount(self._api, self.certificates)
                 self._failure = None
             except Exception as err:  # noqa: BLE001 - a kubelet goes on; the last one is raised
                 self._failure = err
@@ -89,16 +98,8 @@ class Kubelet:
         status = {"phase": "Running", "conditions": conditions, "podIP": "192.0.2.1"}
         self._api.patch_strategic(f"{path}/status", {"status": status})
 
-    def _mount(self) -> None:
-        """Write the files of the Secret, where they differ from what is there."""
-        data = self._api.get(_SECRET).body.get("data", {})
-        for name in ("tls.key", "tls.crt", "ca.crt"):
-            path, content = self.certificates / name, base64.b64decode(data.get(name, ""))
-            if content and (not path.exists() or path.read_bytes() != content):
-                write_file(path, content, mode=KEY_MODE)
-
     def _start(self) -> Server:
-        self._mount()
+        mount(self._api, self.certificates)
         address = self._api.get(_SERVICE).body["spec"]["clusterIP"]
         (ops,) = free_ports(1)
         command: list[str | Path] = [sys.executable, "-m", "webhook", "serve"]

@@ -1,4 +1,4 @@
-"""Processes of the product with other surroundings: a wrong clock, a network of their own."""
+"""Processes of the product with other surroundings: a wrong clock, short lives, a network."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ from tests.torture.links import Links
 
 _MODULE: Final = ("-m", "webhook")
 _SHIFTED: Final = "tests.e2e.cluster.outages.shifted_clock"
+_SHORT_LIVES: Final = "tests.e2e.cluster.outages.short_lives"
 
 
 def with_clock(server: Server, seconds: int) -> Server:
     """Return a server that is not started yet with a clock that is so much fast."""
+    return _by(_SHIFTED, server, seconds)
+
+
+def with_lives(server: Server, *, leaf: int, ca: int, publish: int) -> Server:
+    """Return a controller that is not started yet and makes certificates that live for seconds."""
+    return _by(_SHORT_LIVES, server, leaf, ca, publish)
+
+
+def _by(program: str, server: Server, *given: int) -> Server:
     python, *module = server.command[:3]
     assert (python, tuple(module)) == (sys.executable, _MODULE)
-    return replace(server, command=[python, "-m", _SHIFTED, str(seconds), *server.command[3:]])
+    return replace(server, command=[python, "-m", program, *map(str, given), *server.command[3:]])
 
 
 def behind_link(server: Server, links: Links, plane: ControlPlane) -> Server:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.behind_service import behind_service
+from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES
+from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.outages.alerts import is_firing, scrape
-from tests.e2e.cluster.product import Product, apply
+from tests.e2e.cluster.outages.changed import with_lives
+from tests.e2e.cluster.product import Product, apply, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import WANTED
@@ -19,6 +25,8 @@ from webhook.tls.issue import CA_LIFETIME, issue_ca, issue_serving
 LEFT: Final = timedelta(seconds=20)
 """What is left of the life of a CA when it is taken up."""
 EXPIRED: Final = "certificate has expired"
+LIFE: Final = 45
+"""Seconds for which a CA lives; it is replaced after two thirds of them."""
 
 
 def change_ca(plane: ControlPlane, product: Product, *, left: timedelta) -> float:
@@ -60,5 +68,35 @@ def test_the_ca_has_expired(plane: ControlPlane, product: Product, tenant: Tenan
         change_ca(plane, product, left=CA_LIFETIME)
     becomes(lambda: tenant.bind("waits", uid=waits.uid).code, 201, "a bind", seconds=60)
     for webhook in product.webhooks:
+        webhook.wait_until_ready(60)
+    assert is_firing("DeferredQuotaWebhookFails", before, during)
+
+
+def test_the_rotation_replaces_a_ca_that_has_expired(tmp_path: Path) -> None:
+    lives = partial(with_lives, leaf=LIFE, ca=LIFE, publish=1)
+    with (
+        ControlPlane.start(tmp_path / "plane", apiserver_flags=LOOPBACK_SERVICES) as plane,
+        behind_service(plane, tmp_path / "product", lives) as product,
+    ):
+        plane.add_nodes(1)
+        apply_namespace(Api(plane.rest), "team-a")
+        tenant = Tenant(plane.rest, "team-a")
+        tenant.quota()
+        tenant.bound("runs", "1")
+        waits = tenant.pod("waits", "1")
+        before = scrape(plane, product.processes)
+        product.controller.pause()
+        (webhook,) = product.webhooks
+        eventually(
+            lambda: "the serving certificate ended at" in str(webhook.reasons()), "it is over", 60
+        )
+        product.front.cut()
+        eventually(
+            lambda: EXPIRED in tenant.bind("waits", uid=waits.uid).message,
+            "the API server trusts it no more",
+        )
+        during = scrape(plane, product.webhooks)
+        product.controller.resume()
+        becomes(lambda: tenant.bind("waits", uid=waits.uid).code, 201, "a bind", seconds=60)
         webhook.wait_until_ready(60)
     assert is_firing("DeferredQuotaWebhookFails", before, during)

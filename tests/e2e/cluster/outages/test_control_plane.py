@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.outages.alerts import is_firing, scrape, scraped
 from tests.e2e.cluster.outages.changed import behind_link
@@ -9,6 +11,9 @@ from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.torture.links import Links
+
+DELAY: Final = 0.6
+"""Seconds by which all that the API server is sent, and all that it sends, is late."""
 
 
 def test_the_api_server_is_down_at_the_start(
@@ -53,6 +58,28 @@ def test_etcd_is_restarted(plane: ControlPlane, product: Product, tenant: Tenant
     becomes(lambda: tenant.bind("more", uid=more.uid).code, 403, "one too many", seconds=60)
     tenant.finish("runs")
     becomes(lambda: tenant.bind("more", uid=more.uid).code, 201, "room is counted", seconds=60)
+
+
+def test_the_api_server_is_slow(plane: ControlPlane, product: Product, tenant: Tenant) -> None:
+    tenant.quota()
+    waits, more = tenant.pod("waits", "1"), tenant.pod("more", "2")
+    with (
+        Links() as links,
+        product.another_webhook(lambda server: behind_link(server, links, plane)) as third,
+    ):
+        before = scrape(plane, product.processes)
+        links.set(third.name, delay=DELAY)
+        product.front.ports = (third.port,)
+        product.front.cut()  # the next connections go to the one that has to wait
+        becomes(lambda: tenant.bind("waits", uid=waits.uid).code, 201, "a bind")
+        becomes(lambda: tenant.bind("more", uid=more.uid).code, 403, "one too many")
+        during = scrape(plane, product.processes)
+        links.set(third.name, delay=0.0)
+        assert tenant.bind("more", uid=more.uid).code == 403
+        assert third.reasons() == []
+    for alert in ("DeferredQuotaReviewsSlow", "DeferredQuotaWebhookSlow"):
+        assert is_firing(alert, before, during), alert
+        assert not is_firing(alert, before, before), alert
 
 
 def test_one_of_three_webhooks_is_cut_off(
