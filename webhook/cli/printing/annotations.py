@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from webhook.cli.exit_codes import printable
+from webhook.cli.printing.output import note_lines
 from webhook.operations.check.values import CheckFinding, Report
 from webhook.operations.findings import Severity
 
@@ -19,12 +20,11 @@ _PROPERTY: Final[Mapping[str, str]] = {**_MESSAGE, ":": "%3A", ",": "%2C"}
 
 def github_text(report: Report) -> str:
     """Return one annotation for each finding, and one without a place for each note."""
-    notes = (_note_annotation(printable(note)) for note in report.notes)
+    notes = (
+        f"::notice title=deferred-quota: note::{_escaped(printable(note), _MESSAGE)}"
+        for note in report.notes
+    )
     return "\n".join((*map(_annotation, report.findings), *notes))
-
-
-def _note_annotation(note: str) -> str:
-    return f"::notice title=deferred-quota: note::{_escaped(note, _MESSAGE)}"
 
 
 def _annotation(found: CheckFinding) -> str:
@@ -58,7 +58,7 @@ def tap_text(report: Report) -> str:
         lines.append(f"{'not ok' if bad else 'ok'} {number} - {_description(name)}")
         for found in findings:
             lines += _diagnostics(found)
-    lines += [f"# note: {printable(note)}" for note in report.notes]
+    lines += [f"# {line}" for line in note_lines(report.notes)]
     return "\n".join(lines)
 
 

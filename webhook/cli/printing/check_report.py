@@ -13,7 +13,7 @@ import msgspec
 from webhook.cli.exit_codes import printable
 from webhook.cli.printing.annotations import github_text, tap_text
 from webhook.cli.printing.junit import junit_text
-from webhook.cli.printing.output import table_text
+from webhook.cli.printing.output import note_lines, table_text
 from webhook.cli.printing.sarif import sarif_log
 from webhook.jsonfields.encoding import encode_json
 from webhook.operations.check.values import CheckedObject, CheckFinding, Location, Report
@@ -63,11 +63,7 @@ def write_report(report: Report, outputs: Iterable[Output]) -> None:
 
 def _text(report: Report) -> str:
     lines = [line for one in report.findings for line in _finding_lines(one)]
-    return "\n".join((*lines, *_note_lines(report), summary(report)))
-
-
-def _note_lines(report: Report) -> list[str]:
-    return [f"note: {printable(one)}" for one in report.notes]
+    return "\n".join((*lines, *note_lines(report.notes), summary(report)))
 
 
 def _finding_lines(found: CheckFinding) -> Iterator[str]:
@@ -103,7 +99,7 @@ def summary(report: Report) -> str:
 def _table(report: Report) -> str:
     lines = [table_text(_HEAD, [_row(one) for one in report.objects], right=(2, 3))]
     lines += [line for one in report.problems for line in _finding_lines(one.finding)]
-    return "\n".join((*lines, *_note_lines(report), summary(report)))
+    return "\n".join((*lines, *note_lines(report.notes), summary(report)))
 
 
 def _row(one: CheckedObject) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from webhook.cli.exit_codes import printable
+from webhook.cli.printing.output import note_lines
 from webhook.operations.check.values import CheckedObject, CheckFinding, Problem, Report
 from webhook.operations.findings import Severity
 
@@ -37,7 +38,7 @@ def junit_text(report: Report) -> str:
         _add_object(suite, one)
     if report.notes:
         output = ET.SubElement(suite, "system-out")
-        output.text = "\n".join(f"note: {printable(note)}" for note in report.notes)
+        output.text = "\n".join(note_lines(report.notes))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode")
 

@@ -32,6 +32,11 @@ def print_table(
     click.echo(table_text(head, rows, right=right))
 
 
+def note_lines(notes: Iterable[str]) -> list[str]:
+    """Return a line for each note of a report."""
+    return [f"note: {printable(note)}" for note in notes]
+
+
 def table_text(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = ()
 ) -> str:

@@ -9,8 +9,6 @@ from typing import Final
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.checking.classes import PriorityClass, RuntimeClass
 from webhook.quota.checking.limit_ranges import LimitRange
-from webhook.quota.checking.limit_rules import limit_errors
-from webhook.quota.checking.name_rules import object_errors
 from webhook.quota.checking.subjects import ManifestObject
 from webhook.quota.objects.defaults import default_quota
 from webhook.quota.objects.model import ResourceQuota
@@ -42,7 +40,8 @@ class Overlay:
         take = _TAKERS.get(one.resource)
         if take is not None:
             # what the API server refuses is read all the same: it may be unreadable as well
-            take(self if _is_stored(one) else Overlay(), one)
+            is_stored = not (one.name_errors or one.limit_errors)
+            take(self if is_stored else Overlay(), one)
 
     def quotas_of(self, namespace: str, *, is_guarded: bool) -> Mapping[str, ResourceQuota]:
         """Return the quotas of a namespace by name.
@@ -55,14 +54,6 @@ class Overlay:
         return quotas.get(namespace, {})
 
 
-def _is_stored(one: ManifestObject) -> bool:
-    """Return whether the API server takes the object, as far as its own fields decide that."""
-    given = FieldReader(one.raw, one.field).child("metadata").text("name")
-    if given and any(object_errors(one.resource, given)):
-        return False
-    return not limit_errors(one.resource, one.raw, field=one.field)
-
-
 def _take_namespace(overlay: Overlay, one: ManifestObject) -> None:
     metadata = FieldReader(one.raw, one.field).child("metadata")
     overlay.namespaces[one.name] = metadata.string_map("labels")
@@ -73,7 +64,7 @@ def _take_quota(overlay: Overlay, one: ManifestObject) -> None:
     found = ResourceQuota.from_object(raw, field=one.field)
     overlay.quotas.setdefault(one.namespace, {})[one.name] = found
     # the mode of the namespace is not known before all is read
-    if not limit_errors(one.resource, one.raw, field=one.field, is_guarded=True):
+    if not one.guarded_limit_errors:
         overlay.guarded_quotas.setdefault(one.namespace, {})[one.name] = found
 
 

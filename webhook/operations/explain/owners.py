@@ -63,8 +63,7 @@ def _waiting(
     raws = session.read(lambda: session.objects(PODS, field_selector=_UNASSIGNED), none, _WHAT)
     found = {}
     for name in sorted(others & {_namespace(raw) for raw in raws if _is_gated(raw)}):
-        apart = session.apart(probes=False, no_nodes="not needed")
-        elsewhere = read_namespace(apart, name).facts
+        elsewhere = read_namespace(session.apart(), name).facts
         lacking = {} if elsewhere.ledger is None else waits_for_pools(elsewhere)
         if lacking:
             found[name] = lacking

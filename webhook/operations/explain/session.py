@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from webhook.config import Configuration
 from webhook.jsonfields.encoding import decoded_bytes, encode_json
@@ -124,11 +124,15 @@ class Session:
             raise
         return tuple(found)
 
-    def apart(self, **changes: Any) -> Session:
-        """Return a session for what is looked at aside and not kept, in what is left of memory."""
+    def apart(self) -> Session:
+        """Return a session for a namespace that is looked at aside, in what is left of memory.
+
+        Nothing of it is kept, and neither the parts of the installation nor nodes are looked at.
+        """
         most = self.options.most_bytes
         left = max(1, most - self._kept_bytes) if most else 0
-        return Session(self.api, replace(self.options, most_bytes=left, **changes))
+        options = replace(self.options, most_bytes=left, probes=False, no_nodes="not needed")
+        return Session(self.api, options)
 
     def _forget(self, before: int) -> None:
         self._kept_bytes = before

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
-from webhook.jsonfields.fields import child
+from webhook.jsonfields.fields import FieldError, child
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList, exceeding
@@ -58,9 +59,9 @@ class ReadOptions:
     """Number of nodes that run a pod of a DaemonSet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ManifestObject:
-    """An object of a manifest."""
+    """An object of a manifest. What is wrong with it is found once, although it is asked twice."""
 
     raw: _Object
     resource: str
@@ -74,6 +75,28 @@ class ManifestObject:
     def kind(self) -> str:
         """The kind."""
         return FieldReader(self.raw, self.field).text("kind")
+
+    @cached_property
+    def name_errors(self) -> tuple[FieldError, ...]:
+        """What is wrong with its name; a name that the API server makes is good."""
+        if not FieldReader(self.raw, self.field).child("metadata").text("name"):
+            return ()
+        return tuple(object_errors(self.resource, self.name))
+
+    @cached_property
+    def limit_errors(self) -> tuple[FieldError, ...]:
+        """What the API server finds wrong with it, if it is an object by which others are judged.
+
+        Raises:
+            InvalidFieldError: A field has the wrong type.
+            InvalidQuantityError: An amount is not a quantity.
+        """
+        return limit_errors(self.resource, self.raw, field=self.field)
+
+    @cached_property
+    def guarded_limit_errors(self) -> tuple[FieldError, ...]:
+        """The same where the namespace defers its quotas, so that the webhook judges them too."""
+        return limit_errors(self.resource, self.raw, field=self.field, is_guarded=True)
 
 
 def read_subject(
@@ -196,30 +219,23 @@ def _group(
 
 
 def _invalid_name(one: ManifestObject) -> Iterator[Issue]:
-    """Yield the refusal of an object for its name; none for kinds of other groups.
-
-    A name that the API server makes is good.
-    """
+    """Yield the refusal of an object for its name; none for kinds of other groups."""
     group = one.resource.partition(".")[2]
-    meta = FieldReader(one.raw, one.field).child("metadata")
-    if group not in _VALIDATED or not meta.text("name"):
-        return
-    errors = [str(error) for error in object_errors(one.resource, one.name)]
-    if errors:
-        yield _invalid(one, errors, meta.path("name"))
+    if group in _VALIDATED and one.name_errors:
+        yield _invalid(one, one.name_errors, child(one.field, "metadata.name"))
 
 
 def _invalid_limits(one: ManifestObject, terms: Terms) -> Iterator[Issue]:
     """Yield the refusal of a quota, a LimitRange or a PriorityClass for its own fields."""
-    errors = limit_errors(one.resource, one.raw, field=one.field, is_guarded=terms.is_deferred)
+    errors = one.guarded_limit_errors if terms.is_deferred else one.limit_errors
     if errors:
-        yield _invalid(one, list(map(str, errors)), child(one.field, errors[0].field))
+        yield _invalid(one, errors, child(one.field, errors[0].field))
 
 
-def _invalid(one: ManifestObject, errors: Sequence[str], field: str) -> Issue:
+def _invalid(one: ManifestObject, errors: Iterable[object], field: str) -> Issue:
     group = one.resource.partition(".")[2]
     kind = f"{one.kind}.{group}" if group else one.kind
-    text = f'{kind} "{one.name}" is invalid: {joined(errors)}'
+    text = f'{kind} "{one.name}" is invalid: {joined(list(map(str, errors)))}'
     return Issue(Rule.INVALID, Verdict.REFUSED, text, field)
 
 
