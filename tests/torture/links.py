@@ -6,7 +6,6 @@ import json
 import subprocess
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from tests.torture.children import ROOT, command_of
@@ -67,12 +66,7 @@ class Links:
         """Return the links."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process."""
         self.close()
 

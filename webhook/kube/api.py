@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeAlias, cast
 
 from webhook.jsonfields.encoding import decode_json
@@ -247,12 +246,7 @@ class WatchStream(Protocol):
     def __enter__(self) -> Self:
         """Return the stream; leaving the block closes it."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the stream."""
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.controlplane.plane import ControlPlane
@@ -67,12 +66,7 @@ class History:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._watch.close()
         self._thread.join(10)

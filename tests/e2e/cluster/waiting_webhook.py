@@ -8,7 +8,6 @@ import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from tests.e2e.cluster.objects import Api
@@ -49,12 +48,7 @@ class HoldingWebhook:
         self._wait_until_asked()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.may_answer.set()
         self._api.delete(f"{self._path}/{self._name}")
         self._server.shutdown()

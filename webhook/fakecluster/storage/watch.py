@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from types import TracebackType
 from typing import Final, Self
 
 from webhook.fakecluster.storage.history import StoreChange
@@ -93,12 +92,7 @@ class FakeWatch:
         """Return the watch; leaving the block closes it."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the watch."""
         self.close()
 
