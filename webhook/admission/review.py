@@ -27,9 +27,11 @@ from typing import Final, TypeAlias
 from webhook.admission.patch_builder import PatchOperation, encode_patch
 from webhook.admission.review_types import (
     API_VERSION,
+    ENCODER,
     KIND,
     MALFORMED_REASONS,
     MalformedReviewError,
+    ResponseReview,
     ReviewKind,
     ReviewRequest,
     ReviewResource,
@@ -38,7 +40,6 @@ from webhook.admission.review_types import (
     ReviewUserInfo,
     StatusDetails,
     parse,
-    write,
 )
 from webhook.quota.charging.denials import Cause
 from webhook.quota.objects.names import MAX_NAME_BYTES
@@ -238,7 +239,7 @@ def encode_review(request: AdmissionRequest, answer: AdmissionResponse) -> bytes
         response = _allowed(request, answer)
     else:
         response = _denied(request, answer)
-    return write(response)
+    return ENCODER.encode(ResponseReview(API_VERSION, KIND, response))
 
 
 def clean_warnings(warnings: Iterable[str]) -> list[str]:

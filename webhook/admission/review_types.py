@@ -123,7 +123,7 @@ class ResponseReview(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 _DECODER: Final = msgspec.json.Decoder(RequestReview, float_hook=NumberText)
-_ENCODER: Final = msgspec.json.Encoder()
+ENCODER: Final = msgspec.json.Encoder()
 
 
 def parse(data: bytes) -> RequestReview:
@@ -151,11 +151,6 @@ def _decode(data: bytes) -> RequestReview:
             return _DECODER.decode(without_managed_fields(data))
         except (msgspec.DecodeError, UnicodeDecodeError):  # what nests is the reason, and denied
             raise err from None
-
-
-def write(response: ReviewResponse) -> bytes:
-    """Write a review that holds a response."""
-    return _ENCODER.encode(ResponseReview(API_VERSION, KIND, response))
 
 
 def _type_error(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -147,7 +147,7 @@ class Engine:
             ledgers=ledgers,
             quotas=QuotaCache(
                 api,
-                self._deferred_keys,
+                lambda: self.policy.deferred_keys,
                 holds_terminating=lambda: self.policy.holds_terminating,
                 shared=shared,
                 labels=namespaces.labels,
@@ -302,7 +302,10 @@ class Engine:
     def _handler_context(self, caches: SharedCaches, view: CachedView) -> HandlerContext:
         reserver = Reserver(
             caches.ledgers,
-            decider=BatchDecider(self._capacity, opted_in_at=caches.namespaces.opted_in_at),
+            decider=BatchDecider(
+                lambda: self.configuration.limits.reservations_per_namespace,
+                opted_in_at=caches.namespaces.opted_in_at,
+            ),
             stats=_stats(self._metrics),
             raiser=GrantRaiser(caches.shared),
         )
@@ -338,18 +341,12 @@ class Engine:
         current = LiveConfig(lambda: self._in_force)
         return ControllerManager(caches, current, self._metrics, options)
 
-    def _deferred_keys(self) -> Set[str]:
-        return self.policy.deferred_keys
-
     def _pending_shared_quotas(self) -> list[str]:
         return [] if self.controller is None else self.controller.pending_shared_quotas()
 
     def _is_not_installed(self, name: str) -> bool:
         """Return whether a kind that need not be there is not."""
         return name == CLUSTER_DEFERRED_QUOTAS.plural and self._shared.is_absent
-
-    def _capacity(self) -> int:
-        return self.configuration.limits.reservations_per_namespace
 
     def _housekeep(self) -> None:
         """Keep up with the configuration file and show the state of the caches."""

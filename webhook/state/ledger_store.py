@@ -26,7 +26,6 @@ from webhook.kube.api import (
     ListOptions,
     NotFoundError,
     Object,
-    Revision,
     TooLargeError,
     split_key,
 )
@@ -193,7 +192,7 @@ class LedgerStore:
                 raise TooLargeError(err.message) from err
             raise
         self._on_write(len(encoded))
-        return self._keep(namespace, _version_of(written, ledger))
+        return self._keep(namespace, LedgerVersion(written.resource_version, written.uid, ledger))
 
     def create(self, namespace: str) -> LedgerVersion | None:
         """Create an empty ledger object, or read the one that another process created."""
@@ -201,7 +200,7 @@ class LedgerStore:
             created = self._api.create(QUOTA_LEDGERS, empty_ledger(namespace))
         except AlreadyExistsError:
             return self.fetch(namespace)
-        return self._keep(namespace, _version_of(created, None))
+        return self._keep(namespace, LedgerVersion(created.resource_version, created.uid, None))
 
     # -- what is kept aside ----------------------------------------------------------------
 
@@ -280,10 +279,6 @@ def _text_of(raw: Object) -> LazyLedger:
     data = raw["text"]
     assert isinstance(data, bytes)  # noqa: S101 - see `_undecoded`
     return LazyLedger(data)
-
-
-def _version_of(revision: Revision, ledger: Ledger | None) -> LedgerVersion:
-    return LedgerVersion(revision.resource_version, revision.uid, ledger)
 
 
 def _ledger_object(

@@ -42,7 +42,7 @@ class HttpResponse:
     @property
     def status(self) -> str:
         """Return the status as WSGI wants it: `404 Not Found`."""
-        return status_line(self.code)
+        return f"{self.code} {HTTPStatus(self.code).phrase}"
 
     def header_list(self) -> list[tuple[str, str]]:
         """Return all headers, in a list of its own as WSGI wants it."""
@@ -55,11 +55,6 @@ class HttpResponse:
         lines += [f"{name}: {value}" for name, value in self.header_list()]
         head = "\r\n".join([*lines, "", ""]).encode("latin-1")
         return head + self.body if with_body else head
-
-
-def status_line(code: int) -> str:
-    """Write a code with its phrase."""
-    return f"{code} {HTTPStatus(code).phrase}"
 
 
 def failure(code: int, message: str, *headers: tuple[str, str]) -> HttpResponse:
