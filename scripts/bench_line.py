@@ -147,8 +147,8 @@ class Course:
     def empty(self, space: str) -> None:
         """Delete all pods of a namespace, and wait until that is over.
 
-        The next figure is to find as many pods in the cluster as the one before, and nobody busy
-        with those that wait.
+        The next figure is to find as many pods in the cluster as the one before, and no controller
+        busy with those that wait.
         """
         pods = f"/api/v1/namespaces/{space}/pods"
         rest = self.bench.plane.rest

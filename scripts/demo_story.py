@@ -469,7 +469,7 @@ def main() -> int:
     except StoryError as err:
         print(f"\ndemo: {err}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # whoever read it has seen enough
+    except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     print(f"\nAll {story.checks} answers were as told, in {time.monotonic() - began:.1f} s.")

@@ -253,8 +253,8 @@ Examples:
 @click.option(
     "--force",
     is_flag=True,
-    help="Remove the guards although something went wrong before. Quotas may then be enforced by"
-    " nobody until the API server's quota controller has completed them.",
+    help="Remove the guards although something went wrong before. No component may then enforce"
+    " quotas until the API server's quota controller has completed them.",
 )
 def uninstall(  # noqa: PLR0917 - one for each option
     kubeconfig: Path | None,
@@ -270,7 +270,7 @@ def uninstall(  # noqa: PLR0917 - one for each option
 
     Pods that wait for a scheduling gate of deferred-quota are released. It can be repeated, and
     works when parts are gone or the webhook does not answer. Where quotas cannot be given back, it
-    stops before the guards go. Cluster quotas are enforced by nobody then; without --keep-crds they
+    stops before the guards go. No component enforces cluster quotas then; without --keep-crds they
     are deleted: save them before, with kubectl get cdq -o yaml.
     """
     from webhook.install.uninstall import Removal  # noqa: PLC0415

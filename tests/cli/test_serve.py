@@ -29,7 +29,7 @@ def refused(*arguments: str) -> Result:
 
 def test_a_ca_of_clients_needs_their_names(authority: Path) -> None:
     result = refused("--client-ca", str(authority))
-    assert "--client-ca goes with --client-name: whoever has any certificate of that CA" in (
+    assert "--client-ca goes with --client-name: a client with any certificate of that CA" in (
         result.stderr
     )
 

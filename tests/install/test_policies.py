@@ -106,5 +106,5 @@ def test_where_nothing_can_hold_the_service_accounts_that_is_told() -> None:
         each for each in twin.resources if each["name"] != "validatingadmissionpolicies"
     )
     _, lines = run(twin)
-    assert any("so whoever has one of their tokens may write all" in line for line in lines)
+    assert any("so a client with one of their tokens may write all" in line for line in lines)
     assert not any("ValidatingAdmissionPolicy" in each for each in twin.written)

@@ -187,8 +187,8 @@ def _clients(
         return None
     if not names:
         raise InputError(
-            "--client-ca goes with --client-name: whoever has any certificate of that CA would be"
-            " taken for the API server"
+            "--client-ca goes with --client-name: a client with any certificate of that CA would"
+            " be taken for the API server"
         )
     if not authorities:
         raise InputError("--client-name goes with --client-ca, the CA of that certificate")

@@ -29,7 +29,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 def namespace_to_install(api: ClusterApi, wanted: str) -> str:
     """Return the namespace to install into; one that only says that it is ours has to be named.
 
-    Whoever may label a namespace could have the key of the CA put into their own.
+    A user with the right to label a namespace could have the key of the CA put into their own.
 
     Raises:
         InstallError: See `chosen_namespace`; or nothing but a label speaks for the namespace.

@@ -32,8 +32,8 @@ _NONE_SERVED: Final = (
 )
 _NO_VALIDATING_POLICIES: Final = (
     "service accounts: this API server has no ValidatingAdmissionPolicy in"
-    " admissionregistration.k8s.io/v1, so whoever has one of their tokens may write all that their"
-    " roles grant"
+    " admissionregistration.k8s.io/v1, so a client with one of their tokens may write all that"
+    " their roles grant"
 )
 
 

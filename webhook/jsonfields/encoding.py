@@ -71,9 +71,9 @@ def decode_json(data: bytes | str) -> object:
 def decode_deep(decoder: msgspec.json.Decoder[_T], data: bytes | str) -> _T:
     """Decode JSON text, without what nests too deep to be read.
 
-    That may be in any object: the API server stores managed fields of 10,000 levels, which whoever
-    creates a pod makes up. Nobody reads them, and the rest of the object must not be lost, nor the
-    list that it is in.
+    That may be in any object: the API server stores managed fields of 10,000 levels, which the
+    creator of a pod makes up. No code here reads them, and the rest of the object must not be lost,
+    nor the list that it is in.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError: As the decoder does.

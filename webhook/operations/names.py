@@ -155,7 +155,7 @@ VALIDATING: Final[Mapping[str, Entry]] = {
     MARKS_ENTRY: Entry(
         "Ignore",
         (("UPDATE", "", "pods"),),
-        "whoever may change a pod can take its scheduling gate off and jump the line",
+        "users with the right to change a pod can take its scheduling gate off and jump the queue",
     ),
     "jobs.deferredquota.io": Entry(
         "Ignore", _WORKLOADS, "Jobs that can never run are accepted, and rules for them ignored"

@@ -32,7 +32,7 @@ REVIEW_SECONDS: Final = 15.0
 _KEPT: Final = 256
 """Users whose reviews are kept."""
 _REVIEWS_PER_SECOND: Final = 10.0
-"""Tokens that are asked about; whoever reaches the port can send some."""
+"""Tokens that are reviewed; any client that reaches the port can send some."""
 _AT_ONCE: Final = 8
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 _SHOWN: Final = ("resourcequotas", "pods")

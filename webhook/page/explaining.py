@@ -91,7 +91,7 @@ class PodExplainer:
 
 
 def user_clients(access: RestConfig) -> Callable[[str], AbstractContextManager[ClusterApi]]:
-    """Return what opens the API server of an access as the user of a token, and nobody else."""
+    """Return what opens the API server of an access as the user of a token alone."""
 
     @contextmanager
     def client_of(token: str) -> Iterator[ClusterApi]:

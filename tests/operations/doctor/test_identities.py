@@ -75,7 +75,7 @@ def test_an_api_server_without_such_policies_is_named() -> None:
     api = refusing(healthy(), missing, VALIDATING_POLICIES, VALIDATING_BINDINGS)
     found = the(examined(api), "identities.unserved")
     assert "has no ValidatingAdmissionPolicy" in found.message
-    assert "whoever has the controller's token may change image, gates" in found.message
+    assert "a client with the controller's token may change image, gates" in found.message
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,7 +84,7 @@ def test_a_policy_that_is_gone_is_named(name: str) -> None:
     remove(cluster, VALIDATING_POLICIES, name)
     found = the(examined(cluster), "identities.missing")
     assert (found.severity, found.subject and found.subject.name) == ("warn", name)
-    assert found.message.startswith("does not exist: whoever has")
+    assert found.message.startswith("does not exist: a client with")
 
 
 def unbound(raw: Any) -> None:

@@ -387,7 +387,7 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         lambda raw: raw["webhooks"].remove(marks(raw)),
         "webhooks.incomplete",
         "warn",
-        "has no webhook marks.deferredquota.io: whoever may change a pod can take its scheduling",
+        "has no webhook marks.deferredquota.io: users with the right to change a pod can take",
     ),
     "gates that stop creations": (
         MUTATING_WEBHOOKS,

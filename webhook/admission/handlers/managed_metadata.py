@@ -110,8 +110,8 @@ def strip(
         PatchTargetError: The pod has something else where labels or annotations have to be.
     """
     annotations = [one for one in _ours(pod.annotations) if one not in kept]
-    of_nobody = [] if _has_controller(raw) else _ours(pod.labels)
-    labels = [one for one in of_nobody if one not in kept]
+    uncontrolled = [] if _has_controller(raw) else _ours(pod.labels)
+    labels = [one for one in uncontrolled if one not in kept]
     told = [[one for one in keys if one not in GATING_METADATA] for keys in (labels, annotations)]
     return _paths(*told), (
         *remove_keys(raw, ("metadata", "labels"), labels),

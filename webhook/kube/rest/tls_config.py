@@ -48,7 +48,7 @@ class ContextCache:
 
 def _make_context(trust: Trust, certificate: tuple[Pem, Pem] | None) -> ssl.SSLContext:
     context = _trusting_context(trust)
-    # As Go's clients verify: certificates need no key identifiers, and whoever is listed is trusted
+    # As Go's clients verify: certificates need no key identifiers, each one listed is trusted
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not trust.is_verified:

@@ -35,12 +35,12 @@ from webhook.state.webhook_selectors import WebhookSelector
 from webhook.state.well_known import own_users
 
 _CONSEQUENCES: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "whoever has the controller's token may change image, gates and status"
-    " of any pod, and the status of any quota",
-    OWN_NAMESPACE_POLICY: "whoever has one of our tokens may write Leases of any name in our"
+    SERVICE_ACCOUNTS_POLICY: "a client with the controller's token may change image, gates and"
+    " status of any pod, and the status of any quota",
+    OWN_NAMESPACE_POLICY: "a client with one of our tokens may write Leases of any name in our"
     " namespace, keep it from ending, and change the Job that never runs",
-    CLUSTER_QUOTAS_POLICY: "whoever has the controller's token may write any cluster quota",
-    LEDGERS_POLICY: "whoever has the right by RBAC may write ledgers and the status of cluster"
+    CLUSTER_QUOTAS_POLICY: "a client with the controller's token may write any cluster quota",
+    LEDGERS_POLICY: "a client with the right by RBAC may write ledgers and the status of cluster"
     " quotas, and so what counts as used",
 }
 """What is so where a policy is not there."""
@@ -201,4 +201,4 @@ def _unescaped(inside: str) -> str:
 
 
 def _some(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names)) or "nobody"
+    return ", ".join(sorted(names)) or "no user"

@@ -25,8 +25,8 @@ from webhook.state.well_known import REGISTRATION
 _LABELS: Final[Mapping[str, str]] = {NAME_LABEL: "deferred-quota", COMPONENT_LABEL: "webhook"}
 _OTHER_PORTS: Final = ("ops", 8080)
 _FORGED: Final = (
-    "the webhook asks clients for no certificate, and whoever reaches its port can send it forged"
-    " reviews, which reserve quota until they expire"
+    "the webhook asks clients for no certificate, and any client that reaches its port can send it"
+    " forged reviews, which reserve quota until they expire"
 )
 
 

@@ -156,12 +156,12 @@ def _judged(scene: CheckContext, err: ApiError, namespace: str, pod: str) -> Ite
             ResourceAttributes("create", PODS, namespace, subresource="binding"),
             words,
             severity=Severity.INFO,
-            remedy="Run it as an administrator. Do not grant that right for this: whoever has it"
+            remedy="Run it as an administrator. Do not grant that right for this: with it a user"
             " may bind pods.",
         ) from err
     else:
         message = f"whether {BIND_ENTRY} answers cannot be seen, a bind comes to nothing: {words}"
-        yield warning("webhooks.unseen", _SUBJECT, message, "See to whoever says so.")
+        yield warning("webhooks.unseen", _SUBJECT, message, "See to the component that says so.")
 
 
 def _is_about_certificates(words: str) -> bool:

@@ -47,7 +47,7 @@ from webhook.quota.queue.queued_pods import (
     WaitHistory,
 )
 
-_NOBODY: Final[Mapping[str, WaitHistory]] = MappingProxyType({})
+_NO_HISTORY: Final[Mapping[str, WaitHistory]] = MappingProxyType({})
 
 
 def run_cycle(
@@ -56,7 +56,7 @@ def run_cycle(
     rules: QueuePolicy,
     *,
     room: int,
-    history: Mapping[str, WaitHistory] = _NOBODY,
+    history: Mapping[str, WaitHistory] = _NO_HISTORY,
 ) -> CycleResult:
     """Decide which queued pods are released.
 
