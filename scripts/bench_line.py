@@ -204,6 +204,9 @@ def _round(pods: int, form: Form) -> Round:
             scarce = pods // 5 + pods // 10
             bound = pods // 2 + len(GATINGS) * (pods + scarce)
             print(f"  {bound} pods were bound by us; {gates:.0f} of them had been gated")
+            writes = product.metric("ledger_writes_total", result="written")
+            away = product.metric("turned_away_requests_total", reason="overload")
+            print(f"  binds wrote ledgers {writes:.0f} times; {away:.0f} requests were turned away")
         return course.result
 
 
