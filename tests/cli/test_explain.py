@@ -216,6 +216,18 @@ def test_the_taints_of_most_nodes_are_named(cluster: FakeCluster) -> None:
     assert action["text"] == "create the pod with a toleration of pool=gpu:NoSchedule (2 nodes)"
 
 
+def test_plugins_that_are_not_scored_are_named(cluster: FakeCluster) -> None:
+    metadata = {"labels": {"app": "web"}, "creationTimestamp": "2026-05-31T23:59:00Z"}
+    waits = a_pod(
+        name="x", uid="uid-x", metadata=metadata, requests={"cpu": "4"}, schedulingGates=[GATE]
+    )
+    wait_for_quota(cluster, waits)
+    assert why(cluster, "x")["unknown"] == [], "with one node there is no other"
+    load(cluster, a_node("node-2"))
+    (unknown,) = why(cluster, "x")["unknown"]
+    assert unknown.startswith("scores are without PodTopologySpread, of weight 2: ")
+
+
 NODE_CAUSES: dict[str, tuple[dict[str, object], dict[str, object], list[str], list[str]]] = {
     "tainted": (
         {"taints": [{"key": "a", "effect": "NoSchedule"}]}, {},

@@ -212,7 +212,7 @@ def test_names_what_is_neither_judged_nor_scored() -> None:
     wanted = pod(labels={"app": "web"}, resourceClaims=[{"name": "gpu"}])
     verdicts = judge_nodes(wanted, NodeView([node()], ()))
     assert verdicts.unknown == ("resourceclaims",)
-    assert verdicts.unscored == ("PodTopologySpread", "DynamicResources")
+    assert verdicts.unscored == {"PodTopologySpread": 2, "DynamicResources": 2}
 
 
 def test_a_resource_that_no_node_has_may_stand_for_devices() -> None:

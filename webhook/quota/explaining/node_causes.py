@@ -108,7 +108,8 @@ def node_answer(verdicts: NodeVerdicts, *, has_selector: bool) -> NodeAnswer:
     summary = NodeSummary(verdicts.total, len(verdicts.fits), reasons, best)
     unknown = tuple(f"nodes are not judged by: {what}" for what in verdicts.unknown)
     if verdicts.fits:
-        return NodeAnswer(summary, unknown=unknown)
+        unscored = _unscored(verdicts) if len(verdicts.fits) > 1 else ()
+        return NodeAnswer(summary, unknown=(*unknown, *unscored))
     causes = [_cause(kind, rejected, verdicts) for kind, rejected in ordered]
     if not verdicts.total:
         causes = [PendingCause(CauseKind.NODE_CAPACITY, "there are no nodes")]
@@ -116,6 +117,11 @@ def node_answer(verdicts: NodeVerdicts, *, has_selector: bool) -> NodeAnswer:
     if not verdicts.total:
         actions = [Unblock(Action.ADD_NODE, "add a node")]
     return NodeAnswer(summary, tuple(causes), tuple(actions), unknown)
+
+
+def _unscored(verdicts: NodeVerdicts) -> Iterator[str]:
+    for plugin, weight in verdicts.unscored.items():
+        yield f"scores are without {plugin}, of weight {weight}: another node may be the best"
 
 
 def attempt_answer(attempt: str) -> NodeAnswer | None:

@@ -21,7 +21,7 @@ findNodesThatFitPod, framework/types.go FitError; pkg/kubelet/lifecycle/predicat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from webhook.quota.nodes.filters import Filter, NodeCheck, NoNode, Scorer, Unknown
@@ -136,8 +136,8 @@ class NodeVerdicts:
     rejected: tuple[NodeRejection, ...]
     unknown: tuple[str, ...] = ()
     """Names of what was not judged because objects are not known; it may refuse more nodes."""
-    unscored: tuple[str, ...] = ()
-    """Plugins whose score is not computed; with them the order may be another."""
+    unscored: Mapping[str, int] = field(default_factory=dict)
+    """Plugins whose score is not computed → weight; with them the order may be another."""
     anywhere: str = ""
     """Why the pod fits nowhere whatever the nodes are; empty if every node was judged itself."""
 
@@ -334,17 +334,17 @@ def local_score(pod: PendingPod, view: NodeView, node: NodeInfo) -> int:
     return sum(weight * scores[0] for weight, scores in columns if scores is not None)
 
 
-def _unscored(pod: PendingPod) -> tuple[str, ...]:
-    """Name what is not scored: devices, and spreading that the scheduler adds by itself.
+def _unscored(pod: PendingPod) -> Mapping[str, int]:
+    """Return what is not scored: devices, and spreading that the scheduler adds by itself.
 
     That looks at the Services and the controllers that select the pod by its labels.
     """
-    names = []
+    weights = {}
     if pod.identity.labels and not pod.spec.children("topologySpreadConstraints"):
-        names.append("PodTopologySpread")
+        weights["PodTopologySpread"] = 2
     if pod.spec.has("resourceClaims"):
-        names.append("DynamicResources")
-    return tuple(names)
+        weights["DynamicResources"] = 2
+    return weights
 
 
 def _columns(
