@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.kube.layouts import layout_of
 from webhook.cli import ExitCode, cli
+from webhook.kube.files.documents import read_documents
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.shared.cluster_quota_validation import cluster_quota_errors
 
@@ -37,6 +42,10 @@ def converted(*objects: object) -> list[Any]:
     done = convert(*objects)
     assert done.exit_code == ExitCode.OK, done.output
     return list(yaml.safe_load_all(done.stdout))
+
+
+def values_of(text: str) -> list[object]:
+    return [document.value for document in read_documents("stdout", text.encode())]
 
 
 def test_a_quota_of_aaq_is_a_resource_quota_of_its_name() -> None:
@@ -153,3 +162,55 @@ def test_an_elastic_quota_that_is_wrong_is_an_error(spec: object, words: str) ->
     done = convert(theirs(PLUGINS, "ElasticQuota", spec, namespace="a"))
     assert (done.exit_code, done.stdout) == (ExitCode.BAD_INPUT, "")
     assert words in done.stderr
+
+
+BOTH_SCOPED = {"hard": {"requests.cpu": "20", "secrets": 5, "pods": 2}, **SCOPED}
+MACHINES = {"requests.cpu": 1, "limits.memory/vmi": "1Gi"}
+SELECTED = {"labels": {"matchLabels": {"team": "web"}}, "annotations": {}}
+EXISTS = {"scopeName": "PriorityClass", "operator": "Exists"}
+QUOTAS = (
+    (AAQ, "ApplicationAwareResourceQuota", {"hard": MACHINES, **SCOPED}),
+    (AAQ, "ApplicationAwareResourceQuota", {"hard": {"requests.cpu/vmi": "1"}}),
+    (AAQ, "ApplicationAwareClusterResourceQuota", {"selector": SELECTED, "quota": BOTH_SCOPED}),
+    (OPENSHIFT, "ClusterResourceQuota", {"quota": BOTH_SCOPED, "selector": {"labels": {}}}),
+    (PLUGINS, "ElasticQuota", {"min": {"cpu": "1"}, "max": {"cpu": 2}}),
+    ("v1", "ResourceQuota", {"priorityClassNameList": ["gold", "silver"], "hard": {"pods": 1}}),
+    ("v1", "ResourceQuota", {"hard": {"pods": "1"}, "PriorityClassNameList": ["gold", "gold"]}),
+    ("v1", "ResourceQuota", {"hard": {}, "priorityClassNameList": ["*", "gold"]}),
+    (
+        "v1",
+        "ResourceQuota",
+        {"priorityClassNameList": ["gold"], "scopeSelector": {"matchExpressions": [EXISTS]}},
+    ),
+    ("v1", "ConfigMap", {"text": "one\n two\n"}),
+)
+
+
+def a_document(random: Random, depth: int = 2) -> dict[str, object]:
+    """A quota or another object, perhaps in a list, its members in any order."""
+    if depth and random.randrange(2):
+        items = [a_document(random, depth - 1) for _ in range(random.randrange(1, 4))]
+        return {"apiVersion": "v1", "kind": "List", "items": items}
+    api_version, kind, spec = random.choice(QUOTAS)
+    return shuffled(theirs(api_version, kind, spec, namespace="a", labels={"a": "b"}), random)
+
+
+def shuffled(value: dict[str, object], random: Random) -> dict[str, object]:
+    return {
+        name: shuffled(item, random) if isinstance(item, dict) else item
+        for name, item in random.sample(list(value.items()), len(value))
+    }
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32))
+def test_text_and_objects_are_converted_alike_with_each_comment_once(seed: int) -> None:
+    random = Random(seed)  # noqa: S311 - a test
+    layout = layout_of(a_document(random), random)
+    done = CliRunner().invoke(cli, ["convert", "-f", "-"], input=layout.text)
+    as_json = CliRunner().invoke(cli, ["convert", "-f", "-", "-o", "json"], input=layout.text)
+    assert (done.exit_code, as_json.exit_code) == (ExitCode.OK, ExitCode.OK)
+    assert values_of(done.stdout) == values_of(as_json.stdout)
+    assert layout.comments_in(done.stdout) == layout.comments
+    again = CliRunner().invoke(cli, ["convert", "-f", "-"], input=done.stdout)
+    assert again.stdout == done.stdout

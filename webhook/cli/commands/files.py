@@ -129,8 +129,11 @@ def convert(**options: Any) -> None:
     the proposal meant pods without a class, and a quota of today means all pods: such a quota stays
     as it is, with a warning if other quotas of the input have lists.
 
-    All other documents are printed as they mean, in their order, without comments. JSON is one
-    document after another. If any input is unreadable, nothing is printed but the reasons.
+    All other documents are printed byte for byte. In those that are converted comments, order and
+    quotes stay: a comment of a field that goes stays with what takes its place, or before the next
+    field. Only where an anchor stands for what changes is a document written anew, below its
+    comments. A document of a JSON file stays JSON. With -o json all are printed as JSON, one after
+    another. If any input is unreadable, nothing is printed but the reasons.
     """
     from webhook.cli.files.convert import run  # noqa: PLC0415 - help must not wait for it
 

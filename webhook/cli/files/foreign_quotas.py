@@ -23,7 +23,7 @@ scheduler-plugins v0.33, apis/scheduling/v1alpha1/types.go, pkg/capacityscheduli
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, child, key, mapping
@@ -58,6 +58,8 @@ class ForeignConversion:
     quota: Mapping[str, object]
     notes: tuple[tuple[str, str], ...] = ()
     """YAML path of a field, and what became of it."""
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """YAML path of a value → path of what it was in the other one, where its key is another."""
 
 
 def convert_foreign_quota(
@@ -106,7 +108,9 @@ def _cluster_wide(raw: Mapping[str, object], field: str) -> ForeignConversion:
     for error in quota_errors({**quota, "spec": {**given, "hard": hard}}):
         at = child(inner, error.field.removeprefix("spec."))
         raise InvalidFieldError(at, error.detail or error.message)
-    return ForeignConversion(quota, notes)
+    moved = {key(path, name): key(inner, name) for name in given}
+    moved[child(path, "namespaceSelector")] = child(path, "selector.labels")
+    return ForeignConversion(quota, notes, moved)
 
 
 def _elastic(raw: Mapping[str, object], field: str) -> ForeignConversion:

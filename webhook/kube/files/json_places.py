@@ -28,6 +28,20 @@ class _Member:
     """Where its value begins."""
 
 
+def json_spans(text: str) -> list[tuple[int, int]] | None:
+    """Return where the values of a JSON text begin and end; None if it is none."""
+    spans: list[tuple[int, int]] = []
+    start = _after_space(text, 0)
+    try:
+        while start < len(text):
+            _, end = _PLAIN.raw_decode(text, start)
+            spans.append((start, end))
+            start = _after_space(text, end)
+    except (ValueError, RecursionError):
+        return None
+    return spans
+
+
 def place_of(text: str, start: int, path: list[str | int]) -> int:
     """Return where the value at a path begins, or else what it would lie in.
 

@@ -15,7 +15,7 @@ A list beside scopes or a selector narrows them, as expressions do that stand to
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, child, key, mapping, sequence, text
@@ -47,6 +47,8 @@ class Conversion:
     has_list: bool = False
     """Whether the quota was given with a list. Where no quota is, the author has not written them
     for the proposal, and the warnings are about nothing."""
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """YAML path of a value → path of what it was before."""
 
 
 def is_resource_quota(raw: Mapping[str, object]) -> bool:
@@ -83,7 +85,8 @@ def convert_class_list(raw: Mapping[str, object], *, field: str = "") -> Convers
     converted = {**raw, "spec": {**rest, "scopeSelector": _selector(spec, expression, path)}}
     for error in quota_errors(converted):
         raise InvalidFieldError(child(field, error.field), error.detail or error.message)
-    return Conversion(converted, has_list=True)
+    moved = {} if "scopeSelector" in spec else {_place(expression, path): child(path, list_field)}
+    return Conversion(converted, has_list=True, moved=moved)
 
 
 def _names(raw: object, path: str) -> tuple[str, ...]:
@@ -100,6 +103,12 @@ def _expression(names: tuple[str, ...], path: str) -> Mapping[str, object]:
         if error:
             raise InvalidFieldError(f"{path}[{index}]", error)
     return {"scopeName": PRIORITY_CLASS, "operator": "In", "values": list(names)}
+
+
+def _place(expression: Mapping[str, object], path: str) -> str:
+    """Return the path of what becomes of the list in a selector with one expression."""
+    selector = child(path, "scopeSelector")
+    return f"{selector}.matchExpressions[0].values" if "values" in expression else selector
 
 
 def _selector(
