@@ -17,6 +17,7 @@ from webhook.jsonfields.fields import FieldError, child, mapping, sequence, text
 from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity
 from webhook.quota.amounts.resources import ResourceList, parse_resource_list
 from webhook.quota.objects.names import (
+    INTEGER_RESOURCES,
     is_extended_resource,
     is_hugepages,
     is_native,
@@ -27,21 +28,8 @@ NameRule: TypeAlias = Callable[[str, str], Iterator[FieldError]]
 
 _COMPUTE: Final = ("cpu", "memory")
 _OF_CONTAINERS: Final = frozenset({*_COMPUTE, "ephemeral-storage"})
-_COUNTED: Final = frozenset(
-    {
-        "configmaps",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "services",
-        "services.loadbalancers",
-        "services.nodeports",
-    }
-)
 _STANDARD: Final = (
-    _COUNTED
+    INTEGER_RESOURCES
     | {f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in _OF_CONTAINERS}
     | {"storage", "requests.storage"}
 )
@@ -162,7 +150,7 @@ def resource_name_errors(name: str, field: str) -> Iterator[FieldError]:
 def _amount_errors(name: str, amount: Quantity, field: str) -> Iterator[FieldError]:
     if amount.sign < 0:
         yield _invalid(field, "must be greater than or equal to 0", amount)
-    is_counted = name in _COUNTED or is_extended_resource(name)
+    is_counted = name in INTEGER_RESOURCES or is_extended_resource(name)
     if is_counted and not amount.is_whole:
         yield _invalid(field, "must be an integer", amount)
 

@@ -45,18 +45,24 @@ _COMPUTE: Final = frozenset(
     for name in ("cpu", "memory", "ephemeral-storage")
 )
 _POD_KEYS: Final = _COMPUTE | {"pods", POD_COUNT_KEY}
-_STANDARD_QUOTA_NAMES: Final = _COMPUTE | {
-    "configmaps",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "requests.storage",
-    "resourcequotas",
-    "secrets",
-    "services",
-    "services.loadbalancers",
-    "services.nodeports",
-}
+INTEGER_RESOURCES: Final = frozenset(
+    {
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+        "services.nodeports",
+    }
+)
+"""Resources of which there are whole numbers only.
+
+Source: kubernetes v1.36, pkg/apis/core/helper/helpers.go IsIntegerResourceName.
+"""
+_STANDARD_QUOTA_NAMES: Final = _COMPUTE | INTEGER_RESOURCES | {"requests.storage"}
 
 _NAME_PART: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE: Final = f"({_NAME_PART})?"

@@ -35,6 +35,7 @@ from webhook.quota.charging.scope_validation import (
 )
 from webhook.quota.objects.model import ScopeExpression
 from webhook.quota.objects.names import (
+    INTEGER_RESOURCES,
     is_extended_resource,
     is_standard_quota_name,
     qualified_name_errors,
@@ -46,20 +47,6 @@ _SCOPES: Final = "spec.scopes"
 _EXPRESSIONS: Final = "spec.scopeSelector.matchExpressions"
 _UNFIT: Final = "unsupported scope applied to resource"
 _NANO: Final = 10**9
-
-_WHOLE_NUMBERS: Final = frozenset(
-    {
-        "configmaps",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "services",
-        "services.loadbalancers",
-        "services.nodeports",
-    }
-)
 
 _COMPARED: Final = ("cpu", "memory", "storage", "ephemeral-storage")
 
@@ -212,7 +199,7 @@ def _amount_faults(key: str, value: object, *, is_guarded: bool) -> Iterator[str
         return
     if amount.sign < 0:
         yield "must be greater than or equal to 0"
-    if amount.nano % _NANO and (key in _WHOLE_NUMBERS or is_extended_resource(key)):
+    if amount.nano % _NANO and (key in INTEGER_RESOURCES or is_extended_resource(key)):
         yield "must be an integer"
     if is_guarded and not amount.is_storable:
         yield f"cannot be stored exactly: the API server would keep {amount.canonical}"
