@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.soak.slopes import Limits, as_markdown, problems, row
+from tests.soak.slopes import Limits, as_course, as_markdown, problems, row
 from tests.soak.wear import Wear
 from tests.torture.run import Driver, Options, torture
 from tests.torture.world import World
@@ -52,14 +52,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return made[0]
 
         report = torture(options, directory, say, driver=driver)
-    print(report.text())
     warm_up = given.minutes * 60 * _WARM_UP_SHARE
     found = [row(name, each, warm_up=warm_up) for name, each in sorted(made[0].samples.items())]
     tried = report.binds.get("tried", 0) / report.seconds
-    print(f"\n{tried:.1f} binds/s of {given.rate:.0f} wanted, {made[0].done} changes\n")
-    print(as_markdown(found))
     wrong = problems(found, Limits()) if given.minutes >= _WHOLE_MINUTES else []
-    print("\n".join(wrong))
+    parts = (
+        report.text(),
+        f"{tried:.1f} binds/s of {given.rate:.0f} wanted, {made[0].done} changes",
+        as_markdown(found),
+        as_course(made[0].samples),
+        *wrong,
+    )
+    text = "\n\n".join(parts)
+    print(text)
+    if given.report:
+        given.report.write_text(f"{text}\n")
     if report.over_commits or report.uncovered or report.misgated or report.differences or wrong:
         return 1
     return 3 if report.problems else 0
@@ -71,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, default=50.0, help="binds a second, tried ones")
     parser.add_argument("--binders", type=int, default=16, help="threads that bind")
     parser.add_argument("--seed", type=int, help="of all chance; default: a new one")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write what is printed here too"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and history here")
     return parser
 

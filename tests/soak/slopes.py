@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 MIB: Final = 1 << 20
 _HOUR: Final = 3600.0
+_PARTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,28 @@ _HEAD: Final = (
     "| process | memory | growth an hour | descriptors | growth | threads | growth |",
     "| --- | --- | --- | --- | --- | --- | --- |",
 )
+
+
+def as_course(samples: Mapping[str, Sequence[Sample]]) -> str:
+    """Return a table of the memory of each process in each tenth of the run, MiB."""
+    tenths = range(1, _PARTS + 1)
+    head = ("| MiB in each tenth of the run |" + " |" * _PARTS, "| --- |" + " --- |" * _PARTS)
+    return "\n".join(
+        [
+            *head,
+            *(
+                f"| {name} | " + " | ".join(f"{_part(each, one):.1f}" for one in tenths) + " |"
+                for name, each in sorted(samples.items())
+            ),
+        ]
+    )
+
+
+def _part(samples: Sequence[Sample], number: int) -> float:
+    """Return the mean memory of one of the parts of a run, MiB."""
+    first, last = (len(samples) * each // _PARTS for each in (number - 1, number))
+    part = samples[first : max(last, first + 1)]
+    return sum(one.memory for one in part) / len(part) / MIB
 
 
 def _line(one: Row) -> str:

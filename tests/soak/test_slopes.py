@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.soak.sampling import sample
-from tests.soak.slopes import MIB, Limits, Sample, as_markdown, problems, row, slope
+from tests.soak.slopes import MIB, Limits, Sample, as_course, as_markdown, problems, row, slope
 
 
 def samples(*memory: int, step: float = 600.0) -> list[Sample]:
@@ -48,6 +48,13 @@ def test_too_few_samples_prove_nothing() -> None:
 def test_the_table_has_a_line_for_each_process() -> None:
     *_, line = as_markdown([row("c", samples(9, 10), warm_up=0)]).splitlines()
     assert line == "| c | 9.0 → 10.0 MiB | +6.0 MiB | 20 → 20 | +0.0 | 5 → 5 | +0.0 |"
+
+
+def test_the_course_of_memory_has_a_mean_for_each_tenth() -> None:
+    *_, line = as_course({"c": samples(*range(20))}).splitlines()
+    assert line == "| c | 0.5 | 2.5 | 4.5 | 6.5 | 8.5 | 10.5 | 12.5 | 14.5 | 16.5 | 18.5 |"
+    *_, line = as_course({"c": samples(1, 2)}).splitlines()
+    assert line.count("1.0") + line.count("2.0") == 10
 
 
 def test_a_process_is_sampled_by_its_group() -> None:
