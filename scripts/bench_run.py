@@ -309,6 +309,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--documents", type=int, default=10_000, help="of --check")
     parser.add_argument("--rounds", type=int, default=3, help="of --line and others with rounds")
+    parser.add_argument("--rate", type=float, default=200.0, help="requests/s, --production")
+    parser.add_argument("--lasting", type=float, default=20.0, help="s of a load, --production")
+    parser.add_argument("--pending", type=int, default=5_000, help="pods, --production")
     parser.add_argument("--crowd", type=int, default=1000, help="pods of each part, --line")
     parts = parser.add_mutually_exclusive_group()
     for name, part in PARTS.items():
@@ -373,6 +376,13 @@ def _commands(_: argparse.Namespace) -> None:
     bench_commands.bench_commands()
 
 
+def _production(options: argparse.Namespace) -> None:
+    """Certificates, replicas and settings that change under load, on a control plane."""
+    import bench_production  # noqa: PLC0415
+
+    bench_production.bench_production(options.rate, options.lasting, options.pending)
+
+
 PARTS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "check": _check,
     "explain": _explain,
@@ -382,6 +392,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "elastic": _elastic,
     "node-fit": _node_fit,
     "commands": _commands,
+    "production": _production,
 }
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
+import http.server
+import importlib
+import itertools
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -68,6 +73,52 @@ def test_no_server_outlives_a_benchmark_that_is_killed(tmp_path: Path) -> None:
     if _runs(server):
         os.kill(server, 9)
         pytest.fail("the server still runs")
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    """Answers every third request with 500."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        is_third = int(self.path.strip("/")) % 3 == 0
+        self.send_response(500 if is_third else 201)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_an_even_load_counts_what_fails_and_leaves_nothing_out(
+    monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    steady = importlib.import_module("bench_steady")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def connect() -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+
+    def request(number: int) -> tuple[str, str, bytes]:
+        return "POST", f"/{number}", b""
+
+    try:
+        began = time.monotonic()
+        with steady.Steady(connect, request, b"201 ", 300.0, keeps=keeps, clients=4) as load:
+            span = load.span(began, began + 0.5)
+    finally:
+        server.shutdown()
+        server.server_close()
+    dues = sorted(one.due for one in span.answers)
+    assert len(dues) in (149, 150)
+    assert [round(after - before, 6) for before, after in itertools.pairwise(dues)] == [
+        pytest.approx(1 / 300, abs=1e-5)
+    ] * (len(dues) - 1)
+    assert len(span.failed) == 50
+    assert span.percentile(0.0) <= span.percentile(0.5) <= span.percentile(1.0)
 
 
 def _runs(pid: int) -> bool:
