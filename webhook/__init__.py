@@ -17,4 +17,9 @@ Packages, from the top down; imports point down only:
 - `config`, `telemetry`, `jsonfields`: settings; logs and metrics; JSON and its fields.
 """
 
+import time
+
 __version__ = "0.1.0"
+
+STARTED = time.monotonic()
+"""When the program began to import itself; Python has started a little before."""

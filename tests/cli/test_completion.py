@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -52,12 +53,17 @@ class _Api(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(completion, "PATIENCE_SECONDS", 30)
+    start_now(monkeypatch, limit_seconds=30)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Api)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield write_kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
     server.shutdown()
     server.server_close()
+
+
+def start_now(monkeypatch: pytest.MonkeyPatch, *, limit_seconds: float, ago: float = 0) -> None:
+    monkeypatch.setattr(completion, "STARTED", time.monotonic() - ago)
+    monkeypatch.setattr(completion, "LIMIT_SECONDS", limit_seconds)
 
 
 def write_kubeconfig(directory: Path, url: str, user: str = "{}") -> Path:
@@ -114,6 +120,7 @@ def test_another_shell_is_refused() -> None:
 def test_commands_and_options_are_completed_without_a_cluster() -> None:
     assert completions(f"{PROGRAM} exp") == ["explain"]
     assert completions(f"{PROGRAM} explain dep") == ["deployment"]
+    assert completions(f"{PROGRAM} explain pod/") == []
     assert "--watch" in completions(f"{PROGRAM} top --w")
 
 
@@ -121,6 +128,13 @@ def test_names_are_those_of_the_cluster(kubeconfig: Path) -> None:
     assert completions(f"{PROGRAM} enable te", kubeconfig) == ["team-a", "team-b"]
     assert completions(f"{PROGRAM} top -n o", kubeconfig) == ["other"]
     assert completions(f"{PROGRAM} explain -n team-a pod w", kubeconfig) == ["web-1", "web-2"]
+    assert completions(f"{PROGRAM} explain -n team-a pod/w", kubeconfig) == [
+        "pod/web-1",
+        "pod/web-2",
+    ]
+    assert completions(f"{PROGRAM} explain -n team-a po/d", kubeconfig) == ["po/db"]
+    assert completions(f"{PROGRAM} explain Jobs/", kubeconfig) == ["Jobs/train"]
+    assert completions(f"{PROGRAM} explain gadget/", kubeconfig) == []
     assert completions(f"{PROGRAM} job resize ", kubeconfig) == ["train"]
     assert completions(f"{PROGRAM} elastic plan -n team-a d", kubeconfig) == ["db"]
 
@@ -138,6 +152,16 @@ def test_names_are_those_of_the_cluster(kubeconfig: Path) -> None:
 def test_nothing_is_offered_where_no_cluster_answers(tmp_path: Path, url: str, user: str) -> None:
     assert completions(f"{PROGRAM} enable te", write_kubeconfig(tmp_path, url, user)) == []
     assert completions(f"{PROGRAM} enable te") == []
+
+
+def test_the_cluster_has_what_the_start_of_the_program_left(
+    kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_now(monkeypatch, limit_seconds=60, ago=30)
+    assert completions(f"{PROGRAM} enable te", kubeconfig) == ["team-a", "team-b"]
+    start_now(monkeypatch, limit_seconds=60, ago=61)
+    monkeypatch.setattr(_Api, "do_GET", lambda _self: time.sleep(1))
+    assert completions(f"{PROGRAM} enable te", kubeconfig) == []
 
 
 def test_kubectl_asks_by_a_program_of_its_own(

@@ -652,6 +652,20 @@ def test_a_snapshot_is_explained(snapshot: Path, output: str) -> None:
     assert entry["unknown"] == ["a snapshot does not show whether the webhook answers"]
 
 
+@pytest.mark.parametrize(("has_leases", "as_of"), [(False, "2030-01-02T03:04:05Z"), (True, None)])
+def test_a_snapshot_without_leases_is_as_of_when_it_was_taken(
+    snapshot: Path, has_leases: bool, as_of: str | None
+) -> None:
+    head = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "SnapshotList", "format": 1}
+    items = yaml.safe_load(snapshot.read_text())["items"]
+    if not has_leases:
+        items = [one for one in items if one["kind"] != "Lease"]
+    snapshot.write_text(json.dumps({**head, "taken": "2030-01-02T03:04:05Z", "items": items}))
+    ran = run("pod", "x", "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", "json")
+    found = json.loads(ran.stdout)["asOf"]
+    assert found == as_of if as_of else found < "2030"
+
+
 @pytest.mark.parametrize(
     "words",
     [("pod", "x"), ("pods", "x"), ("po", "x"), ("Pod/x",), ("pods/x",)],

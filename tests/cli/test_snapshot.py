@@ -338,6 +338,7 @@ def _newer(data: bytes) -> bytes:
         (_newer, "format: is 2, of a newer release: this one reads up to 1"),
         (lambda data: data.replace(b'"format":1', b'"format":"x"'), "format: must be a whole"),
         (lambda data: data.replace(b'"unread":[]', b'"unread":7'), "unread: must be a list"),
+        (lambda data: data.replace(b'"taken":"', b'"taken":"at '), "taken: "),
         (
             lambda data: data.replace(b"deferredquota.io/v1alpha1", b"deferredquota.io/v1", 1),
             "apiVersion: is 'deferredquota.io/v1', of another release",

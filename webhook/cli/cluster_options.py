@@ -22,6 +22,7 @@ from webhook.kube.api import (
 )
 
 if TYPE_CHECKING:
+    from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
     from webhook.kube.files.documents import Document
     from webhook.kube.rest import RestConfig
     from webhook.operations.namespaces_at_once import Together
@@ -107,7 +108,7 @@ def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
 
 
 @contextmanager
-def snapshot_reader(paths: Sequence[Path]) -> Iterator[ClusterApi]:
+def snapshot_reader(paths: Sequence[Path]) -> Iterator[SnapshotClient]:
     """Give what some files hold, to be read only: quicker than `snapshot_cluster`.
 
     Raises:

@@ -1,7 +1,7 @@
 """Completion of the command line: scripts for shells, and names out of the cluster.
 
 A name is asked of the cluster only when the Tab key is pressed behind an argument that takes one,
-in at most `PATIENCE_SECONDS`; whatever goes wrong, nothing is offered and nothing is printed.
+in what is left of `LIMIT_SECONDS`; whatever goes wrong, nothing is offered and nothing is printed.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from webhook import STARTED
+
 PROGRAM: Final = "deferred-quota"
 SHELLS: Final = ("bash", "zsh", "fish")
 _VARIABLE: Final = "_DEFERRED_QUOTA_COMPLETE"
-PATIENCE_SECONDS = 0.15
-"""For an answer of the cluster, so that all is there within 300 ms."""
+LIMIT_SECONDS = 0.28
+"""From the start of the program to an answer of the cluster: with Python's own, 300 ms."""
 _MOST: Final = 500
 """Names that are asked for; a list of more is of no use on a terminal."""
 _NO_FILES: Final = ":4"
@@ -59,7 +62,7 @@ def complete_names(word: str = "") -> Complete:
         # a helper of the kubeconfig may take minutes: the thread is left behind
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        reader.join(PATIENCE_SECONDS)
+        reader.join(_seconds_left())
         return sorted(name for name in list(found) if name.startswith(incomplete))
 
     return complete
@@ -67,6 +70,10 @@ def complete_names(word: str = "") -> Complete:
 
 NAMESPACE_NAMES: Final[Complete] = complete_names("namespace")
 """Completes names of namespaces."""
+
+
+def _seconds_left() -> float:
+    return max(0.0, STARTED + LIMIT_SECONDS - time.monotonic())
 
 
 def _reader_of(word: str, given: Mapping[str, Any]) -> Callable[[], Sequence[str]]:
@@ -81,7 +88,7 @@ def _reader_of(word: str, given: Mapping[str, Any]) -> Callable[[], Sequence[str
         if kind is None:
             return ()
         config = load_config(given.get("kubeconfig"), given.get("context"))
-        client = RestClient(config, user_agent=PROGRAM, timeout_seconds=PATIENCE_SECONDS)
+        client = RestClient(config, user_agent=PROGRAM, timeout_seconds=LIMIT_SECONDS)
         namespace = str(given.get("namespace") or "default") if kind.namespaced else None
         return client.names(kind, namespace=namespace, limit=_MOST)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -40,7 +41,8 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     target = Target(KINDS[kind], namespace, name)
     if snapshots:
         with uncollected(), snapshot_reader(snapshots) as api:
-            options = _options(api, system_namespace, config, is_offline=True)
+            options = _options(api, system_namespace, config)
+            options = replace(options, is_offline=True, taken=api.extent.taken)
             return explain_and_print(api, target, options, output)
     with live_cluster(kubeconfig, context) as api:
         options = _options(api, system_namespace, config)
@@ -49,15 +51,9 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
         return explain_and_print(api, target, options, output)
 
 
-def _options(
-    api: ClusterApi,
-    system_namespace: str | None,
-    config: Path | None,
-    *,
-    is_offline: bool = False,
-) -> ExplainOptions:
+def _options(api: ClusterApi, system_namespace: str | None, config: Path | None) -> ExplainOptions:
     place = system_namespace or system_namespace_of(api)
-    return ExplainOptions(configuration_of(api, config, place), place, is_offline)
+    return ExplainOptions(configuration_of(api, config, place), place)
 
 
 def explain_and_print(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from webhook.cli.completion import NAMESPACE_NAMES, complete_names
 from webhook.cli.exit_codes import ExitCode
@@ -43,11 +44,23 @@ class _Kind(click.Choice[str]):
         word, is_named, name = str(value).partition("/")
         if is_named and ctx is not None:
             ctx.meta[_NAME] = name
-        word = word.lower()
-        singular = word.removesuffix("s")
-        return super().convert(
-            _SHORT.get(word) or (singular if singular in _KINDS else word), param, ctx
-        )
+        return super().convert(_kind_of(word), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the kind, and behind it and a slash the name."""
+        word, is_named, name = incomplete.partition("/")
+        if not is_named:
+            return super().shell_complete(ctx, param, incomplete)
+        names = complete_names(_kind_of(word))(ctx, param, name)
+        return [CompletionItem(f"{word}/{each}") for each in names]
+
+
+def _kind_of(word: str) -> str:
+    word = word.lower()
+    singular = word.removesuffix("s")
+    return _SHORT.get(word) or (singular if singular in _KINDS else word)
 
 
 def _only_name(ctx: click.Context, param: click.Parameter, value: str | None) -> str:

@@ -45,7 +45,8 @@ class SnapshotClient(FakeClient):
     ) -> None:
         """Take the objects, what the snapshot does not hold, and pods as their text."""
         super().__init__(FakeCluster())
-        self._extent = extent
+        self.extent = extent
+        """What the snapshot does not hold, and when it was taken."""
         self._objects: dict[Kind, dict[tuple[str, str], Object]] = {}
         self._sorted: dict[Kind, Mapping[str, Sequence[Object]]] = {}
         texts = {(one.namespace, one.name): one for one in pods}
@@ -65,7 +66,7 @@ class SnapshotClient(FakeClient):
     def _check_read(self, kind: Kind, namespace: str | None) -> None:
         # Leases are those of all namespaces in every snapshot
         place = (namespace or "") if kind.namespaced and kind != LEASES else None
-        if self._extent.lacks(f"{kind.kind}.{kind.api_version}", place):
+        if self.extent.lacks(f"{kind.kind}.{kind.api_version}", place):
             where = f" of namespace {namespace}" if namespace else ""
             raise ForbiddenError(f"the snapshot does not have the {kind.plural}{where}")
 

@@ -17,8 +17,10 @@ import gzip
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
+from webhook.jsonfields.fields import InvalidFieldError, timestamp
 from webhook.kube.files.documents import Document, SnapshotError
 
 API_VERSION: Final = "deferredquota.io/v1alpha1"
@@ -50,6 +52,8 @@ class SnapshotExtent:
     """Kinds, as `Kind.apiVersion` or `Kind.apiVersion in NAMESPACE`."""
     namespaces: frozenset[str] = frozenset()
     """Namespaces whose objects they have; empty: all."""
+    taken: datetime | None = None
+    """When the last of them was taken; None where none has that."""
 
     def lacks(self, kind: str, namespace: str | None) -> bool:
         """Return whether objects of a kind may be missing, in a namespace or in any.
@@ -84,15 +88,17 @@ def extent_of(documents: Iterable[Document]) -> SnapshotExtent:
         SnapshotError: A snapshot has a newer format, or its head is wrong.
     """
     heads = [head for document in documents if (head := _head_of(document)) is not None]
-    is_partial = bool(heads) and all(namespaces for _, namespaces in heads)
+    is_partial = bool(heads) and all(head.namespaces for head in heads)
+    names = frozenset[str]().union(*(head.namespaces for head in heads))
     return SnapshotExtent(
-        frozenset(kind for unread, _ in heads for kind in unread),
-        frozenset(name for _, names in heads for name in names) if is_partial else frozenset(),
+        frozenset[str]().union(*(head.unread for head in heads)),
+        names if is_partial else frozenset(),
+        max((head.taken for head in heads if head.taken is not None), default=None),
     )
 
 
-def _head_of(document: Document) -> tuple[list[str], list[str]] | None:
-    """Return the kinds that are missing in a snapshot, and its namespaces; None if it is none."""
+def _head_of(document: Document) -> SnapshotExtent | None:
+    """Return what one snapshot does not hold; None if it is none."""
     head = document.value
     if not isinstance(head, dict) or head.get("kind") != SNAPSHOT_KIND:
         return None
@@ -105,11 +111,17 @@ def _head_of(document: Document) -> tuple[list[str], list[str]] | None:
     if version > FORMAT:
         detail = f"is {version}, of a newer release: this one reads up to {FORMAT}"
         raise document.error(detail, field="format")
-    return _texts(document, head, "unread"), _texts(document, head, "namespaces")
+    try:
+        taken = timestamp(head.get("taken"), "taken")
+    except InvalidFieldError as err:
+        raise document.error(err.detail, field=err.field) from err
+    return SnapshotExtent(
+        _texts(document, head, "unread"), _texts(document, head, "namespaces"), taken
+    )
 
 
-def _texts(document: Document, head: Mapping[str, object], name: str) -> list[str]:
+def _texts(document: Document, head: Mapping[str, object], name: str) -> frozenset[str]:
     found = head.get(name, [])
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise document.error("must be a list of strings", field=name)
-    return found
+    return frozenset(found)

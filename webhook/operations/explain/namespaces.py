@@ -282,13 +282,16 @@ def _recounted(
 def _newest(session: Session, raws: Iterable[Object]) -> datetime | None:
     """Return the newest moment in a snapshot: the time at which it was taken, or a little before.
 
-    Leases of nodes and of the control plane are renewed every few seconds.
+    Leases of nodes and of the control plane are renewed every few seconds. Where there are none,
+    the clock of the command that took it is the better one.
     """
     leases: tuple[Object, ...] = ()
     with suppress(ForbiddenError):  # a snapshot of a user without the right to list them
         leases = session.objects(LEASES)
     texts = {text for raw in (*leases, *raws) for text in _times(raw)}
-    return max(_moments(texts), default=None)
+    taken = session.options.taken
+    known = () if leases or taken is None else (taken,)
+    return max((*_moments(texts), *known), default=None)
 
 
 def _times(raw: Object) -> Iterator[str]:

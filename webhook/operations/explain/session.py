@@ -51,6 +51,8 @@ class ExplainOptions:
     """Namespace of the installation."""
     is_offline: bool = False
     """The cluster is a snapshot: nothing moves, and what is missing may only not be in it."""
+    taken: datetime | None = None
+    """When the snapshot was taken, by the clock of the command that did; None: not known."""
     probes: bool = True
     """Whether to find out if the controller and the webhook work; without it they are not known."""
     no_nodes: str = ""
