@@ -513,6 +513,20 @@ def test_the_first_waiting_pod_of_a_deployment_is_explained(cluster: FakeCluster
     assert why(cluster, "web-7", "replicaset")["pod"] == "a"
 
 
+def test_pods_that_start_are_not_counted_as_waiting(cluster: FakeCluster) -> None:
+    load(cluster, a_workload("ReplicaSet", "web", replicas=3))
+    starting = [
+        a_pod(name=name, uid=name, node="node-1", status={"phase": "Pending"})
+        for name in ("s0", "s1")
+    ]
+    load(cluster, *(owned_by("ReplicaSet", "web", pod) for pod in starting))
+    text = why(cluster, "web", "replicaset")["text"]
+    assert text.startswith("ReplicaSet team-a/web: 2 of 3 pods start, first s0: the pod has node")
+    wait_for_quota(cluster, owned_by("ReplicaSet", "web", a_gated_pod("x", cpu="4")))
+    text = why(cluster, "web", "replicaset")["text"]
+    assert text.startswith("ReplicaSet team-a/web: 1 of 3 pods waits, first x: ")
+
+
 def test_a_refused_creation_is_explained_by_the_quota_as_it_is(cluster: FakeCluster) -> None:
     status = {
         "conditions": [

@@ -25,7 +25,7 @@ from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.explain.workloads import OwnedPods, read_workload
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.explaining.facts import PodFacts, pod_facts
-from webhook.quota.explaining.pods import explain_pod
+from webhook.quota.explaining.pods import explain_pod, is_starting
 from webhook.quota.explaining.values import Explanation
 from webhook.quota.explaining.workloads import explain_workload
 
@@ -74,13 +74,16 @@ def explain(api: ClusterApi, target: Target, options: ExplainOptions) -> Explana
         explained = _explained(session, inside, subject, raw)
         return replace(explained, notes=(*explained.notes, *anew))
     owned = read_workload(session, target.kind, raw, inside)
-    waiting = _waiting(owned)
+    open_pods = _not_running(owned)
+    waiting = [one for one in open_pods if not is_starting(one, inside.facts)]
     raws = {FieldReader(one).child("metadata").text("uid"): one for one in inside.pods}
     first = None
-    if waiting:
-        first = _explained(session, inside, waiting[0], raws[waiting[0].pod.uid])
+    if open_pods:
+        subject = (waiting or open_pods)[0]
+        first = _explained(session, inside, subject, raws[subject.pod.uid])
     facts = replace(inside.facts, unknown=tuple(session.unknown))
-    return explain_workload(owned.facts, facts, first, len(waiting))
+    starting = len(open_pods) - len(waiting)
+    return explain_workload(owned.facts, facts, first, waiting=len(waiting), starting=starting)
 
 
 def _subject(inside: Inside, raw: Object) -> PodFacts:
@@ -98,12 +101,12 @@ def _explained(session: Session, inside: Inside, subject: PodFacts, raw: Object)
     return explain_pod(subject, there, nodes)
 
 
-def _waiting(owned: OwnedPods) -> Sequence[PodFacts]:
+def _not_running(owned: OwnedPods) -> Sequence[PodFacts]:
     """Return the pods of a workload that do not run: those without a node first, as they queue."""
-    waiting = [
+    open_pods = [
         one for one in owned.pods if not (is_terminal(one.pod) or one.pod.is_deleting or _runs(one))
     ]
-    return sorted(waiting, key=_queue_order)
+    return sorted(open_pods, key=_queue_order)
 
 
 def _runs(one: PodFacts) -> bool:

@@ -86,6 +86,11 @@ def _settled(subject: PodFacts, there: NamespaceFacts) -> tuple[PendingCause, ..
     return (PendingCause(CauseKind.NOT_OURS, text),)
 
 
+def is_starting(subject: PodFacts, there: NamespaceFacts) -> bool:
+    """Return whether a pod has a node, and nothing is known that keeps it from running there."""
+    return subject.pod.is_assigned and not subject.trouble and not _is_node_gone(subject, there)
+
+
 def _is_node_gone(subject: PodFacts, there: NamespaceFacts) -> bool:
     names = there.node_names
     return names is not None and subject.pod.is_assigned and subject.pod.node_name not in names

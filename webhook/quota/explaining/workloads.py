@@ -71,7 +71,12 @@ class WorkloadFacts:
 
 
 def explain_workload(
-    subject: WorkloadFacts, there: NamespaceFacts, first: Explanation | None, waiting: int
+    subject: WorkloadFacts,
+    there: NamespaceFacts,
+    first: Explanation | None,
+    *,
+    waiting: int,
+    starting: int,
 ) -> Explanation:
     """Return why a workload has not all its pods running.
 
@@ -79,7 +84,8 @@ def explain_workload(
         subject: The workload.
         there: Its namespace.
         first: The explanation of the first of its pods that do not run; None if all do.
-        waiting: How many do not run.
+        waiting: How many do not run, and something keeps them from it.
+        starting: How many have a node and do not run yet.
     """
     causes = [*_suspended(subject)]
     if first is not None:
@@ -96,7 +102,9 @@ def explain_workload(
     ]
     key = f"{subject.kind} {subject.namespace}/{subject.name}"
     text = sentence(
-        f"{key}{_count(subject, first, waiting)}", causes, _otherwise(subject, first, lacking)
+        f"{key}{_count(subject, first, waiting, starting)}",
+        causes,
+        _otherwise(subject, first, lacking),
     )
     explained = Explanation("", "", "", "") if first is None else first
     return replace(
@@ -130,12 +138,13 @@ def _actions(
         yield Unblock(Action.WAIT, "wait: nothing is seen that has to change")
 
 
-def _count(subject: WorkloadFacts, first: Explanation | None, waiting: int) -> str:
+def _count(subject: WorkloadFacts, first: Explanation | None, waiting: int, starting: int) -> str:
     if first is None:
         return ""
     of_all = subject.wanted if subject.wanted is not None else subject.existing
-    verb = "waits" if waiting == 1 else "wait"
-    return f": {waiting} of {of_all} pods {verb}, first {first.name}"
+    verb = "wait" if waiting else "start"
+    count = waiting or starting
+    return f": {count} of {of_all} pods {verb}{'s' * (count == 1)}, first {first.name}"
 
 
 def _otherwise(subject: WorkloadFacts, first: Explanation | None, lacking: bool) -> str:
