@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.objects import Answer, Api
+from tests.e2e.cluster.outages.alerts import is_firing, scraped
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
@@ -71,10 +72,13 @@ def test_without_a_controller_the_quota_fills_and_does_not_overflow(
     tenant.quota()
     with Load(tenant, "250m") as load:
         goes_on(load)
+        shown = scraped(product.processes)
         product.controller.kill()
         before = load.refused
         eventually(lambda: load.refused > before + 20, "the quota is full of what is not counted")
         assert tenant.charged() == "2"
+        assert is_firing("DeferredQuotaNoLeader", shown, scraped(product.processes))
+        assert not is_firing("DeferredQuotaNoLeader", shown, shown)
         product.controller.start(waits=False)
         goes_on(load, seconds=90)
     assert (load.problems, load.most <= HARD) == ([], True), load.most

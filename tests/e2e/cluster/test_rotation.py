@@ -14,6 +14,7 @@ from cryptography import x509
 
 from tests.e2e.cluster.installed import Cluster, a_cluster
 from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.outages.alerts import is_firing, scraped
 from tests.e2e.cluster.product import SYSTEM, Product, apply, wait_for_ledgers
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
@@ -99,6 +100,7 @@ def test_certificates_are_made_and_registered_without_a_person(
 def test_a_bundle_that_is_taken_away_comes_back(installation: Installation) -> None:
     eventually(installation.is_whole, "there are certificates")
     before = installation.bundles()
+    scraped_before = scraped([installation.product.controller])
     for path in REGISTRATIONS:
         entries = installation.admin.get(path).body["webhooks"]
         wipe: Any = [
@@ -107,6 +109,12 @@ def test_a_bundle_that_is_taken_away_comes_back(installation: Installation) -> N
         ]
         assert installation.admin.call("PATCH", path, wipe, kind=JSON_PATCH).ok
     becomes(installation.bundles, before, "the bundle is back")
+    drifts = "tls_bundle_drift_total"
+    eventually(lambda: installation.product.controller.metric(drifts), "it is counted")
+    during = scraped([installation.product.controller])
+    alert = "DeferredQuotaBundleDrifts"  # of what happens every minute
+    assert is_firing(alert, scraped_before, during)
+    assert not is_firing(alert, scraped_before, scraped_before)
 
 
 def test_lost_secrets_come_back(installation: Installation) -> None:

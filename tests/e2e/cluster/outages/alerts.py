@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -18,6 +19,7 @@ from webhook.install import MANIFESTS
 
 RULES: Final = MANIFESTS / "components" / "monitoring" / "rules.yaml"
 _MINUTES: Final = 60
+_MOMENTS: Final = ("_not_after_seconds", "_since_seconds")
 _COUNTERS: Final = ("_total", "_count", "_bucket", "_sum")
 
 Scrape: TypeAlias = Mapping[str, float]
@@ -90,6 +92,8 @@ def _values(name: str, before: float, during: float) -> str:
     metric = name.partition("{")[0]
     if metric.endswith(_COUNTERS):
         return f"{before}+{max(during - before, 0.0)}x{_MINUTES * 2}"
+    if metric.endswith(_MOMENTS):
+        during = max(during - time.time(), 1.0)  # promtool begins in 1970
     return f"{during}x{_MINUTES * 2}"
 
 

@@ -100,3 +100,5 @@ def test_the_rotation_replaces_a_ca_that_has_expired(tmp_path: Path) -> None:
         becomes(lambda: tenant.bind("waits", uid=waits.uid).code, 201, "a bind", seconds=60)
         webhook.wait_until_ready(60)
     assert is_firing("DeferredQuotaWebhookFails", before, during)
+    for alert in ("DeferredQuotaCertificateEnds", "DeferredQuotaCertificateAuthorityEnds"):
+        assert is_firing(alert, {}, before), alert
