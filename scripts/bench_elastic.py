@@ -128,21 +128,23 @@ def _seconds(work: Callable[[], None]) -> float:
 # -- rates of binds ----------------------------------------------------------------------------
 
 
-def _elastic_quota(bench: Bench, namespace: str, pool: str, cpu: str) -> None:
+def _elastic_quota(bench: Bench, namespace: str, pool: str, cpu: str, most: str = "") -> None:
     metadata = {"name": "q", "labels": {"deferredquota.io/pool": pool}}
-    spec = {"min": {"cpu": cpu}}
+    spec = {"min": {"cpu": cpu}} | ({"max": {"cpu": most}} if most else {})
     made = {"metadata": metadata, "spec": spec, "kind": "ElasticQuota"}
     path = f"/apis/nos.nebuly.com/v1alpha1/namespaces/{namespace}/elasticquotas"
     bench.plane.rest.create(path, {"apiVersion": "nos.nebuly.com/v1alpha1", **made})
 
 
-def _pool(bench: Bench, name: str, least: Mapping[str, str], gating: str = "never") -> list[str]:
-    """Make namespaces with elastic quotas of one pool; wait until it is counted."""
+def _pool(
+    bench: Bench, name: str, least: Mapping[str, str], gating: str = "never", most: str = ""
+) -> list[str]:
+    """Make namespaces with elastic quotas of one pool, with `most` as max; wait for its count."""
     spaces = [
         bench.namespace(space, mode="deferred", with_quota=True, gating=gating) for space in least
     ]
     for space, cpu in least.items():
-        _elastic_quota(bench, space, name, cpu)
+        _elastic_quota(bench, space, name, cpu, most)
     _wait(lambda: _is_counted(bench, name, len(spaces)), f"pool {name} is counted")
     return spaces
 
@@ -172,6 +174,8 @@ def bench_rates(count: int) -> None:
         ]
         cpu = str(max(1, count // NAMESPACES) * 2)  # pods take 100m: most of it stays free
         within = _pool(bench, "within", {f"within-{n}": cpu for n in range(NAMESPACES)})
+        with_max = {f"max-{n}": cpu for n in range(NAMESPACES)}
+        within_max = _pool(bench, "max", with_max, most=str(int(cpu) * 2))
         lending = {f"borrow-{n}": "0" for n in range(NAMESPACES)} | {"lender": str(count)}
         borrowing = _pool(bench, "borrowed", lending)[:-1]
         for clients in (16, 1):
@@ -179,6 +183,7 @@ def bench_rates(count: int) -> None:
             base = _rate(bench, plain, share, clients, "without elastic quotas", None)
             for spaces, pool, what in (
                 (within, "within", "within min"),
+                (within_max, "max", "within min, with max"),
                 (borrowing, "borrowed", "all borrowed"),
             ):
                 one = _rate(bench, spaces, share, clients, what, pool)
