@@ -448,6 +448,23 @@ def test_a_note_offers_no_option_where_none_would_do(kind: str) -> None:
     ]
 
 
+def test_a_kind_that_is_not_known_is_taken_for_one_in_namespaces_and_that_is_noted() -> None:
+    inside: Object = {**a_thing({}), "metadata": {"name": "b", "namespace": "team-b"}}
+    known: Object = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "c"},
+    }
+    things: Object = {"apiVersion": "v1", "kind": "List", "items": [a_thing({}), inside, known]}
+    report = checked("-f", "-", "-n", "team-a", text=dumped(things))
+    assert [one["namespace"] for one in report["objects"]] == ["team-a", "team-b", ""]
+    (note,) = report["notes"]
+    assert note == (
+        "Thing.example.com without a namespace is taken to be in namespace team-a: whether the kind"
+        " has namespaces is not known"
+    )
+
+
 NOTE: Final = (
     "pods of Thing.example.com are not judged: --template-path Thing.example.com=spec.pods"
 )

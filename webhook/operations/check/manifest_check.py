@@ -14,6 +14,7 @@ from webhook.kube.api import Kind, kind_of
 from webhook.kube.files.aside import done_aside
 from webhook.kube.files.documents import Document
 from webhook.kube.files.positions import Positions
+from webhook.kube.kinds import known_kind
 from webhook.operations.check.fixes import fix_of
 from webhook.operations.check.state import ClusterState, with_former
 from webhook.operations.check.values import (
@@ -154,7 +155,7 @@ class Checker:
         )
 
     def _unjudged(self, entries: Iterable[Entry]) -> Iterator[str]:
-        """Yield which kinds seem to have pods that nothing says where to find."""
+        """Yield which kinds seem to have pods that nothing says where to find, or no namespace."""
         for entry in entries:
             one = entry.object
             group = one.resource.partition(".")[2]
@@ -162,8 +163,13 @@ class Checker:
                 continue
             if any(path.is_about(group, one.kind) for path in self._options.paths):
                 continue
-            for place in template_places(one.raw):
-                yield _unjudged_note(group, one.kind, place)
+            places = list(template_places(one.raw))
+            yield from (_unjudged_note(group, one.kind, place) for place in places)
+            if not places and _is_assumed_inside(one):
+                yield (
+                    f"{one.kind}.{group} without a namespace is taken to be in namespace"
+                    f" {one.namespace}: whether the kind has namespaces is not known"
+                )
 
     def _shared_out(self, groups: _Groups, count: int) -> tuple[_Groups, _Groups]:
         """Share namespaces out to two processes, if they are many and nothing is read for them.
@@ -287,6 +293,13 @@ class Checker:
     def _location(self, document: Document, field: str) -> Location:
         position = self._positions.of(document, field)
         return Location(document.file, position.line, position.column, field)
+
+
+def _is_assumed_inside(one: ManifestObject) -> bool:
+    """Return whether an object is taken to be in a namespace that it does not name."""
+    root = FieldReader(one.raw, one.field)
+    is_known = known_kind(root.text("apiVersion"), root.text("kind")) is not None
+    return not (is_known or root.child("metadata").text("namespace"))
 
 
 def _unjudged_note(group: str, kind: str, place: str) -> str:
