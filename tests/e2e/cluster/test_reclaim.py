@@ -485,6 +485,42 @@ def test_pods_with_two_budgets_stop_no_other_eviction(
         assert all(teams["b"].node_of(name) for name in ("kept0", "kept1"))
 
 
+def test_a_budget_that_is_written_without_a_pause_stops_no_plan_of_others(
+    own_plane: ControlPlane, teams: Teams, editor: Tenant
+) -> None:
+    """The API server tries for ten seconds to count an eviction in it, one after the other."""
+    path = f"/apis/policy/v1/namespaces/{editor.namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
+    is_over = threading.Event()
+
+    def write(api: Api, key: str, count: int = 0) -> None:
+        while not is_over.is_set():
+            count += 1
+            api.patch(f"{path}/kept", {"metadata": {"annotations": {key: str(count)}}})
+
+    neighbours = Teams.make(own_plane, d=2, e=1)
+    clients = {f"w{number}": Api(own_plane.rest_as("mallory")) for number in range(6)}
+    writing = [threading.Thread(target=write, args=(api, key)) for key, api in clients.items()]
+    try:
+        with Kubelets(own_plane.rest, [*teams.namespaces, *neighbours.namespaces]):
+            assert editor.api.create(path, {"metadata": {"name": "kept"}, "spec": spec}).ok
+            names = [f"kept{number}" for number in range(8)]
+            run(teams, editor, names, {"labels": {"app": "kept"}})
+            neighbours.run("e", 3)
+            for thread in writing:
+                thread.start()
+            teams.create("a", 4)
+            becomes(teams.promised, ["a0"], "its plan has begun")
+            (name,) = neighbours.create("d")
+            eventually(lambda: neighbours["d"].node_of(name), "the neighbour gets its own", 20.0)
+    finally:
+        is_over.set()
+        for thread in writing:
+            if thread.ident is not None:
+                thread.join(10)
+        neighbours.pool.close()
+
+
 def run(teams: Teams, editor: Tenant, names: list[str], metadata: Object, **fields: Any) -> None:
     """Create pods of team b, and wait until they have their nodes."""
     for name in names:

@@ -197,6 +197,13 @@ class TestDeadlines:
         ):
             get(server.client(timeout_seconds=0.2))
 
+    def test_an_eviction_has_less_time_than_other_calls(self) -> None:
+        with (
+            ScriptedServer(ServerConnection.stall) as server,
+            pytest.raises(RequestTimeoutError, match="no answer within 3 s"),
+        ):
+            server.client(timeout_seconds=30).evict("web", namespace="default", uid="u")
+
     @pytest.mark.parametrize(
         "beginning",
         [b"", b"HTTP/1.1 200 OK\r\n", reply(body="", Content_Length="99999999"), CHUNKED],

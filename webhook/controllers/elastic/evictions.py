@@ -31,6 +31,10 @@ _EVICTED_SECONDS: Final = 60.0
 """How long an eviction is remembered that the cache does not show."""
 _REFUSED_SECONDS: Final = 10.0
 """How long a pod is not tried again whose eviction was refused."""
+_UNDECIDED_SECONDS: Final = 12.0
+"""How long an eviction without an answer may still be carried out."""
+_ROUND_SECONDS: Final = 2.0
+"""How long pods are evicted for one claim before the other claims have their turn."""
 _MINUTE: Final = 60.0
 _ENTITLEMENT: Final = {
     Claim.OWN: "which stays within the min of its quota",
@@ -64,7 +68,8 @@ class Evictor:
         self._settings = settings
         self._evicted: dict[str, float] = {}
         self._refused: dict[str, float] = {}
-        self._times: deque[float] = deque()
+        self._times: deque[tuple[float, str]] = deque()
+        """When pods were evicted, and for which quota, by its key."""
 
     def reset(self) -> None:
         """Forget what was seen under an earlier leadership; the limit holds on."""
@@ -81,23 +86,37 @@ class Evictor:
         self._refused = self._current(self._refused)
         return self._refused.keys()
 
-    def evictions_left(self) -> int:
-        """Return how many pods may be evicted in this minute."""
-        while self._times and self._times[0] <= self._clock() - _MINUTE:
+    def evictions_left(self, quota: str) -> int:
+        """Return how many pods may be evicted for a quota in this minute.
+
+        At most half of what others leave: a tenant that has pods of its own evicted for others of
+        a higher priority, and makes them again, would take all evictions of the cluster.
+        """
+        while self._times and self._times[0][0] <= self._clock() - _MINUTE:
             self._times.popleft()
-        return max(0, self._settings().max_evictions_per_minute - len(self._times))
+        own = sum(1 for _, key in self._times if key == quota)
+        left_by_others = self._settings().max_evictions_per_minute - (len(self._times) - own)
+        return max(0, (left_by_others + 1) // 2 - own)
 
     def evict(self, claim: PlannedClaim, epoch: int) -> bool:
         """Evict the victims of a plan, as many as may be now; return whether any was.
+
+        One thread evicts for all. After some seconds the next look goes on with what is left, but
+        pods of one group go together.
 
         Raises:
             NotLeadingError: Another process may be evicting.
             ApiError: The API server does not answer.
         """
         refused, max_grace = {*self.refused()}, self._settings().max_grace_seconds
-        has_evicted = False
+        has_evicted, until, group = False, self._clock() + _ROUND_SECONDS, ""
         for victim in claim.plan.victims:
-            if victim.uid in refused or not self.evictions_left():
+            is_begun, group = victim.group != "" and victim.group == group, victim.group
+            if self._clock() > until and not is_begun:
+                break
+            if not self.evictions_left(claim.quota.key):
+                break
+            if victim.uid in refused:
                 continue
             self._leadership.require(epoch)
             try:
@@ -109,7 +128,16 @@ class Evictor:
                 )
             except (NotFoundError, ConflictError):
                 continue  # it is gone, or another one by now: the next plan is without it
-            except (UnavailableError, RequestTimeoutError, UnauthorizedError):
+            except RequestTimeoutError as err:
+                # a tenant that writes a budget without a pause has each eviction take 10 s. It may
+                # be carried out yet: until then no other pod goes for it, after that another one
+                undecided = self._clock() + _UNDECIDED_SECONDS
+                self._evicted[victim.uid] = undecided
+                self._refused[victim.uid] = undecided + _REFUSED_SECONDS
+                self._times.append((self._clock(), claim.quota.key))
+                _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
+                break
+            except (UnavailableError, UnauthorizedError):
                 raise  # of the API server, whatever the pod
             except ApiError as err:
                 # a budget, two of them, or what others demand of evictions: of this pod alone
@@ -118,7 +146,7 @@ class Evictor:
                 continue
             has_evicted = True
             self._evicted[victim.uid] = self._clock() + _EVICTED_SECONDS
-            self._times.append(self._clock())
+            self._times.append((self._clock(), claim.quota.key))
             self._report(victim, claim)
         return has_evicted
 

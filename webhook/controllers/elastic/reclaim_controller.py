@@ -475,7 +475,8 @@ class Reclaimer:
             return None
         promise = self._promise_to(claim.queued)
         may_begin = claim.awaits_leaving or (
-            self._planner.evictable()(claim.plan.victims, ()) and self._evictor.evictions_left() > 0
+            self._planner.evictable()(claim.plan.victims, ())
+            and self._evictor.evictions_left(claim.quota.key) > 0
         )
         if not (may_begin and promise.amounts):
             return None

@@ -57,6 +57,10 @@ _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1
 _PATCH_ATTEMPTS: Final = 4
 """The API server itself tries five times for each of them."""
 
+_EVICTION_SECONDS: Final = 3.0
+"""How long an eviction may take. The API server tries twenty times to write a budget that its owner
+writes meanwhile, which takes 10 s."""
+
 PAGE_BYTES: Final = 16 * 2**20
 """How long the JSON of one part of a list may be; 500 usual pods have about 4 MiB."""
 
@@ -318,7 +322,8 @@ class RestClient:
             "deleteOptions": options,
         }
         place = _object_path(PODS, namespace, name, "eviction")
-        self._ask(Request("POST", _with_query(place, _only(dry_run=dry_run)), encode(eviction)))
+        path = _with_query(place, _only(dry_run=dry_run))
+        self._ask(Request("POST", path, encode(eviction), most_seconds=_EVICTION_SECONDS))
 
     def server_version(self) -> Object:
         """Return what the server says of its version: `major`, `minor`, `gitVersion` and more."""

@@ -41,6 +41,8 @@ class Request:
     accept: str = "application/json"
     most_bytes: int = 0
     """How long the body of an answer that says yes may be; 0 for no limit."""
+    most_seconds: float = 0.0
+    """How long the call may take; 0 for as long as any."""
 
     @property
     def is_read(self) -> bool:
@@ -142,7 +144,7 @@ class Transport:
         self, request: Request, take_idle: Callable[[], Connection | None]
     ) -> tuple[Head, Connection, float]:
         """Send a request and read the head of its answer; once more for a refused identity."""
-        deadline = time.monotonic() + self.timeout_seconds
+        deadline = time.monotonic() + (request.most_seconds or self.timeout_seconds)
         try:
             identity = self.config.credentials.identity()
             head, connection = self._exchange(request, identity, take_idle(), deadline)
@@ -214,7 +216,8 @@ class Transport:
     def _failure(self, request: Request, err: Exception) -> UnreachableError | RequestTimeoutError:
         where = f"{request}: {self.config.server}"
         if isinstance(err, TimeoutError):
-            return RequestTimeoutError(f"{where}: no answer within {self.timeout_seconds:g} s")
+            seconds = request.most_seconds or self.timeout_seconds
+            return RequestTimeoutError(f"{where}: no answer within {seconds:g} s")
         if isinstance(err, ssl.SSLCertVerificationError):
             detail = f"its certificate is not trusted: {err.verify_message}"
         elif isinstance(err, OSError):

@@ -1,0 +1,118 @@
+"""Evictions for one claim leave time and room for those of others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from tests.controllers.elastic.objects import an_elastic_quota
+from tests.reactions import Call, Proceed, ReactiveClient, fail, for_name
+from webhook.config import ReclaimSettings
+from webhook.controllers.elastic.evictions import Evictor
+from webhook.controllers.elastic.reclaim_planner import PlannedClaim
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.leadership import Leadership
+from webhook.controllers.runtime.timings import ControllerTimings
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import PODS, RequestTimeoutError
+from webhook.quota.elastic.balance import Claim, Queued, Shortage
+from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.elastic_quotas import read_elastic_quota
+from webhook.quota.elastic.reclaim_plan import Plan
+
+CPU: Final = 10**9
+EPOCH: Final = 1
+
+
+class Evicting:
+    """An evictor on a cluster with a hundred pods of a borrower."""
+
+    def __init__(self, *, limit: int = 60) -> None:
+        cluster = FakeCluster()
+        api = FakeClient(cluster)
+        self.client = ReactiveClient(cluster)
+        self.pods = []
+        for number in range(100):
+            raw: dict[str, object] = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"p{number}", "namespace": "borrower"},
+                "spec": {"nodeName": "node-1", "containers": [{"name": "main"}]},
+            }
+            made = api.create(PODS, raw)
+            pod = ElasticPod("borrower", f"p{number}", made.uid, None, 0, {"cpu": CPU})
+            self.pods.append(pod)
+        self.clock = 1000.0
+        leadership = Leadership(lambda: EPOCH, lambda: None)
+        leadership.current_epoch()
+        self.evictor = Evictor(
+            ControllerContext(api=self.client, timings=ControllerTimings(clock=lambda: self.clock)),
+            leadership,
+            dict,
+            lambda: ReclaimSettings(max_evictions_per_minute=limit),
+        )
+
+    def evict(self, owner: str, victims: slice) -> int:
+        """Evict pods for an owner, and return how many of all have been evicted just now."""
+        quota = read_elastic_quota(cast("Any", an_elastic_quota(owner, {"cpu": "4"})))
+        waiting = ElasticPod(owner, "waits", f"{owner}-waits", None, 0, {"cpu": CPU})
+        plan = Plan(Shortage(), True, Claim.OWN, tuple(self.pods[victims]))
+        claim = PlannedClaim(Queued(quota.key, waiting), quota, plan, judges_nodes=False)
+        before = len(self.evictor.evicted())
+        self.evictor.evict(claim, EPOCH)
+        return len(self.evictor.evicted()) - before
+
+    def takes(self, seconds: float) -> None:
+        """Have each eviction take some time."""
+
+        def slow(_call: Call, proceed: Proceed) -> object:
+            self.clock += seconds
+            return proceed()
+
+        self.client.on("create", PODS, slow, subresource="eviction")
+
+
+def test_a_quota_leaves_half_of_the_evictions_to_others() -> None:
+    here = Evicting(limit=8)
+    assert here.evict("greedy", slice(0, 50)) == 4
+    assert here.evict("greedy", slice(4, 50)) == 0
+    assert here.evict("owner", slice(50, 100)) == 2
+    assert here.evict("another", slice(60, 100)) == 1
+    assert here.evict("fourth", slice(70, 100)) == 1
+    assert here.evict("fifth", slice(80, 100)) == 0, "no more than eight in all"
+    here.clock += 61
+    assert here.evict("greedy", slice(4, 50)) == 4
+
+
+def test_one_eviction_in_a_minute_may_be_of_any_quota() -> None:
+    here = Evicting(limit=1)
+    assert here.evict("owner", slice(0, 2)) == 1
+    assert here.evict("another", slice(2, 4)) == 0
+
+
+def test_a_claim_with_very_many_victims_leaves_time_for_others() -> None:
+    here = Evicting(limit=1000)
+    here.takes(0.5)
+    assert here.evict("greedy", slice(0, 50)) == 5
+
+
+def test_pods_of_one_group_go_together_however_long_that_takes() -> None:
+    here = Evicting(limit=1000)
+    here.takes(0.5)
+    here.pods[2:20] = [replace(pod, group="gang") for pod in here.pods[2:20]]
+    assert here.evict("owner", slice(0, 50)) == 20
+
+
+def test_an_eviction_without_an_answer_is_no_fault_of_the_api_server() -> None:
+    """Evictions run out of time where a tenant writes its budget without a pause."""
+    here = Evicting()
+    error = RequestTimeoutError("no answer within 3 s")
+    here.client.on("create", PODS, for_name("p0", fail(error)), subresource="eviction")
+    uid = here.pods[0].uid
+    assert here.evict("owner", slice(0, 1)) == 1, "it may be carried out yet: no other goes for it"
+    assert uid in here.evictor.refused()
+    here.clock += 13
+    assert uid not in here.evictor.evicted(), "it was not"
+    assert uid in here.evictor.refused(), "another one goes then"
+    here.clock += 10
+    assert uid not in here.evictor.refused()
