@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final
 
 import pytest
@@ -62,3 +63,11 @@ def test_what_every_pod_takes_of_a_node_is_kept() -> None:
     amounts = read_assigned_pod(many_resources(0, "1")).requested.amounts
     assert {name: amounts[name] for name in ("cpu", "pods")} == {"cpu": 1000, "pods": 1}
     assert len(amounts) == 64
+
+
+def test_a_pod_that_is_created_with_a_node_is_bound_then() -> None:
+    """Without a kubelet no condition says when; it would be protected for ever."""
+    raw = a_pod(node="node-1", metadata={"creationTimestamp": "2026-01-01T00:00:00Z"})
+    pod, now = read_assigned_pod(raw), datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
+    assert pod.is_young(601, now)
+    assert not pod.is_young(599, now)

@@ -11,7 +11,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import PODS, ClusterApi, ListOptions, Object
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
-from webhook.quota.elastic.capacity import ElasticPod, is_of_daemon_set, was_bound_within
+from webhook.quota.elastic.capacity import ElasticPod, bound_at, is_of_daemon_set, was_bound_within
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
 from webhook.quota.nodes.requested import Requested, kept_requested, requested_of
@@ -78,18 +78,11 @@ def read_assigned_pod(raw: Object) -> AssignedPod:
         metadata.timestamp("creationTimestamp"),
         labels.get(CAPACITY_LABEL, ""),
         labels.get(RECLAIM_GROUP_LABEL, ""),
-        _bound_at(raw),
+        bound_at(FieldReader(raw)),
         is_of_daemon_set(metadata),
         _requested(raw),
         FieldReader(raw).child("spec").integer("terminationGracePeriodSeconds") or 0,
     )
-
-
-def _bound_at(raw: Object) -> datetime | None:
-    for one in FieldReader(raw).child("status").children("conditions"):
-        if one.text("type") == "PodScheduled":
-            return one.timestamp("lastTransitionTime")
-    return None
 
 
 def _requested(raw: Object) -> Requested:

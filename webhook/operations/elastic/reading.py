@@ -25,6 +25,7 @@ from webhook.quota.charging.pod_usage import charged_to, is_terminal
 from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import (
     ElasticPod,
+    bound_at,
     ends_within,
     is_of_daemon_set,
     was_bound_within,
@@ -224,22 +225,8 @@ def elastic_pod(
         is_exempt=pod.is_mirror
         or priority >= _CRITICAL
         or is_of_daemon_set(FieldReader(raw).child("metadata")),
-        is_young=_is_young(raw, quota, now),
+        is_young=was_bound_within(bound_at(FieldReader(raw)), quota.protect_seconds, now),
     )
-
-
-def _is_young(raw: Object, quota: ElasticQuota, now: datetime) -> bool:
-    """Return whether a pod was bound less than `protectSeconds` ago; a time ahead counts as now."""
-    conditions = FieldReader(raw).child("status").children("conditions")
-    bound = next(
-        (
-            one.timestamp("lastTransitionTime")
-            for one in conditions
-            if one.text("type") == "PodScheduled"
-        ),
-        None,
-    )
-    return was_bound_within(bound, quota.protect_seconds, now)
 
 
 @dataclass(frozen=True, slots=True)

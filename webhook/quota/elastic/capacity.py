@@ -76,6 +76,19 @@ def ends_within(pod: Pod, seconds: int, now: datetime) -> bool:
     return until <= now + timedelta(seconds=seconds)
 
 
+def bound_at(pod: FieldReader) -> datetime | None:
+    """Return when a pod got its node.
+
+    Of one that was created with it no condition says so, unless a kubelet writes one.
+    """
+    scheduled = (
+        one.timestamp("lastTransitionTime")
+        for one in pod.child("status").children("conditions")
+        if one.text("type") == "PodScheduled"
+    )
+    return next(scheduled, None) or pod.child("metadata").timestamp("creationTimestamp")
+
+
 def was_bound_within(bound: datetime | None, seconds: int, now: datetime) -> bool:
     """Return whether a pod was bound less than some seconds ago, however many these are.
 
