@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, cast
 
@@ -11,11 +12,19 @@ import pytest
 
 from tests.install.manifests import Manifest, everything, identity, of_kind
 from webhook import __version__
-from webhook.install import MANIFESTS
-from webhook.install.kustomizations import read_file
+from webhook.config import load_configuration
+from webhook.install import MANIFESTS, render
+from webhook.install.kustomizations import add_component, read_file
 from webhook.install.rendering import Mask
 from webhook.operations.names import LEDGER_CRD, MASK_POLICY, STAMP_POLICY
-from webhook.state.well_known import DEFAULT_NAMESPACE, LAST_REGISTRATION, REGISTRATION
+from webhook.state.well_known import (
+    CA_SECRET,
+    DEFAULT_NAMESPACE,
+    LAST_REGISTRATION,
+    REGISTRATION,
+    TLS_SECRET,
+)
+from webhook.tls.rotation_store import spec_for
 
 FILES: Final = sorted(MANIFESTS.rglob("*.yaml"))
 KUSTOMIZATIONS: Final = [path for path in FILES if path.name == "kustomization.yaml"]
@@ -71,11 +80,12 @@ def test_the_version_is_that_of_the_program() -> None:
     for each in of_kind("Deployment", everything()):
         (container,) = each["spec"]["template"]["spec"]["containers"]
         assert container["image"] == f"deferred-quota:{__version__}"
-    (overlay,) = cast(
-        "list[Manifest]", read_file(MANIFESTS / "overlays/default/kustomization.yaml")
-    )
-    (image,) = overlay["images"]
-    assert (image["name"], image["newTag"]) == ("deferred-quota", __version__)
+    for name in ("default", "cert-manager"):
+        (overlay,) = cast(
+            "list[Manifest]", read_file(MANIFESTS / "overlays" / name / "kustomization.yaml")
+        )
+        (image,) = overlay["images"]
+        assert (image["name"], image["newTag"]) == ("deferred-quota", __version__)
 
 
 def test_names_are_those_that_the_commands_look_for() -> None:
@@ -107,3 +117,63 @@ def test_a_webhook_elsewhere_needs_nothing_that_runs_in_the_cluster() -> None:
         for patch in overlay["patches"]
     }
     assert patched == registered, "one for each entry"
+
+
+def with_cert_manager() -> list[Manifest]:
+    objects = cast("list[dict[str, object]]", render(rotates=False, mask="webhook").objects)
+    made = add_component(MANIFESTS / "components/cert-manager", objects)
+    return cast("list[Manifest]", made)
+
+
+def certificate(name: str) -> Manifest:
+    (found,) = [
+        each["spec"]
+        for each in of_kind("Certificate", with_cert_manager())
+        if each["metadata"]["name"] == name
+    ]
+    return cast("Manifest", found)
+
+
+def test_cert_manager_issues_what_the_webhook_serves_for_the_names_that_are_called() -> None:
+    leaf, ca = certificate("deferred-quota-webhook"), certificate("deferred-quota-ca")
+    assert (leaf["secretName"], ca["secretName"]) == (TLS_SECRET, CA_SECRET)
+    wanted = spec_for(DEFAULT_NAMESPACE)
+    assert tuple(leaf["dnsNames"]) == wanted.dns_names
+    called = {
+        f"{client['service']['name']}.{client['service']['namespace']}.svc"
+        for each in with_cert_manager()
+        for entry in each.get("webhooks", ())
+        for client in [entry["clientConfig"]]
+    }
+    assert called <= set(leaf["dnsNames"])
+    assert leaf["duration"] == f"{wanted.leaf_lifetime // timedelta(hours=1)}h"
+    assert ca["duration"] == f"{wanted.ca_lifetime // timedelta(hours=1)}h"
+    # what was issued before it is renewed has to be trusted after it
+    assert (ca["isCA"], ca["privateKey"]["rotationPolicy"]) == (True, "Never")
+
+
+def test_cert_manager_writes_the_ca_into_every_registration() -> None:
+    objects = with_cert_manager()
+    noted = {
+        each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        for each in objects
+        if "webhooks" in each
+    }
+    assert noted == {f"{DEFAULT_NAMESPACE}/deferred-quota-ca"}
+    issuers = {each["metadata"]["name"] for each in of_kind("Issuer", objects)}
+    for each in of_kind("Certificate", objects):
+        assert each["spec"]["issuerRef"]["name"] in issuers
+    assert "deferred-quota-rotation" not in {each["metadata"]["name"] for each in objects}
+    (configuration,) = of_kind("ConfigMap", objects)
+    text = configuration["data"]["config.yaml"]
+    assert not load_configuration(text, "overlay").certificates.rotate
+
+
+def test_the_overlay_of_cert_manager_is_the_default_one_but_for_the_certificates() -> None:
+    components = {}
+    for name in ("default", "cert-manager"):
+        (overlay,) = cast(
+            "list[Manifest]", read_file(MANIFESTS / "overlays" / name / "kustomization.yaml")
+        )
+        components[name] = {Path(each).name for each in overlay["components"]}
+    assert components["cert-manager"] == components["default"] - {"rotation"} | {"cert-manager"}

@@ -211,6 +211,23 @@ def test_certificates_of_another_program_are_left_alone_and_reported_once() -> N
     assert message.startswith(f"Secret {DEFAULT_NAMESPACE}/{TLS_SECRET} was not made by")
 
 
+def test_secrets_that_cert_manager_took_over_are_left_alone_and_reported_once() -> None:
+    """It writes into what is there: labels of ours stay."""
+    world = World()
+    world.rotation.reconcile()
+    taken: Any = dict(world.api.get(SECRETS, TLS_SECRET, namespace=DEFAULT_NAMESPACE))
+    taken["metadata"]["annotations"]["cert-manager.io/certificate-name"] = "deferred-quota-webhook"
+    world.api.update(SECRETS, taken)
+    world.now += timedelta(days=80)
+    before, told = world.writes(), len(world.events)
+    assert world.rotation.reconcile() >= 30
+    world.rotation.reconcile()
+    assert world.writes() == before
+    ((level, reason, message),) = world.events[told:]
+    assert (level, reason) == ("Warning", "CertificatesNotKept")
+    assert "is written by cert-manager, for its Certificate deferred-quota-webhook" in message
+
+
 def test_a_registration_that_cert_manager_writes_into_is_left_alone() -> None:
     world = World()
 

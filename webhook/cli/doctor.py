@@ -78,6 +78,7 @@ def _settings(
         holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
         exempt=configuration.exempt_namespaces,
         system_namespace=place,
+        rotates=configuration.certificates.rotate,
         rejected=rejected,
         gating=configuration.gating,
         creation=CreationRules.of(configuration),

@@ -127,3 +127,10 @@ CA_SECRET: Final = "deferred-quota-ca"  # noqa: S105 - a name
 """Where the CA of an installation is, with its key."""
 TLS_SECRET: Final = "deferred-quota-tls"  # noqa: S105 - a name
 """What the webhook serves with in the cluster, and the CAs that clients are to trust."""
+INJECTED_ANNOTATIONS: Final = (
+    "cert-manager.io/inject-ca-from",
+    "cert-manager.io/inject-ca-from-secret",
+)
+"""By which cert-manager writes the `caBundle` of a registration."""
+ISSUED_ANNOTATION: Final = "cert-manager.io/certificate-name"
+"""What cert-manager notes on a Secret that it writes."""

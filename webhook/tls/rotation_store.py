@@ -21,7 +21,12 @@ from webhook.jsonfields.fields import mapping, sequence, string_map, timestamp
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import SECRETS, ClusterApi, Kind, NotFoundError, Object
 from webhook.kube.metadata import time_text
-from webhook.state.well_known import CA_SECRET, TLS_SECRET
+from webhook.state.well_known import (
+    CA_SECRET,
+    INJECTED_ANNOTATIONS,
+    ISSUED_ANNOTATION,
+    TLS_SECRET,
+)
 from webhook.tls.called_names import REGISTRATIONS
 from webhook.tls.issue import Issued, service_names
 from webhook.tls.rotation import (
@@ -51,10 +56,6 @@ FORMAT: Final = 1
 """Version of what stands in both Secrets; without one it is the first."""
 _GENERATIONS: Final = re.compile("[0-9]{1,9}")
 _FORMER: Final = "former.crt"
-_OTHER_OWNERS: Final = (
-    "cert-manager.io/inject-ca-from",
-    "cert-manager.io/inject-ca-from-secret",
-)
 _MAX_STEPS: Final = 12
 """A change of the CA takes five; each of them is seen before the next is decided."""
 
@@ -306,7 +307,7 @@ def _check_clock(answer: Object, before: Object | None, now: datetime) -> None:
 def _entries(kind: Kind, registration: Object, namespace: str) -> Iterator[RegisteredEntry]:
     metadata = mapping(registration.get("metadata"), "metadata")
     notes = mapping(metadata.get("annotations"), "metadata.annotations")
-    other = next((note for note in _OTHER_OWNERS if note in notes), None)
+    other = next((note for note in INJECTED_ANNOTATIONS if note in notes), None)
     if other is not None:
         raise ForeignCertificatesError(
             f"{kind.kind} {metadata['name']} has the annotation {other}: cert-manager writes its"
@@ -374,6 +375,13 @@ def _data_of(secret: Object | None, name: str) -> Mapping[str, bytes]:
             f"Secret {metadata.get('namespace')}/{name} was not made by deferred-quota (it lacks"
             f" the label app.kubernetes.io/component=certificates): it is not touched. Delete it,"
             " and run this again"
+        )
+    issued = _annotations(secret).get(ISSUED_ANNOTATION)
+    if issued is not None:  # our labels stay where cert-manager took a Secret over
+        raise ForeignCertificatesError(
+            f"Secret {metadata.get('namespace')}/{name} is written by cert-manager, for its"
+            f" Certificate {issued}. Only one of both may: delete the Certificate and the Secret,"
+            " or use the overlay without rotation"
         )
     written = _annotations(secret).get(_FORMAT, "")
     if _GENERATIONS.fullmatch(written) and int(written) > FORMAT:

@@ -10,9 +10,17 @@ import pytest
 
 from tests.operations.healthy import NOW, edit, examined, healthy, ids, refusing, the
 from tests.operations.scenes import load
-from webhook.fakecluster.storage import FakeCluster
+from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import SECRETS, VALIDATING_WEBHOOKS, ForbiddenError
-from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION, TLS_SECRET
+from webhook.kube.kinds import Kind
+from webhook.state.well_known import (
+    DEFAULT_NAMESPACE,
+    INJECTED_ANNOTATIONS,
+    ISSUED_ANNOTATION,
+    REGISTRATION,
+    TLS_SECRET,
+)
+from webhook.tls.called_names import REGISTRATIONS
 from webhook.tls.issue import issue_ca
 
 URL = "https://192.0.2.7:9443"
@@ -24,12 +32,12 @@ def a_certificate(lifetime: timedelta) -> bytes:
     return issue_ca(now=NOW + lifetime - year, lifetime=year).certificate
 
 
-def with_secret(content: str) -> FakeCluster:
+def with_secret(content: str, **notes: str) -> FakeCluster:
     cluster = healthy()
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": TLS_SECRET, "namespace": DEFAULT_NAMESPACE},
+        "metadata": {"name": TLS_SECRET, "namespace": DEFAULT_NAMESPACE, "annotations": notes},
         "data": {"tls.crt": content},
     }
     load(cluster, secret)
@@ -90,3 +98,66 @@ def test_a_secret_that_may_not_be_read_is_only_worth_knowing() -> None:
     found = examined(refusing(healthy(), ForbiddenError("no"), SECRETS))
     assert set(found.skipped) == {"certificates"}
     assert the(found, "check.forbidden").severity == "info"
+
+
+ISSUED = {ISSUED_ANNOTATION: "deferred-quota-webhook"}
+GOOD = base64.b64encode(a_certificate(timedelta(days=90))).decode()
+
+
+def inject(cluster: FakeCluster, *registrations: tuple[Kind, str]) -> FakeCluster:
+    """Let cert-manager write the `caBundle` of registrations, by default of all of ours."""
+
+    def annotate(raw: Any) -> None:
+        note = f"{DEFAULT_NAMESPACE}/deferred-quota-ca"
+        raw["metadata"].setdefault("annotations", {})[INJECTED_ANNOTATIONS[0]] = note
+
+    for kind, name in registrations or REGISTRATIONS:
+        edit(cluster, kind, name, annotate)
+    return cluster
+
+
+def owners(cluster: FakeCluster | FakeClient, *, rotates: bool) -> dict[str, str]:
+    found = examined(cluster, rotates=rotates).findings
+    return {str(each.subject): each.message for each in found if each.id.endswith("two-owners")}
+
+
+def test_one_owner_is_no_fault() -> None:
+    assert owners(inject(with_secret(GOOD, **ISSUED)), rotates=False) == {}
+    assert owners(with_secret(GOOD), rotates=True) == {}
+
+
+def test_that_cert_manager_and_the_controller_keep_the_same_is_named() -> None:
+    for cluster in (
+        inject(with_secret(GOOD, **ISSUED)),
+        refusing(inject(healthy()), ForbiddenError("no"), SECRETS),  # as most users
+    ):
+        found = owners(cluster, rotates=True)
+        assert sorted(found) == [
+            "MutatingWebhookConfiguration deferred-quota",
+            "MutatingWebhookConfiguration zz-deferred-quota-jobs",
+            "ValidatingWebhookConfiguration deferred-quota",
+        ]
+        assert all("certificates.rotate" in message for message in found.values())
+
+
+def test_registrations_that_cert_manager_does_not_write_are_named_beside_its_secret() -> None:
+    (kind, name), *others = REGISTRATIONS
+    cluster = inject(with_secret(GOOD, **ISSUED), *others)
+    (left,) = owners(cluster, rotates=False).items()
+    assert left[0] == f"{kind.kind} {name}"
+    assert "does not follow" in left[1]
+    found = owners(with_secret(GOOD, **ISSUED), rotates=True)
+    assert "certificates.rotate" in found[f"Secret {DEFAULT_NAMESPACE}/{TLS_SECRET}"]
+    assert len(found) == 4
+
+
+def test_registrations_that_cert_manager_writes_are_named_beside_our_secret() -> None:
+    found = owners(inject(with_secret(GOOD)), rotates=False)
+    assert len(found) == 3
+    assert all("does not trust" in message for message in found.values())
+
+
+def test_a_certificate_of_cert_manager_is_not_renewed_by_an_installation() -> None:
+    pem = base64.b64encode(a_certificate(timedelta(days=6))).decode()
+    found = examined(inject(with_secret(pem, **ISSUED)), rotates=False)
+    assert "cert-manager" in the(found, "certificate.ends").remedy

@@ -1,24 +1,41 @@
-"""Whether the certificate that the webhook serves with ends soon."""
+"""Whether the certificate that the webhook serves with ends soon, and has one owner."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Final
 
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import SECRETS, VALIDATING_WEBHOOKS
+from webhook.kube.api import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Object
 from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, ResourceAttributes
 from webhook.operations.findings import Finding, Severity, Subject, error, warning
-from webhook.state.well_known import REGISTRATION, TLS_SECRET
+from webhook.state.well_known import (
+    INJECTED_ANNOTATIONS,
+    ISSUED_ANNOTATION,
+    LAST_REGISTRATION,
+    REGISTRATION,
+    TLS_SECRET,
+)
 
 _SOON: Final = timedelta(days=7)
 _AT_URL: Final = "Write a new one where it serves; it is read again without a restart."
 _IN_CLUSTER: Final = "Run scripts/install, which renews it."
+_ISSUED: Final = "See why cert-manager does not renew it: kubectl describe certificate."
+_OWNERS: Final = (
+    "Keep one: with certificates.rotate: false and the annotations, as"
+    " manifests/overlays/cert-manager has both, cert-manager; without its Certificates and"
+    " annotations, the controller."
+)
+_REGISTRATIONS: Final = (
+    (MUTATING_WEBHOOKS, REGISTRATION),
+    (MUTATING_WEBHOOKS, LAST_REGISTRATION),
+    (VALIDATING_WEBHOOKS, REGISTRATION),
+)
 
 
 def certificates(scene: CheckContext) -> Iterator[Finding]:
@@ -34,22 +51,78 @@ def certificates(scene: CheckContext) -> Iterator[Finding]:
     if place is None:
         return
     if not place:
+        injected = dict(_injected(scene))
+        if scene.settings.rotates:
+            yield from _both(subject for subject, is_injected in injected.items() if is_injected)
         subject = Subject(SECRETS.kind, TLS_SECRET, scene.settings.system_namespace)
-        yield from _judged(scene, subject, _stored(scene), _IN_CLUSTER)
+        secret = _secret(scene)
+        is_issued = secret is not None and ISSUED_ANNOTATION in _annotations(secret)
+        if secret is not None:
+            yield from _owned(scene, subject, injected, is_issued=is_issued)
+        remedy = _ISSUED if is_issued else _IN_CLUSTER
+        yield from _judged(scene, subject, _stored(secret), remedy)
     else:
         subject = Subject(VALIDATING_WEBHOOKS.kind, REGISTRATION)
         yield from _judged(scene, subject, scene.settings.served_at(place), _AT_URL)
 
 
-def _stored(scene: CheckContext) -> bytes:
-    """Return the certificate of the webhook in the cluster; nothing where there is none."""
+def _injected(scene: CheckContext) -> Iterator[tuple[Subject, bool]]:
+    """Yield our registrations, and whether cert-manager writes the `caBundle` of each."""
+    for kind, name in _REGISTRATIONS:
+        raw = scene.find(kind, name)
+        if raw is not None:
+            notes = _annotations(raw)
+            yield Subject(kind.kind, name), any(note in notes for note in INJECTED_ANNOTATIONS)
+
+
+def _annotations(raw: Object) -> Mapping[str, str]:
+    return FieldReader(raw).child("metadata").string_map("annotations")
+
+
+def _both(written: Iterable[Subject]) -> Iterator[Finding]:
+    """Yield that the controller is to write what cert-manager writes: it refuses."""
+    for subject in written:
+        message = (
+            "is written by cert-manager, and the configuration has the controller keep the"
+            " certificates (certificates.rotate): it refuses, and changes nothing"
+        )
+        yield error("certificate.two-owners", subject, message, _OWNERS)
+
+
+def _owned(
+    scene: CheckContext, secret: Subject, injected: Mapping[Subject, bool], *, is_issued: bool
+) -> Iterator[Finding]:
+    """Compare the owner of the Secret with those of the registrations."""
+    if is_issued and scene.settings.rotates and not any(injected.values()):
+        yield from _both([secret])
+    for subject, is_injected in injected.items():
+        if is_issued and not is_injected:
+            message = (
+                f"has no annotation {INJECTED_ANNOTATIONS[0]}, and cert-manager issues"
+                f" {secret}: its caBundle does not follow"
+            )
+            yield error("certificate.two-owners", subject, message, _OWNERS)
+        elif is_injected and not is_issued:
+            message = (
+                f"has its caBundle from cert-manager, which does not issue {secret}: the API"
+                " server does not trust what is served"
+            )
+            yield error("certificate.two-owners", subject, message, _OWNERS)
+
+
+def _secret(scene: CheckContext) -> Object | None:
+    """Return the Secret of the webhook in the cluster."""
     try:
-        secret = scene.find(SECRETS, TLS_SECRET, namespace=scene.settings.system_namespace)
+        return scene.find(SECRETS, TLS_SECRET, namespace=scene.settings.system_namespace)
     except NoRightError as err:
         # a right that few have, and that is granted for more than this
         place = scene.settings.system_namespace
         attributes = ResourceAttributes("get", SECRETS, place)
         raise NoRightError(attributes, str(err), severity=Severity.INFO) from err
+
+
+def _stored(secret: Object | None) -> bytes:
+    """Return the certificate in a Secret; nothing where there is none."""
     text = "" if secret is None else FieldReader(secret).child("data").text("tls.crt")
     try:
         return base64.b64decode(text, validate=True)

@@ -88,6 +88,8 @@ class Settings:
     exempt: Set[str] = field(default_factory=lambda: Configuration().exempt_namespaces)
     """Namespaces that are never touched."""
     system_namespace: str = DEFAULT_NAMESPACE
+    rotates: bool = True
+    """Whether the controller keeps the certificates of a webhook in the cluster."""
     rejected: str = ""
     """Why the installed configuration cannot be used; empty when it can."""
     gating: str = Configuration().gating
