@@ -36,6 +36,7 @@ FIELDS = {
     "lease": "namespace/name of the Lease",
     "names": "names by which the API server calls the webhook",
     "namespace": "namespace",
+    "not_after": "when the certificate ends",
     "pacing": "value of the former field",
     "path": "file",
     "pod": "name of a pod, or namespace/name",

@@ -343,6 +343,7 @@ def test_an_api_server_that_is_too_old_is_refused(minor: str, is_old: bool) -> N
         assert twin.written == []
     else:
         assert run(twin)[0] > 0
+    assert twin.version_reads == 1
 
 
 # -- where the webhook is ----------------------------------------------------------------------

@@ -45,6 +45,7 @@ class Twin:
         api: The cluster.
         written: What was written, in order: "apply Namespace x", "delete Namespace x".
         minor: Its minor version, as it says it.
+        version_reads: How often it was asked for its version.
         resources: What it serves in admissionregistration.k8s.io/v1.
         available: Whether Deployments come up.
     """
@@ -53,6 +54,7 @@ class Twin:
         self.api = FakeClient(FakeCluster())
         self.written: list[str] = []
         self.minor = "36"
+        self.version_reads = 0
         self.resources: tuple[Mapping[str, str], ...] = POLICIES
         self.available = True
 
@@ -60,6 +62,7 @@ class Twin:
         return getattr(self.api, name)
 
     def server_version(self) -> Object:
+        self.version_reads += 1
         return {"major": "1", "minor": self.minor, "gitVersion": f"v1.{self.minor}.0"}
 
     def raw(self, method: str, path: str) -> Object:

@@ -179,7 +179,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
         InstallError: Something is not as it has to be; what was done until then stays.
         ApiError: The API server refused something, or does not answer.
     """
-    _check_version(api)
+    minor = _supported_minor(api)
     wish = replace(wish, namespace=namespace_to_install(api, wish.namespace))
     mask = _mask(api, wish, report)
     wish = replace(wish, creation=_creation(api, wish, report))
@@ -212,7 +212,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
     try:
         until_then = _in_force_now(api, parts, settings, dropped)
         early = parts.identities if wish.dry_run else _render(wish, mask, until_then).identities
-        _prepare(api, applier, wish, replace(parts, identities=early), report)
+        _prepare(api, applier, wish, replace(parts, identities=early), report, minor=minor)
         if wish.url:
             redirection.trust(wish.ca_pem or b"")
         else:
@@ -363,13 +363,19 @@ def _apply_and_settle(applier: Applier, wish: InstallOptions, objects: Iterable[
 
 
 def _prepare(
-    api: InstallApi, applier: Applier, wish: InstallOptions, parts: Rendered, report: Report
+    api: InstallApi,
+    applier: Applier,
+    wish: InstallOptions,
+    parts: Rendered,
+    report: Report,
+    *,
+    minor: int,
 ) -> None:
     """Apply what our processes need before they run: definitions, rights, and their bounds."""
     foreign = [each for each in parts.cluster if is_foreign_definition(current(api, each))]
     for each in foreign:
         report(f"{describe(each)}: is another program's, and left as it is")
-    lacks_gates = 0 < _minor(api) < PROBE_MINOR
+    lacks_gates = 0 < minor < PROBE_MINOR
     cluster = [
         each
         for each in parts.cluster
@@ -414,19 +420,21 @@ def _in_force_now(
     )
 
 
-def _check_version(api: InstallApi) -> None:
-    if 0 < _minor(api) < OLDEST_MINOR:
-        raise InstallError(
-            f"Kubernetes 1.{OLDEST_MINOR} or newer is needed; this API server is"
-            f" {api.server_version().get('gitVersion')}"
-        )
+def _supported_minor(api: InstallApi) -> int:
+    """Return the minor version of an API server of Kubernetes 1, 0 if it does not say it.
 
-
-def _minor(api: InstallApi) -> int:
-    """Return the minor version of an API server of Kubernetes 1, 0 if it does not say it."""
+    Raises:
+        InstallError: It is older than what is supported.
+    """
     version = api.server_version()
     digits = "".join(each for each in str(version.get("minor", "")) if each.isdecimal())
-    return int(digits) if digits and str(version.get("major")) == "1" else 0
+    minor = int(digits) if digits and str(version.get("major")) == "1" else 0
+    if 0 < minor < OLDEST_MINOR:
+        raise InstallError(
+            f"Kubernetes 1.{OLDEST_MINOR} or newer is needed; this API server is"
+            f" {version.get('gitVersion')}"
+        )
+    return minor
 
 
 def _installed_configuration(api: ClusterApi, namespace: str) -> str | None:

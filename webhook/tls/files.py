@@ -119,12 +119,13 @@ class CertificateFiles:
         if stamp == self._seen:  # another thread was first
             return
         problems = self._load(stamp)
-        facts = {"certificate": str(self.certificate), "key": str(self.key)}
         if problems:
             log.error("certificate refused, the last good one stays", extra={"problems": problems})
         else:
-            facts["not_after"] = self._not_after.isoformat()
-            log.info("certificate loaded", extra=facts)
+            not_after = self._not_after.isoformat()
+            log.info(
+                "certificate loaded", extra={"path": str(self.certificate), "not_after": not_after}
+            )
         if self._metrics:
             self._metrics.reloads.labels("refused" if problems else "loaded").inc()
             self._metrics.not_after.set(self._not_after.timestamp())
