@@ -19,6 +19,7 @@ from tests.e2e.cluster.installed import (
     status,
     with_policies,
 )
+from tests.e2e.cluster.outages.alerts import is_firing, scraped
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
@@ -109,6 +110,7 @@ def test_binds_pass_with_the_api_server_alone_and_are_counted_before_they_are_gu
     eventually(lambda: holder(tenant) != leader, "the controller leads that was started")
     since = "emergency_since_seconds"
     eventually(lambda: running.controller.metric(since) > 0, "it shows that the emergency is open")
+    assert is_firing("DeferredQuotaEmergencyOpen", {}, scraped(running.processes))
     tenant.delete("waits")
     closed = command(cluster, "emergency", "close", "--yes")
     assert f"{tenant.namespace}: counted, and in force" in closed
