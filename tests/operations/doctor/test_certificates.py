@@ -104,12 +104,14 @@ ISSUED = {ISSUED_ANNOTATION: "deferred-quota-webhook"}
 GOOD = base64.b64encode(a_certificate(timedelta(days=90))).decode()
 
 
-def inject(cluster: FakeCluster, *registrations: tuple[Kind, str]) -> FakeCluster:
+def inject(
+    cluster: FakeCluster, *registrations: tuple[Kind, str], by: str = INJECTED_ANNOTATIONS[0]
+) -> FakeCluster:
     """Let cert-manager write the `caBundle` of registrations, by default of all of ours."""
 
     def annotate(raw: Any) -> None:
         note = f"{DEFAULT_NAMESPACE}/deferred-quota-ca"
-        raw["metadata"].setdefault("annotations", {})[INJECTED_ANNOTATIONS[0]] = note
+        raw["metadata"].setdefault("annotations", {})[by] = note
 
     for kind, name in registrations or REGISTRATIONS:
         edit(cluster, kind, name, annotate)
@@ -155,6 +157,12 @@ def test_registrations_that_cert_manager_writes_are_named_beside_our_secret() ->
     found = owners(inject(with_secret(GOOD)), rotates=False)
     assert len(found) == 3
     assert all("does not trust" in message for message in found.values())
+
+
+def test_the_injector_may_write_the_ca_of_a_secret_that_cert_manager_does_not_issue() -> None:
+    cluster = inject(with_secret(GOOD), by=INJECTED_ANNOTATIONS[1])
+    assert owners(cluster, rotates=False) == {}
+    assert len(owners(cluster, rotates=True)) == 3
 
 
 def test_a_certificate_of_cert_manager_is_not_renewed_by_an_installation() -> None:

@@ -53,7 +53,7 @@ def certificates(scene: CheckContext) -> Iterator[Finding]:
     if not place:
         injected = dict(_injected(scene))
         if scene.settings.rotates:
-            yield from _both(subject for subject, is_injected in injected.items() if is_injected)
+            yield from _both(subject for subject, note in injected.items() if note)
         subject = Subject(SECRETS.kind, TLS_SECRET, scene.settings.system_namespace)
         secret = _secret(scene)
         is_issued = secret is not None and ISSUED_ANNOTATION in _annotations(secret)
@@ -66,13 +66,14 @@ def certificates(scene: CheckContext) -> Iterator[Finding]:
         yield from _judged(scene, subject, scene.settings.served_at(place), _AT_URL)
 
 
-def _injected(scene: CheckContext) -> Iterator[tuple[Subject, bool]]:
-    """Yield our registrations, and whether cert-manager writes the `caBundle` of each."""
+def _injected(scene: CheckContext) -> Iterator[tuple[Subject, str]]:
+    """Yield our registrations, and the annotation by which cert-manager writes their `caBundle`."""
     for kind, name in _REGISTRATIONS:
         raw = scene.find(kind, name)
         if raw is not None:
             notes = _annotations(raw)
-            yield Subject(kind.kind, name), any(note in notes for note in INJECTED_ANNOTATIONS)
+            note = next((note for note in INJECTED_ANNOTATIONS if note in notes), "")
+            yield Subject(kind.kind, name), note
 
 
 def _annotations(raw: Object) -> Mapping[str, str]:
@@ -90,19 +91,19 @@ def _both(written: Iterable[Subject]) -> Iterator[Finding]:
 
 
 def _owned(
-    scene: CheckContext, secret: Subject, injected: Mapping[Subject, bool], *, is_issued: bool
+    scene: CheckContext, secret: Subject, injected: Mapping[Subject, str], *, is_issued: bool
 ) -> Iterator[Finding]:
     """Compare the owner of the Secret with those of the registrations."""
     if is_issued and scene.settings.rotates and not any(injected.values()):
         yield from _both([secret])
-    for subject, is_injected in injected.items():
-        if is_issued and not is_injected:
+    for subject, note in injected.items():
+        if is_issued and not note:
             message = (
                 f"has no annotation {INJECTED_ANNOTATIONS[0]}, and cert-manager issues"
                 f" {secret}: its caBundle does not follow"
             )
             yield error("certificate.two-owners", subject, message, _OWNERS)
-        elif is_injected and not is_issued:
+        elif note == INJECTED_ANNOTATIONS[0] and not is_issued:  # the other one may name ours
             message = (
                 f"has its caBundle from cert-manager, which does not issue {secret}: the API"
                 " server does not trust what is served"
