@@ -260,6 +260,10 @@ class AdmissionHarness:
         """Return what a ledger says is promised of a quota."""
         return _account(self.ledger(namespace), quota)["reserved"]
 
+    def pending(self, quota: str = "p1", namespace: str = NAMESPACE) -> dict[str, str]:
+        """Return what a ledger says pods without a node ask for; it is written a little later."""
+        return _account(self.ledger(namespace), quota)["pending"]
+
     # -- requests --------------------------------------------------------------------------
 
     def post(self, review: Mapping[str, object], phase: Phase, *, seconds: float = 10) -> Reply:
