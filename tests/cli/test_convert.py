@@ -176,6 +176,15 @@ JOINED: dict[str, tuple[tuple[str, ...], str]] = {
     "comments at first": (("# a\n", B), f"# a\n---\n{B}"),
     "nothing": (("", A, ""), f"{A}---\n"),
     "byte order marks": ((f"\ufeff{A}", f"\ufeff{B}"), f"{A}---\n{B}"),
+    "a block of text without a line end": (
+        (f"{A}text: |\n  b", B),
+        f"apiVersion: v1\nkind: A\ntext: b\n---\n{B}",
+    ),
+    "a line that is none of a block": ((f"{A}text: b", B), f"{A}text: b\n---\n{B}"),
+    "JSON that is no YAML": (
+        (A, '{"apiVersion":"v1","kind":"\\ud83d\\ude00"}\n', B),
+        f"{A}---\napiVersion: v1\nkind: \U0001f600\n---\n{B}",
+    ),
     "JSON": ((C, f"{JSON_A} {JSON_B}"), f"{C}---\n{JSON_A}\n---\n{JSON_B}"),
 }
 

@@ -132,8 +132,10 @@ def convert(**options: Any) -> None:
     All other documents are printed byte for byte. In those that are converted comments, order and
     quotes stay: a comment of a field that goes stays with what takes its place, or before the next
     field. Only where an anchor stands for what changes is a document written anew, below its
-    comments. A document of a JSON file stays JSON. With -o json all are printed as JSON, one after
-    another. If any input is unreadable, nothing is printed but the reasons.
+    comments; and of several files those that would mean something else as part of one, as JSON with
+    escapes that YAML does not know. A document of a JSON file stays JSON. With -o json all are
+    printed as JSON, one after another. If any input is unreadable, nothing is printed but the
+    reasons.
     """
     from webhook.cli.files.convert import run  # noqa: PLC0415 - help must not wait for it
 

@@ -17,7 +17,8 @@ from webhook.jsonfields.encoding import InvalidJsonError, encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
 from webhook.kube.files.json_places import json_spans
-from webhook.kube.files.rewriting import Rewrite, rewritten
+from webhook.kube.files.rewriting import Rewrite, is_same, rewritten
+from webhook.kube.files.yaml_writer import yaml_lines
 from webhook.quota.objects.legacy_priority_lists import convert_class_list, is_resource_quota
 
 _BOM: Final = "\ufeff"
@@ -68,7 +69,7 @@ def run(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
         if output == "json":
             _print_as_json([each.value for each in documents])
         else:
-            text = _stream([file.converted() for file in files])
+            text = _stream(files)
             click.echo(text.encode("utf-8"), nl=False)
     except InvalidJsonError as err:
         raise InputError(f"cannot be written as JSON: {err}") from err
@@ -81,13 +82,13 @@ def _print_as_json(values: Sequence[object]) -> None:
         print_json(value)
 
 
-def _stream(texts: Sequence[str]) -> str:
+def _stream(files: Sequence[_File]) -> str:
     """Return the documents of some files as those of one; a single file stays as it is."""
-    if len(texts) == 1:
-        return texts[0]
+    if len(files) == 1:
+        return files[0].converted()
     parts: list[str] = []
-    for text in texts:
-        part = _separated(text.removeprefix(_BOM))
+    for file in files:
+        part = _yaml_text(file)
         if parts:
             parts.append("" if parts[-1].endswith(("\n", "\r")) else "\n")
             parts.append(_marker(part))
@@ -95,10 +96,32 @@ def _stream(texts: Sequence[str]) -> str:
     return "".join(parts)
 
 
-def _separated(text: str) -> str:
-    """Return a text whose documents are those of YAML: JSON values need nothing in between."""
-    spans = json_spans(text) or []
-    return "\n---\n".join(text[start:end] for start, end in spans) if len(spans) > 1 else text
+def _yaml_text(file: _File) -> str:
+    """Return a file as YAML that others may follow; anew where its own text means something else.
+
+    That is JSON with escapes that YAML does not know, or a block of text without a line end, which
+    is part of the block.
+    """
+    text = file.converted().removeprefix(_BOM)
+    spans = json_spans(text)
+    if not spans and (not text or text.endswith(("\n", "\r"))):
+        return text
+    if spans:
+        text = "\n---\n".join(text[start:end] for start, end in spans)
+    values = [each.value for each in file.documents if each.value is not None]
+    # behind a marker even JSON is read as YAML
+    if _means(f"---\n{text}\n" if spans else f"{text}\n", values):
+        return text
+    encode_json(values)
+    return "\n---\n".join("\n".join(yaml_lines(value)) for value in values)
+
+
+def _means(text: str, values: list[object]) -> bool:
+    try:
+        documents = read_documents("", text.encode("utf-8"))
+    except SnapshotError:
+        return False
+    return is_same([each.value for each in documents if each.value is not None], values)
 
 
 def _marker(text: str) -> str:

@@ -405,8 +405,9 @@ class _Rewriter:
 
     def _line_of(self, place: int) -> str:
         """Return the line of a place up to it."""
-        breaks = (self._text.rfind(each, 0, place) for each in "\r\n")
-        return self._text[max(breaks) + 1 : place]
+        begin = self._text.rfind("\n", 0, place) + 1
+        begin = max(begin, self._text.rfind("\r", begin, place) + 1)
+        return self._text[begin:place]
 
     def _column(self, place: int) -> int:
         return len(self._line_of(place))
