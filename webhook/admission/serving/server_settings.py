@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from webhook.admission.serving.app import MAX_BODY_BYTES, ReviewHandler
+from webhook.config import Limits
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class ServerSettings:
     announce: Path | None = None
     """A JSON file that is written when the server listens; see `serving.server`."""
 
-    threads: int = 16
+    threads: int = Limits().threads
     """Requests that are answered at the same time."""
     body_bytes: int = MAX_BODY_BYTES
     serves_extender: Callable[[], bool] = _no
