@@ -159,6 +159,12 @@ def test_registrations_that_cert_manager_writes_are_named_beside_our_secret() ->
     assert all("does not trust" in message for message in found.values())
 
 
+def test_a_ca_that_is_given_by_hand_beside_a_secret_of_cert_manager_is_no_error() -> None:
+    found = examined(with_secret(GOOD, **ISSUED), rotates=False).findings
+    severities = {each.severity for each in found if each.id == "certificate.two-owners"}
+    assert severities == {"warn"}
+
+
 def test_the_injector_may_write_the_ca_of_a_secret_that_cert_manager_does_not_issue() -> None:
     cluster = inject(with_secret(GOOD), by=INJECTED_ANNOTATIONS[1])
     assert owners(cluster, rotates=False) == {}

@@ -9,15 +9,15 @@ from datetime import timedelta
 from typing import Final
 
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Object
+from webhook.kube.api import SECRETS, VALIDATING_WEBHOOKS, Object
 from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, ResourceAttributes
+from webhook.operations.emergency_state import GUARDS, OTHERS
 from webhook.operations.findings import Finding, Severity, Subject, error, warning
 from webhook.state.well_known import (
     INJECTED_ANNOTATIONS,
     ISSUED_ANNOTATION,
-    LAST_REGISTRATION,
     REGISTRATION,
     TLS_SECRET,
 )
@@ -30,11 +30,6 @@ _OWNERS: Final = (
     "Keep one: with certificates.rotate: false and the annotations, as"
     " manifests/overlays/cert-manager has both, cert-manager; without its Certificates and"
     " annotations, the controller."
-)
-_REGISTRATIONS: Final = (
-    (MUTATING_WEBHOOKS, REGISTRATION),
-    (MUTATING_WEBHOOKS, LAST_REGISTRATION),
-    (VALIDATING_WEBHOOKS, REGISTRATION),
 )
 
 
@@ -68,7 +63,7 @@ def certificates(scene: CheckContext) -> Iterator[Finding]:
 
 def _injected(scene: CheckContext) -> Iterator[tuple[Subject, str]]:
     """Yield our registrations, and the annotation by which cert-manager writes their `caBundle`."""
-    for kind, name in _REGISTRATIONS:
+    for kind, name in (*OTHERS, GUARDS):
         raw = scene.find(kind, name)
         if raw is not None:
             notes = _annotations(raw)
@@ -102,7 +97,9 @@ def _owned(
                 f"has no annotation {INJECTED_ANNOTATIONS[0]}, and cert-manager issues"
                 f" {secret}: its caBundle does not follow"
             )
-            yield error("certificate.two-owners", subject, message, _OWNERS)
+            # a CA of years may be given by hand, as the chart's `ca`
+            find = error if scene.settings.rotates else warning
+            yield find("certificate.two-owners", subject, message, _OWNERS)
         elif note == INJECTED_ANNOTATIONS[0] and not is_issued:  # the other one may name ours
             message = (
                 f"has its caBundle from cert-manager, which does not issue {secret}: the API"
