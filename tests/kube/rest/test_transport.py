@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.kube.rest.scripted_server import (
     server_context,
     status,
 )
+from webhook.config import Limits
 from webhook.kube.api import (
     CONFIG_MAPS,
     Object,
@@ -93,6 +95,22 @@ class TestKeeping:
             assert wrong == []
             assert len(server.requests) == 240
             assert server.connections <= 8
+
+    def test_a_connection_is_kept_for_each_thread_of_a_webhook(self) -> None:
+        count = Limits().threads
+        together = threading.Barrier(count)
+
+        def script(peer: ServerConnection) -> None:
+            while True:
+                peer.read()
+                together.wait(PATIENCE_SECONDS)
+                peer.send(reply(body=a_note()))
+
+        with ScriptedServer(script) as server, ThreadPoolExecutor(count) as threads:
+            client = server.client()
+            for _ in range(2):
+                assert list(threads.map(lambda _: get(client), range(count)))
+            assert server.connections == count
 
     @pytest.mark.parametrize(
         "answer",

@@ -25,7 +25,8 @@ from webhook.kube.rest.http1 import BodyTooLongError, Connection, ConnectionBrok
 from webhook.kube.rest.identity import Identity
 from webhook.telemetry.trace import current_trace
 
-_KEPT_IDLE: Final = 32
+_KEPT_IDLE: Final = 64
+"""As many as a webhook has threads: each may write a ledger of its own at a time."""
 _KEPT_SECONDS: Final = 60.0
 """Shorter than the 90 seconds after which an API server closes an idle connection."""
 
