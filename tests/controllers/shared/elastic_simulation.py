@@ -1,7 +1,13 @@
-"""The world of shared quotas, in which the quota is one that elastic quotas are charged by.
+"""The world of shared quotas, in which the quotas are those that elastic quotas are charged by.
 
-In worlds of an even number it is the pool of an ElasticQuota of `a`, which may lend a part of its
-min only, and a CompositeElasticQuota of `b` and `c`; else the max of a composite of all three.
+An ElasticQuota of `a`, a CompositeElasticQuota of `b` and `c`, and an ElasticQuota of `d` lend each
+other what they do not use; some have a max. People edit min, max and lendable, move a namespace
+from the composite to `d` and back, let namespaces join with running pods, and lose objects. What
+charges them is written one object at a time, so handlers and leaders meet every state between.
+
+Leaders release pods in the order of `OwnersFirst`, and make plans to reclaim, whose victims end one
+by one. The laws of what is held are checked at each write; those of labels, shares and plans after
+each step, on what really runs (`tests.quota.elastic.laws`).
 """
 
 from __future__ import annotations
@@ -9,31 +15,57 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Final, cast
 
 from tests.controllers.shared.sharing_simulation import (
     CPU,
-    QUOTA,
+    Acts,
+    ControllerActor,
+    PodState,
     SharingSimulation,
+    StoredQuota,
     StoredState,
     Task,
+    held_in,
+    number,
 )
-from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NotFoundError
+from tests.quota.elastic import laws
+from webhook.config import ElasticSettings
+from webhook.controllers.elastic.precedence import OwnersFirst
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
 from webhook.kube.kinds import Kind
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.elastic.balance import Queued
+from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.derived_quotas import DerivedQuota, derived_quotas
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
+from webhook.quota.elastic.fair_share import Pool
+from webhook.quota.elastic.reclaim_plan import plan_reclaim
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.queue.queued_pods import CycleResult, PendingReason, QueuedPod, QueuePolicy
+from webhook.quota.queue.release_order import run_cycle
+from webhook.quota.shared.cluster_quotas import ledger_name, own_name
+from webhook.state.grant_raising import PendingRaise
+from webhook.state.shared_quotas import SharedQuotaStore
 
-_RESOURCE = CPU.removeprefix("requests.")
+POOL: Final = "cdq/epool.default"
+_RESOURCE: Final = CPU.removeprefix("requests.")
+_GB: Final = 32
+_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_UNIT: Final = 10**9
 
 
-def _quota(name: str, namespaces: list[str], **limits: int) -> ElasticQuota:
-    spec: dict[str, object] = {field: {_RESOURCE: limit} for field, limit in limits.items()}
+def _quota(name: str, namespaces: list[str], spec: Mapping[str, int | None]) -> ElasticQuota:
+    limits: dict[str, object] = {
+        part: {_RESOURCE: limit} for part, limit in spec.items() if limit is not None
+    }
     kind = "CompositeElasticQuota" if len(namespaces) > 1 else "ElasticQuota"
     if len(namespaces) > 1:
-        spec["namespaces"] = namespaces
+        limits["namespaces"] = namespaces
     metadata = {"namespace": namespaces[0], "name": name}
-    return read_elastic_quota({"kind": kind, "metadata": metadata, "spec": spec})
+    return read_elastic_quota({"kind": kind, "metadata": metadata, "spec": limits})
 
 
 @dataclass
@@ -44,57 +76,303 @@ class ElasticSimulation(SharingSimulation):
         tried: Number of a law → how often it was put to the test.
     """
 
+    namespaces: ClassVar[tuple[str, ...]] = ("a", "b", "c", "d")
+    sizes: ClassVar[tuple[int, ...]] = (1, 1, 2, 3)
     tried: Counter[str] = field(default_factory=Counter)
-    _promised: frozenset[str] = frozenset()
+    _elastic: dict[str, ElasticQuota] = field(default_factory=dict)
+    _written: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    """Name of an object that charges elastic quotas → its spec."""
+    _leaving: list[str] = field(default_factory=list)
+    """Victims of plans that have not ended yet."""
+    _checked: object = None
+
+    # -- people ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Create the elastic quotas."""
+        is_small = self.seed % 3
+        for name, namespaces in (("a", ["a"]), ("b", ["b", "c"]), ("d", ["d"])):
+            spec: dict[str, int | None] = {"min": 2}
+            if name == "a" and self.holds_back:
+                spec["lendable"] = self.seed % 3
+            if (name == "b") == bool(is_small):
+                spec["max"] = 3
+            self._elastic[name] = _quota(name, namespaces, spec)
+        while self.keep():
+            pass
+
+    def edit(self) -> None:
+        """Edit min, max and lendable of an elastic quota, or move the namespace `c`."""
+        rng = self.rng
+        name = rng.choice(sorted(self._elastic))
+        former = self._elastic[name]
+        least = rng.choice((0, 1, 2, 3, 4))
+        most = rng.choice((None, None, least, least + 2))
+        lendable = rng.choice((None, least // 2)) if self.holds_back else None
+        spec = {"min": least, "max": most, "lendable": lendable}
+        self._elastic[name] = _quota(name, list(former.namespaces), spec)
+        if rng.random() < 0.2:
+            self._move("c", *(("b", "d") if "c" in self._elastic["b"].namespaces else ("d", "b")))
+
+    def _move(self, namespace: str, source: str, target: str) -> None:
+        for name, is_in in ((source, False), (target, True)):
+            one = self._elastic[name]
+            left = sorted({*one.namespaces} - {namespace} | ({namespace} if is_in else set()))
+            spec = {
+                part: number(amounts[_RESOURCE]) if _RESOURCE in amounts else None
+                for part, amounts in (("min", one.min), ("max", one.max))
+            }
+            self._elastic[name] = _quota(name, left, spec)
+
+    def label(self, _namespace: str) -> None:
+        """Edit another quota: no label decides here."""
+        self.edit()
+
+    def _derived(self) -> dict[str, DerivedQuota]:
+        opted_in = self.views[-1].opted_in
+        derived = derived_quotas(self._elastic.values(), opted_in.__contains__, _GB)
+        return {ledger_name(name): one for name, one in derived.items()}
+
+    def keep(self) -> bool:
+        """Write the next object that is not what charges the elastic quotas, if there is one.
+
+        A quota that is new to a namespace is written before one that it leaves.
+        """
+        wanted, present = self._derived(), self._written
+
+        def loses(item: tuple[str, DerivedQuota]) -> bool:
+            known = self.views[-1].quotas.get(item[0])
+            labels = ({"kubernetes.io/metadata.name": one} for one in item[1].namespaces)
+            return known is not None and all(map(known.selects, labels))
+
+        for name, derived in sorted(wanted.items(), key=loses):
+            if present.get(name) != derived.spec:
+                self.write_quota(own_name(name), {"kept": [], **derived.spec})
+                self._written[name] = derived.spec
+                return True
+        for name in sorted(present.keys() - wanted.keys()):
+            self.delete_quota(name)
+            return True
+        return False
+
+    def delete_quota(self, name: str = POOL) -> None:
+        """Lose an object that charges elastic quotas."""
+        super().delete_quota(name)
+        self._written.pop(name, None)
+
+    def run_all(self) -> None:
+        """Write what charges the elastic quotas too."""
+        while self.keep():
+            pass
+        super().run_all()
+
+    # -- actors ----------------------------------------------------------------------------
 
     @property
-    def is_pool(self) -> bool:
-        """Whether the quota is a pool, not a max."""
-        return self.seed % 2 == 0
+    def acts(self) -> Acts:
+        """What may happen."""
+        acts = super().acts
+        # of more objects and namespaces more has to be seen and settled until binds are admitted
+        often = {"settle": 40, "see": 20, "run all": 5}
+        return {**acts, **{name: (often[name], acts[name][1]) for name in often}, **_ACTS}
 
-    def put_quota(self, hard: int, _selector: Mapping[str, object], kept: int = 0) -> None:
-        """Create the elastic quotas, or edit min, lendable and max."""
-        spec = dict(self._derived(hard, kept).spec)
-        self.write_quota({"kept": [], **spec})
+    def pod_queues(self, store: SharedQuotaStore) -> object:
+        """Return queues of a leader in which owners come first."""
+        return _PodQueues(self, store)
 
-    def _derived(self, hard: int, kept: int) -> DerivedQuota:
-        if self.is_pool:
-            least = max(kept, hard // 2)
-            lent = {"lendable": least - kept} if kept else {}
-            quotas = [
-                _quota("q", ["a"], min=least, **lent),
-                _quota("q", ["b", "c"], min=hard - least),
-            ]
-            return derived_quotas(quotas, lambda _name: True, 32)["epool.default"]
-        whole = _quota("q", ["a", "b", "c"], max=hard)
-        return derived_quotas([whole], lambda _name: True, 32)["ceq.a.q"]
+    def by_namespace(self) -> dict[str, ElasticQuota]:
+        """Return the quotas that count, with their opted-in namespaces, by each of these."""
+        opted_in = self.views[-1].opted_in
+        found: dict[str, ElasticQuota] = {}
+        for one in self._elastic.values():
+            names = tuple(name for name in one.namespaces if name in opted_in)
+            found.update(dict.fromkeys(names, replace(one, namespaces=names)))
+        return found
+
+    def reclaim(self, actor: ControllerActor, pod: PodState) -> None:
+        """Let a controller promise to a pod what its plan makes free; the victims end later."""
+        pool, pods = self.pool(), self._pods()
+        if actor.task is None and pod.namespace in pool.quota_of:
+            queued = Queued(pool.quota_of[pod.namespace], _elastic_pod(pod))
+            found = plan_reclaim(pool, pods, queued)
+            if found.victims:
+                self._leaving += [one.uid for one in found.victims]
+                self.promise(actor, pod)
+
+    def leave(self) -> None:
+        """Let the next victim end."""
+        if self._leaving:
+            pod = self.pods.get(self._leaving.pop(0))
+            if pod is not None:
+                self.end(pod)
+
+    # -- what must hold, at each write -----------------------------------------------------
 
     def check_write(self, kind: Kind, before: StoredState) -> None:
-        """Check the laws of elastic quotas, then those of all shared ones."""
+        """Check the laws of what is held, then those of all shared quotas."""
         task = threading.current_thread()
-        if kind == CLUSTER_DEFERRED_QUOTAS and isinstance(task, Task) and task.is_webhook:
-            self._check_raise(before, task)
-        if kind == CLUSTER_DEFERRED_QUOTAS:
-            self._promised = self._promises()
+        if kind == CLUSTER_DEFERRED_QUOTAS and isinstance(task, Task):
+            now = self.read_stored()
+            raised = 0
+            for name in before.quotas.keys() & now.quotas.keys():
+                raised += self._check_written(task, name, before.quota(name), now.quota(name))
+            self.tried["together"] += raised and len(task.raises) > 1
         super().check_write(kind, before)
 
-    def _check_raise(self, before: StoredState, task: Task) -> None:
-        now = self.read_stored()
-        assert self._promises() == self._promised, "E6: a handler changed what is promised"
-        self.tried["E6"] += bool(self._promised)
-        if now.total <= before.total:
-            return
+    def _check_written(self, task: Task, name: str, before: StoredQuota, now: StoredQuota) -> bool:
+        """Check what a write did to one quota; return whether a handler raised it."""
+        if not task.may_promise:
+            assert now.promises == before.promises, "E6: a write of another kind changed promises"
+            self.tried["E6"] += now.granted != before.granted and bool(now.promises)
+        if not task.is_webhook or now.total <= before.total:
+            return False
         assert before.is_complete, "E3: raised by one that does not say complete"
-        self.tried["E3"] += 1
-        law = "E2" if self.is_pool else "E1"
-        self.tried[law] += 1
-        assert now.total <= now.hard, f"{law}: {now.total} are held of {now.hard}"
-        self.tried["together"] += len(task.raises) > 1
+        for namespace, held in now.granted.items():
+            if held > before.granted.get(namespace, 0):
+                needed = max(
+                    held_in(_following(one).accounts[name])
+                    for one, _ in task.raises
+                    if one.namespace == namespace
+                )
+                assert held <= needed, f"E4: {held} of {name} are given, {needed} are needed"
+        law = "E2" if name == POOL else "E1"
+        assert now.total <= now.hard, f"{law}: {now.total} are held of {now.hard} of {name}"
+        self.tried.update({"E3", "E4", law})
+        return True
 
-    def _promises(self) -> frozenset[str]:
-        try:
-            found = self.api.get(CLUSTER_DEFERRED_QUOTAS, QUOTA)
-        except NotFoundError:
-            return frozenset()
-        listed = FieldReader(found).child("status").children("promises")
-        return frozenset(one.text("uid") for one in listed)
+    def check_owners_first(
+        self, store: SharedQuotaStore, waits: Mapping[str, int], namespace: str, own: int
+    ) -> None:
+        """Check that no pod borrows what the first pod of another queue lacks within its min.
+
+        Args:
+            store: What the leader knows of the pool.
+            waits: Namespace → what its first pod lacks of the pool and of nothing else.
+            namespace: Where a pod is to be released.
+            own: What the namespace needs of the pool then.
+        """
+        version, quotas = store.known(POOL), self.by_namespace()
+        if version is None or namespace not in quotas:
+            return
+        granted = version.grants.namespaces
+        held = {one: number(granted.get(one, {}).get(CPU, ZERO)) for one in self.namespaces}
+
+        def beyond(name: str, changed: Mapping[str, int]) -> int:
+            used = sum({**held, **changed}[one] for one in quotas[name].namespaces)
+            return used - number(quotas[name].min.get(_RESOURCE, ZERO))
+
+        for owner, lacking in waits.items():
+            is_other = owner in quotas and quotas[owner].key != quotas[namespace].key
+            if is_other and beyond(owner, {owner: held[owner] + lacking}) <= 0:
+                self.tried["E5"] += 1
+                assert beyond(namespace, {namespace: own}) <= 0, (
+                    f"E5: {namespace} borrows what {owner} lacks within its min"
+                )
+
+    # -- what must hold, after each step ---------------------------------------------------
+
+    def pool(self) -> Pool:
+        """Return the pool of what counts now."""
+        return Pool("default", {one.key: one for one in self.by_namespace().values()}.values())
+
+    def _pods(self) -> dict[str, list[ElasticPod]]:
+        quota_of = self.pool().quota_of
+        found: dict[str, list[ElasticPod]] = {key: [] for key in quota_of.values()}
+        for pod in self.pods.values():
+            if pod.is_assigned and pod.namespace in quota_of:
+                found[quota_of[pod.namespace]].append(_elastic_pod(pod))
+        return found
+
+    def check(self, now: StoredState | None = None) -> None:
+        """Check the laws of labels, shares and plans too, where something has changed."""
+        super().check(now)
+        running = frozenset((one.uid, one.is_assigned) for one in self.pods.values())
+        state = running, self.views[-1].opted_in, tuple(self._elastic.values())
+        if state != self._checked:
+            self._checked = state
+            self._check_plans()
+
+    def _check_plans(self) -> None:
+        pool, pods = self.pool(), self._pods()
+        usage = laws.usage_of(pods)
+        laws.check_e10(pool, usage)
+        for key, listed in pods.items():
+            laws.check_e11(pool.quotas[key], listed)
+            self.tried["E11"] += bool(laws.expected_over(pool.quotas[key], listed))
+        if _RESOURCE in pool.resources:
+            self.tried["E10"] += laws.available(pool, usage, _RESOURCE) > 0
+        for pod in self.waiting():
+            if pod.namespace not in pool.quota_of:
+                continue
+            queued = Queued(pool.quota_of[pod.namespace], _elastic_pod(pod))
+            found = plan_reclaim(pool, pods, queued)
+            laws.check_fits(pool, pods, queued, found)
+            laws.check_e7(pool, pods, queued, found)
+            laws.check_e8(pool, pods, queued, found)
+            laws.check_e9(pool, pods, queued, found)
+            laws.check_e12(pool, pods, queued, found)
+            tried = {"E12"} if len(pool.quotas[queued.quota].namespaces) > 1 else set()
+            self.tried.update(tried | ({"E7", "E8", "E9"} if found.victims else set()))
+
+
+class _PodQueues:
+    """Queues of one leader; their pods go when they are asked about, as all others."""
+
+    def __init__(self, world: ElasticSimulation, store: SharedQuotaStore) -> None:
+        self._world = world
+        self._store = store
+        self._waits: dict[str, int] = {}
+        self._owners = OwnersFirst(
+            world.by_namespace, store, ElasticSettings, lambda *_: None, lambda: world.epoch
+        )
+
+    def run_cycle(
+        self, namespace: str, _state: object, ledger: Ledger, queue: tuple[QueuedPod, ...]
+    ) -> CycleResult:
+        """Decide on a queue, owners first."""
+        ordered = self._owners.order(namespace, ledger, queue)
+        cycle = run_cycle(ledger, ordered, QueuePolicy(), room=2)
+        waits = {name: cpu for name, cpu in self._waits.items() if name != namespace}
+        if cycle.released and cycle.ledger is not None and POOL in cycle.ledger.accounts:
+            own = held_in(cycle.ledger.accounts[POOL])
+            self._world.check_owners_first(self._store, waits, namespace, own)
+        return cycle
+
+    def commit(self, namespace: str, _state: object, cycle: CycleResult, **_rest: object) -> None:
+        """Note which pod waits for the pool alone."""
+        self._owners.on_queue(namespace, cycle.pending, ())
+        self._waits.pop(namespace, None)
+        for uid, status in cycle.pending.items():
+            is_of_pool = {one.quota for one in status.denials} == {POOL}
+            is_exceeded = status.reason is PendingReason.QUOTA_EXCEEDED
+            if is_of_pool and is_exceeded and uid in self._world.pods:
+                self._waits[namespace] = self._world.pods[uid].cpu
+
+    def report_lost_reservations(self, *_given: object) -> None:
+        """Nothing follows here."""
+
+
+def _following(one: PendingRaise) -> Ledger:
+    """Return the ledger that a raise is for."""
+    return cast("Any", one.decide).__self__.decision.following  # type: ignore[no-any-return]
+
+
+def _elastic_pod(pod: PodState) -> ElasticPod:
+    serial = int(pod.uid[1:])
+    created = _START + timedelta(seconds=serial)
+    amounts = {_RESOURCE: pod.cpu * _UNIT}
+    priority = int(serial % 3 == 0)
+    return ElasticPod(pod.namespace, pod.uid, pod.uid, created, priority, amounts)
+
+
+def _reclaim(world: ElasticSimulation, _namespace: str) -> None:
+    waiting = world.waiting()
+    if waiting and world.holds_back:
+        world.reclaim(world.rng.choice(world.controllers), world.rng.choice(waiting))
+
+
+_ACTS: Final[Acts] = {
+    "keep": (8, lambda world, _name: world.keep()),
+    "reclaim": (8, _reclaim),
+    "leave": (8, lambda world, _name: world.leave()),
+}

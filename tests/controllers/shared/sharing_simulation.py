@@ -1,5 +1,7 @@
 """A world in which namespaces share quotas: the real classes, one call of the API server at a time.
 
+Here they share one quota; `elastic_simulation` has several.
+
 Replicas with handlers and two controllers, each with what it kept aside, work on one fake cluster.
 In some worlds a replica has threads, so claims meet in batches, and raises in one write.
 Everything that one of them does runs on a thread of its own that stops before each call; the world
@@ -16,16 +18,16 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.controllers.elastic.promises import HeldPromise, Promises
 from webhook.controllers.ledger.context import LedgerContext
-from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.recent_binds import RecentBinds
 from webhook.controllers.ledger.reconciler import DriftCheck, LedgerReconciler
 from webhook.controllers.ledger.recorder import LedgerRecorder
@@ -41,7 +43,7 @@ from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     QUOTA_LEDGERS,
     ApiError,
-    NotFoundError,
+    JsonPatch,
     UnreachableError,
 )
 from webhook.kube.kinds import Kind
@@ -54,12 +56,18 @@ from webhook.quota.ledger.apply_usage import (
     UsageCount,
     apply_usage,
 )
-from webhook.quota.ledger.ledger import NEWEST, Claim, Ledger, ReservationSource
+from webhook.quota.ledger.ledger import NEWEST, Account, Claim, Ledger, ReservationSource
 from webhook.quota.ledger.ledger_codec import ledger_from_status
 from webhook.quota.objects.model import Pod, ResourceQuota
-from webhook.quota.queue.queued_pods import CycleResult, QueuedPod, QueuePolicy
+from webhook.quota.objects.names import SHARED_PREFIX
+from webhook.quota.queue.queued_pods import QueuedPod, QueuePolicy
 from webhook.quota.queue.release_order import run_cycle
-from webhook.quota.shared.cluster_quotas import ClusterQuota, cluster_quota
+from webhook.quota.shared.cluster_quotas import (
+    ClusterQuota,
+    cluster_quota,
+    ledger_name,
+    own_name,
+)
 from webhook.state.grant_raising import GrantRaiser, PendingRaise
 from webhook.state.group_commit import CommitQueue, CommitQueues, Pending
 from webhook.state.ledger_store import LEDGER_NAME, LedgerStore
@@ -70,7 +78,6 @@ from webhook.state.shared_quotas import SharedQuotaStore
 
 CPU: Final = "requests.cpu"
 KEYS: Final = frozenset({CPU})
-NAMESPACES: Final = ("a", "b", "c")
 QUOTA: Final = "both"
 NAME: Final = f"cdq/{QUOTA}"
 _BASE: Final = ResourceQuota.from_object(
@@ -101,8 +108,10 @@ class Task(threading.Thread):
         self.asks_for = ""
         """Uid of the pod that a handler is asked about."""
         self.namespace = ""
-        self.breaks_promise = False
-        """Whether its last grant, if its ledger is written, takes what is promised to another."""
+        self.breaks_promise: set[str] = set()
+        """Quotas whose last grant, if its ledger is written, takes what is promised to another."""
+        self.may_promise = False
+        """Whether it makes or withdraws promises."""
         self.raises: Sequence[tuple[PendingRaise, Task]] = ()
         """What its next write of the quota raises, and whose decisions these are."""
         self.error: BaseException | None = None
@@ -194,28 +203,52 @@ class _SteppedQueues(CommitQueues[_Item]):
         return batch
 
 
+class _SteppedStore(SharedQuotaStore):
+    """A store whose locks are waited for as all else: a thread that waits is stepped."""
+
+    def __init__(self, client: ReactiveClient) -> None:
+        super().__init__(client)
+        self._taken: set[str] = set()
+
+    @contextmanager
+    def locked(self, names: Iterable[str], *, until: float) -> Iterator[bool]:  # noqa: ARG002
+        taken: set[str] = set()
+        try:
+            for name in sorted(names):
+                while name in self._taken:
+                    _pause()
+                self._taken.add(name)
+                taken.add(name)
+            yield True
+        finally:
+            self._taken -= taken
+
+
 @dataclass(frozen=True)
 class UserState:
     """What people have written, at one moment."""
 
-    quota: ClusterQuota | None
-    labelled: frozenset[str]
     opted_in: frozenset[str]
+    quotas: Mapping[str, ClusterQuota] = field(default_factory=dict)
+    """The shared quotas, as ledgers name them."""
+    labelled: frozenset[str] = frozenset()
 
-    def shares(self, namespace: str) -> bool:
-        is_in = namespace in self.opted_in
+    def shared_by(self, namespace: str) -> list[ClusterQuota]:
+        """Return the quotas that a namespace shares."""
         labels = {"kubernetes.io/metadata.name": namespace}
         labels |= {"team": "x"} if namespace in self.labelled else {}
-        return is_in and self.quota is not None and self.quota.selects(labels)
+        is_in = namespace in self.opted_in
+        return [one for one in self.quotas.values() if is_in and one.selects(labels)]
 
-    def quotas(self, namespace: str) -> NamespaceQuotas:
+    def shares(self, namespace: str, name: str) -> bool:
+        """Return whether a namespace shares a quota."""
+        return any(one.quota.name == name for one in self.shared_by(namespace))
+
+    def quotas_of(self, namespace: str) -> NamespaceQuotas:
+        """Return all quotas of a namespace."""
         if namespace not in self.opted_in:
             return deferred_quotas((), KEYS)
-        found = [_BASE]
-        if self.shares(namespace):
-            assert self.quota is not None
-            found.append(self.quota.quota)
-        return deferred_quotas(found, KEYS)
+        return deferred_quotas([_BASE, *(one.quota for one in self.shared_by(namespace))], KEYS)
 
 
 @dataclass
@@ -237,18 +270,19 @@ class Request:
 
 
 @dataclass
-class StoredState:
-    """What is stored: of each namespace its ledger, and the quota's grants."""
+class StoredQuota:
+    """What is stored of a shared quota."""
 
-    ledgers: Mapping[str, Ledger | None]
     uid: str
     hard: int
     granted: Mapping[str, int]
     is_complete: bool
+    promises: frozenset[str] = frozenset()
+    """The uids of all that something is promised to."""
     promised: Mapping[str, int] = field(default_factory=dict)
     """Uid → what is promised to a pod for which nothing is reserved."""
-    kept: int = 0
-    """What is kept for the namespace `a`."""
+    kept: Sequence[tuple[frozenset[str], int]] = ()
+    """What is kept for some namespaces."""
 
     @property
     def total(self) -> int:
@@ -257,12 +291,31 @@ class StoredState:
     def held_for_others(self, but: Collection[str], namespaces: Collection[str]) -> int:
         """What is granted, promised to other pods than some, and kept for other namespaces.
 
-        Of what is kept for `a`, its grants and the promises to its pods are a part; all promises
-        are subtracted here, which leaves no more than there is.
+        Of what is kept, the grants and the promises to pods of its namespaces are a part; all
+        promises are subtracted here, which leaves no more than there is.
         """
-        promised = sum(cpu for uid, cpu in self.promised.items() if uid not in but)
-        kept = max(0, self.kept - self.granted.get("a", 0) - sum(self.promised.values()))
-        return self.total + promised + (kept if {*namespaces} - {"a"} else 0)
+        held = self.total + sum(cpu for uid, cpu in self.promised.items() if uid not in but)
+        for names, amount in self.kept:
+            if {*namespaces} - names:
+                own = sum(self.granted.get(one, 0) for one in names)
+                held += max(0, amount - own - sum(self.promised.values()))
+        return held
+
+
+_NO_QUOTA: Final = StoredQuota("", 0, {}, is_complete=False)
+
+
+@dataclass
+class StoredState:
+    """What is stored: of each namespace its ledger, and the grants of each shared quota."""
+
+    ledgers: Mapping[str, Ledger | None]
+    quotas: Mapping[str, StoredQuota]
+    """By name in ledgers."""
+
+    def quota(self, name: str) -> StoredQuota:
+        """Return what is stored of a quota; without one, nothing."""
+        return self.quotas.get(name, _NO_QUOTA)
 
 
 @dataclass
@@ -296,6 +349,10 @@ class SharingSimulation:
     """Nobody changes quotas or namespaces, and nothing is bound unasked."""
     clock: list[float] = field(default_factory=lambda: [100.0])
 
+    namespaces: ClassVar[tuple[str, ...]] = ("a", "b", "c")
+    sizes: ClassVar[tuple[int, ...]] = (1, 1, 2)
+    """Cpus of new pods."""
+
     @property
     def holds_back(self) -> bool:
         """Whether something is promised to pods, and kept for a namespace."""
@@ -314,14 +371,14 @@ class SharingSimulation:
         self.requests: list[Request] = []
         self.asked: set[str] = set()
         """Uids that a request is on its way for."""
-        self.views: list[UserState] = [UserState(None, frozenset(), frozenset(NAMESPACES[:3]))]
+        self.views: list[UserState] = [UserState(frozenset(self.namespaces))]
         self.number = 0
         self.admitted = 0
         self._read: tuple[int, StoredState] | None = None
         self.epoch = 1
-        for namespace in NAMESPACES:
+        for namespace in self.namespaces:
             LedgerStore(self.api).create(namespace)
-        self.put_quota(6, {}, kept=self.seed % 4 if self.holds_back else 0)
+        self.begin()
         self.webhooks = [self._new_webhook() for _ in range(3)]
         busy = self.webhooks[0].reserver
         self.threads = [WebhookActor(busy) for _ in range(4 if self.has_threads else 0)]
@@ -332,32 +389,39 @@ class SharingSimulation:
 
     # -- people ----------------------------------------------------------------------------
 
-    def put_quota(self, hard: int, selector: Mapping[str, object], kept: int = 0) -> None:
-        """Create the shared quota, or edit it; a part may be kept for the namespace `a`."""
+    def begin(self) -> None:
+        """Create the shared quotas."""
+        self._put_quota(6, {}, kept=self.seed % 4 if self.holds_back else 0)
+
+    def edit(self) -> None:
+        """Edit a shared quota, or create it again."""
+        selector = self.rng.choice(({}, {}, {"matchLabels": {"team": "x"}}))
+        hard = self.rng.choice((2, 4, 6))
+        self._put_quota(hard, selector, self.rng.choice((0, 2)) if self.holds_back else 0)
+
+    def _put_quota(self, hard: int, selector: Mapping[str, object], kept: int) -> None:
         part = {"namespaces": ["a"], "amounts": {CPU: str(kept)}}
         spec: dict[str, object] = {"namespaceSelector": selector, "hard": {CPU: str(hard)}}
-        spec["kept"] = [part] if kept else []
-        self.write_quota(spec)
+        self.write_quota(QUOTA, {**spec, "kept": [part] if kept else []})
 
-    def write_quota(self, spec: Mapping[str, object]) -> None:
-        """Create the shared quota with this spec, or edit it."""
-        obj = {
-            "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
-            "kind": CLUSTER_DEFERRED_QUOTAS.kind,
-            "metadata": {"name": QUOTA},
-        }
-        if self.views[-1].quota is None:
-            stored = self.api.create(CLUSTER_DEFERRED_QUOTAS, {**obj, "spec": spec}).object
+    def write_quota(self, own: str, spec: Mapping[str, object]) -> None:
+        """Create a shared quota with this spec, or edit it."""
+        kind = CLUSTER_DEFERRED_QUOTAS
+        head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": own}}
+        if ledger_name(own) not in self.views[-1].quotas:
+            stored = self.api.create(kind, {**head, "spec": spec}).object
         else:
-            stored = self.api.patch(CLUSTER_DEFERRED_QUOTAS, QUOTA, {"spec": spec}).object
-            stored = self.api.get(CLUSTER_DEFERRED_QUOTAS, QUOTA)
-        self._see(quota=cluster_quota(stored))
+            patch: JsonPatch = [{"op": "add", "path": "/spec", "value": spec}]
+            stored = self.api.patch(kind, own, patch).object
+        quotas = {**self.views[-1].quotas, ledger_name(own): cluster_quota(stored)}
+        self._see(quotas=quotas)
 
-    def delete_quota(self) -> None:
-        """Delete the shared quota."""
-        if self.views[-1].quota is not None:
-            self.api.delete(CLUSTER_DEFERRED_QUOTAS, QUOTA)
-            self._see(quota=None)
+    def delete_quota(self, name: str = NAME) -> None:
+        """Delete a shared quota."""
+        left = dict(self.views[-1].quotas)
+        if left.pop(name, None) is not None:
+            self.api.delete(CLUSTER_DEFERRED_QUOTAS, own_name(name))
+            self._see(quotas=left)
 
     def label(self, namespace: str) -> None:
         """Give a namespace the label that some selectors ask for, or take it away."""
@@ -372,6 +436,10 @@ class SharingSimulation:
         self.number += 1
         uid = f"p{self.number}"
         self.pods[uid] = PodState(namespace, uid, cpu)
+
+    def waiting(self) -> list[PodState]:
+        """Return the pods without a node."""
+        return [pod for pod in self.pods.values() if not pod.is_assigned]
 
     def end(self, pod: PodState) -> None:
         """Let a pod end."""
@@ -392,7 +460,7 @@ class SharingSimulation:
         view = self.views[door.view]
         if pod.namespace not in view.opted_in:
             return
-        quotas = view.quotas(pod.namespace)
+        quotas = view.quotas_of(pod.namespace)
         names = tuple(one.name for one in quotas.quotas)
         claim = Claim(
             pod.uid, pod.uid, ReservationSource.BIND, cpus(pod.cpu), names, observed_version=NEWEST
@@ -440,25 +508,26 @@ class SharingSimulation:
     def promise(self, actor: ControllerActor, pod: PodState) -> None:
         """Let a controller promise something to a pod that waits, whatever there is."""
         if actor.task is None:
-            held = HeldPromise(pod.uid, pod.namespace, pod.uid, {NAME: cpus(pod.cpu)})
-            actor.task = Task(
-                lambda: cast("None", actor.promises.make(held, self.epoch)), is_webhook=False
-            )
-            self.step(actor)
+            names = sorted(one.quota.name for one in self.views[-1].shared_by(pod.namespace))
+            amounts = {name: cpus(pod.cpu) for name in names}
+            held = HeldPromise(pod.uid, pod.namespace, pod.uid, amounts)
+            self._promising(actor, lambda: cast("None", actor.promises.make(held, self.epoch)))
 
     def withdraw(self, actor: ControllerActor, uid: str) -> None:
         """Let a controller withdraw a promise."""
         if actor.task is None:
-            actor.task = Task(
-                lambda: cast("None", actor.promises.withdraw([uid], self.epoch)), is_webhook=False
-            )
-            self.step(actor)
+            self._promising(actor, lambda: cast("None", actor.promises.withdraw([uid], self.epoch)))
 
-    def drop(self, actor: ControllerActor, namespace: str) -> None:
-        """Let a controller drop a namespace that it does not track from the quota."""
+    def _promising(self, actor: ControllerActor, body: Callable[[], None]) -> None:
+        actor.task = Task(body, is_webhook=False)
+        actor.task.may_promise = True
+        self.step(actor)
+
+    def drop(self, actor: ControllerActor, namespace: str, name: str) -> None:
+        """Let a controller drop a namespace that it does not track from a quota."""
         if actor.task is None and namespace not in self.views[actor.view].opted_in:
             actor.task = Task(
-                lambda: actor.shared_controller.drop(namespace, NAME, self.epoch), is_webhook=False
+                lambda: actor.shared_controller.drop(namespace, name, self.epoch), is_webhook=False
             )
             self.step(actor)
 
@@ -482,21 +551,29 @@ class SharingSimulation:
         for actor in self.actors():
             actor.view = len(self.views) - 1
         for _ in range(4):
-            for namespace in NAMESPACES:
+            for namespace in self.namespaces:
                 self.clock[0] += 1.5
                 self.reconcile(self.controllers[0], namespace)
-                while self.controllers[0].task is not None:
-                    self.step(self.controllers[0])
-                if namespace not in self.views[-1].opted_in and self.views[-1].quota is not None:
-                    self.drop(self.controllers[0], namespace)
-                    while self.controllers[0].task is not None:
-                        self.step(self.controllers[0])
+                self._finish(self.controllers[0])
+                if namespace not in self.views[-1].opted_in:
+                    for name in self.views[-1].quotas:
+                        self.drop(self.controllers[0], namespace, name)
+                        self._finish(self.controllers[0])
+
+    def _finish(self, actor: ControllerActor) -> None:
+        while actor.task is not None:
+            self.step(actor)
 
     def close(self) -> None:
         """End every task."""
         for actor in self.actors():
             if actor.task is not None and not actor.task.is_done:
                 actor.task.step("end")
+
+    @property
+    def acts(self) -> Acts:
+        """What may happen."""
+        return _ACTS
 
     # -- what must hold --------------------------------------------------------------------
 
@@ -509,36 +586,49 @@ class SharingSimulation:
 
     def _stored_state(self) -> StoredState:
         ledgers: dict[str, Ledger | None] = {}
-        for namespace in NAMESPACES:
+        for namespace in self.namespaces:
             found = self.api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
             ledgers[namespace] = ledger_from_status(found.get("status"))
-        try:
-            raw = cast("Any", self.api.get(CLUSTER_DEFERRED_QUOTAS, QUOTA))
-        except NotFoundError:
-            return StoredState(ledgers, "", 0, {}, is_complete=False)
+        reserved = {uid for one in ledgers.values() if one is not None for uid in one.reservations}
+        stored = [cast("Any", one) for one in self.api.list(CLUSTER_DEFERRED_QUOTAS).items]
+        quotas = {ledger_name(one["metadata"]["name"]): one for one in stored}
+        return StoredState(
+            ledgers, {name: self._stored_quota(raw, reserved) for name, raw in quotas.items()}
+        )
+
+    def _stored_quota(self, raw: Any, reserved: Collection[str]) -> StoredQuota:
         status = raw.get("status") or {}
         granted = {
             one["name"]: number(Quantity.parse(one["granted"].get(CPU, "0")))
             for one in status.get("namespaces", ())
         }
-        hard = int(raw["spec"]["hard"][CPU])
         wanted = deferred_quotas([cluster_quota(raw).quota], KEYS).quotas[0].observed
         observed = status.get("observed") or {}
         is_complete = (observed.get("uid"), observed.get("specHash")) == (
             wanted.uid,
             wanted.spec_hash,
         )
-        reserved = {uid for one in ledgers.values() if one is not None for uid in one.reservations}
-        promised = {
+        promises = {
             one["uid"]: number(Quantity.parse(one["amounts"].get(CPU, "0")))
             for one in status.get("promises", ())
-            if one["uid"] not in reserved and not self._is_running(one["uid"])
         }
-        uid = raw["metadata"]["uid"]
-        parts = raw["spec"].get("kept", ())
-        kept = sum(number(Quantity.parse(one["amounts"][CPU])) for one in parts)
-        return StoredState(
-            ledgers, uid, hard, granted, is_complete=is_complete, promised=promised, kept=kept
+        promised = {
+            uid: cpu
+            for uid, cpu in promises.items()
+            if uid not in reserved and not self._is_running(uid)
+        }
+        kept = [
+            (frozenset(one["namespaces"]), number(Quantity.parse(one["amounts"][CPU])))
+            for one in raw["spec"].get("kept", ())
+        ]
+        return StoredQuota(
+            raw["metadata"]["uid"],
+            int(raw["spec"]["hard"][CPU]),
+            granted,
+            is_complete=is_complete,
+            promises=frozenset(promises),
+            promised=promised,
+            kept=kept,
         )
 
     def _is_running(self, uid: str) -> bool:
@@ -549,23 +639,28 @@ class SharingSimulation:
         now = self.read_stored()
         task = threading.current_thread()
         is_door = isinstance(task, Task) and task.is_webhook
-        if kind == CLUSTER_DEFERRED_QUOTAS and is_door:
-            assert now.total <= max(now.hard, before.total), "C: an admission exceeds the quota"
-            self.note_raise(cast("Task", task), before, now)
+        names = {*before.quotas, *now.quotas} if kind == CLUSTER_DEFERRED_QUOTAS else ()
+        for name in sorted(names):
+            former, present = before.quota(name), now.quota(name)
+            if is_door:
+                assert present.total <= max(present.hard, former.total), (
+                    f"C: an admission exceeds {name}"
+                )
+                self.note_raise(cast("Task", task), name, former, present)
+            else:
+                self._check_joined(name, former, now)
         if kind == QUOTA_LEDGERS and is_door:
             for namespace, ledger in now.ledgers.items():
                 _check_own(before.ledgers[namespace], ledger)
             is_broken = cast("Task", task).breaks_promise
             assert not is_broken, "E, F: what is promised or kept is given to others"
-        if kind == CLUSTER_DEFERRED_QUOTAS and not is_door:
-            self._check_joined(before, now)
-        elif kind == QUOTA_LEDGERS and isinstance(task, Task):
+        if kind == QUOTA_LEDGERS and not is_door and isinstance(task, Task):
             for pod in task.counts:
                 pod.is_asked = True
         self.check(now)
 
     @staticmethod
-    def note_raise(task: Task, before: StoredState, now: StoredState) -> None:
+    def note_raise(task: Task, name: str, before: StoredQuota, now: StoredQuota) -> None:
         """Note whether a raise takes what is promised or kept; its ledgers are not written yet.
 
         What was decided by an old ledger is held too much for a while, and gives nothing away.
@@ -574,41 +669,55 @@ class SharingSimulation:
         raised = [one for one in now.granted if now.granted[one] > before.granted.get(one, 0)]
         is_broken = now.total > before.total and now.held_for_others(pods, raised) > now.hard
         for one, asking in task.raises:
-            asking.breaks_promise = is_broken and one.namespace in raised
+            if is_broken and one.namespace in raised:
+                asking.breaks_promise.add(name)
+            else:
+                asking.breaks_promise.discard(name)
 
-    def _check_joined(self, before: StoredState, now: StoredState) -> None:
+    def _check_joined(self, name: str, before: StoredQuota, now: StoredState) -> None:
         """Who takes part is counted by its ledger, and all take part before it is complete."""
-        views = [view for view in self.views if view.quota and view.quota.uid == now.uid]
-        steady = [one for one in NAMESPACES if all(view.shares(one) for view in views)]
-        for namespace in steady:
+        present = now.quota(name)
+        views = [
+            view
+            for view in self.views
+            if name in view.quotas and view.quotas[name].uid == present.uid
+        ]
+        steady = [one for one in self.namespaces if all(view.shares(one, name) for view in views)]
+        for namespace in steady if views else ():
             ledger = now.ledgers[namespace]
-            account = None if ledger is None else ledger.accounts.get(NAME)
-            is_counted = account is not None and account.observed.uid == now.uid
-            if namespace in now.granted:  # with several leaders, one may have seen other quotas
+            account = None if ledger is None else ledger.accounts.get(name)
+            is_counted = account is not None and account.observed.uid == present.uid
+            if namespace in present.granted:  # of several leaders one may have seen other quotas
                 assert is_counted or not self.is_calm, f"{namespace} does not count and takes part"
-            elif now.is_complete and not before.is_complete:
+            elif present.is_complete and not before.is_complete:
                 raise AssertionError(f"complete without {namespace}")
 
     def check(self, now: StoredState | None = None) -> None:
         """Check what has to be true at every moment."""
         now = now or self.read_stored()
+        for name in now.quotas:
+            self._check_quota(name, now)
+
+    def _check_quota(self, name: str, now: StoredState) -> None:
+        quota = now.quota(name)
         for namespace, ledger in now.ledgers.items():
-            account = None if ledger is None else ledger.accounts.get(NAME)
-            if account is None or account.observed.uid != now.uid:
+            account = None if ledger is None else ledger.accounts.get(name)
+            if account is None or account.observed.uid != quota.uid:
                 continue
             own = number(account.granted.get(CPU, ZERO))
-            named = now.granted.get(namespace, 0)
-            assert own <= named, f"B: {namespace} holds {own}, the quota says {named}"
+            named = quota.granted.get(namespace, 0)
+            assert own <= named, f"B: {namespace} holds {own}, {name} says {named}"
             is_unasked = any(
                 not pod.is_asked for pod in self.pods.values() if pod.namespace == namespace
             )
-            if now.is_complete and namespace in now.granted and not is_unasked:
+            if quota.is_complete and namespace in quota.granted and not is_unasked:
                 taken = self.taken(namespace)
-                assert taken <= named, f"{namespace} takes {taken}, the quota says {named}"
+                assert taken <= named, f"{namespace} takes {taken}, {name} says {named}"
         if self.is_calm:
-            taken = sum(map(self.taken, NAMESPACES))
-            assert taken <= now.hard, f"{taken} are taken of {now.hard}"
-            assert now.total <= now.hard, f"{now.total} are granted of {now.hard}"
+            view = self.views[-1]
+            taken = sum(self.taken(one) for one in self.namespaces if view.shares(one, name))
+            assert taken <= quota.hard, f"{taken} are taken of {name}: {quota.hard}"
+            assert quota.total <= quota.hard, f"{quota.total} are granted of {name}: {quota.hard}"
 
     def check_quiet(self) -> None:
         """Let all requests end and everything be settled; the quota must then be exact."""
@@ -620,12 +729,12 @@ class SharingSimulation:
         self.check()
         now = self.read_stored()
         view = self.views[-1]
-        if view.quota is None:
-            return
-        sharing = {one for one in NAMESPACES if view.shares(one)}
-        assert now.is_complete or not sharing, "the quota is never complete"
-        expected = {one: self.taken(one) for one in sharing}
-        assert now.granted == expected, f"{now.granted} is granted, {expected} taken"
+        for name in view.quotas:
+            quota = now.quota(name)
+            sharing = {one for one in self.namespaces if view.shares(one, name)}
+            assert quota.is_complete or not sharing, f"{name} is never complete"
+            expected = {one: self.taken(one) for one in sharing}
+            assert quota.granted == expected, f"{quota.granted} of {name}, {expected} taken"
 
     def taken(self, namespace: str) -> int:
         """What assigned pods really take."""
@@ -643,7 +752,7 @@ class SharingSimulation:
         reserver = Reserver(
             LedgerStore(client),
             attempts=4,
-            raiser=GrantRaiser(SharedQuotaStore(client), _SteppedQueues()),
+            raiser=GrantRaiser(_SteppedStore(client), _SteppedQueues()),
             sleep=lambda _seconds: None,
             queues=_SteppedQueues(),
         )
@@ -655,15 +764,11 @@ class SharingSimulation:
         timing = ControllerTimings(clock=lambda: self.clock[0], write_interval_seconds=0.0)
         usage_cache = _SimulatedUsageCache(self, number)
         leadership = Leadership(lambda: self.epoch, lambda: None)
-        lines = SimpleNamespace(
-            run_cycle=lambda _name, _state, ledger, queue: run_cycle(
-                ledger, queue, QueuePolicy(), room=2
-            ),
-            commit=self._ignore_cycle,
-            report_lost_reservations=lambda *_given: None,
-        )
+        lines = self.pod_queues(store)
         membership = SimpleNamespace(
-            has_left=lambda namespace, _quota: not self.views[-1].shares(namespace),
+            has_left=lambda namespace, quota: (
+                not self.views[-1].shares(namespace, quota.quota.name)
+            ),
             deferred_quota=lambda quota: quota if isinstance(quota, ClusterQuota) else None,
         )
         shares = SharedQuotaContext(
@@ -696,21 +801,26 @@ class SharingSimulation:
             cast("NamespaceCache", informers),
             LedgerRecorder(),
         )
-        promises = Promises(store, lambda: [NAME], leadership)
-        state = {namespace: _namespace_state(is_hasty=number == 2) for namespace in NAMESPACES}
+        promises = Promises(store, lambda: sorted(self.views[-1].quotas), leadership)
+        state = {namespace: _namespace_state(is_hasty=number == 2) for namespace in self.namespaces}
         actor = ControllerActor(reconciler, shares, keeper, state, promises)
         usage_cache.actor = actor
         return actor
 
-    def _ignore_cycle(
-        self, _namespace: str, _tracked: NamespaceState, _passed: CycleResult, **_rest: object
-    ) -> None:
-        """Pods of the line go when they are asked about, as all others."""
+    def pod_queues(self, _store: SharedQuotaStore) -> object:
+        """Return the queues of a leader; their pods go when they are asked about, as all others."""
+        return SimpleNamespace(
+            run_cycle=lambda _name, _state, ledger, queue: run_cycle(
+                ledger, queue, QueuePolicy(), room=2
+            ),
+            commit=lambda *_given, **_rest: None,
+            report_lost_reservations=lambda *_given: None,
+        )
 
     def _prepare(self, actor: ControllerActor, namespace: str) -> None:
         view = self.views[actor.view]
         state = actor.states[namespace]
-        state.usage.quotas = view.quotas(namespace)
+        state.usage.quotas = view.quotas_of(namespace)
         state.is_opted_out = namespace not in view.opted_in
 
 
@@ -737,13 +847,12 @@ class _SimulatedUsageCache:
 
     def _shared_specs(self) -> tuple[ClusterQuota, ...]:
         assert self.actor is not None
-        quota = self._world.views[self.actor.view].quota
-        return () if quota is None else (quota,)
+        return tuple(self._world.views[self.actor.view].quotas.values())
 
-    def sharing_namespaces(self, _name: str) -> list[str]:
+    def sharing_namespaces(self, name: str) -> list[str]:
         assert self.actor is not None
         view = self._world.views[self.actor.view]
-        return [namespace for namespace in NAMESPACES if view.shares(namespace)]
+        return [one for one in self._world.namespaces if view.shares(one, name)]
 
     def requeue_after(self, _namespace: str, _seconds: float) -> None:
         """The world looks when it likes."""
@@ -857,16 +966,20 @@ def _namespace_state(*, is_hasty: bool) -> Any:
 
 def _check_own(before: Ledger | None, now: Ledger | None) -> None:
     """What a handler adds to a shared quota is granted."""
-    account = None if now is None else now.accounts.get(NAME)
-    former = None if before is None else before.accounts.get(NAME)
+    for name, account in ({} if now is None else now.accounts).items():
+        if not name.startswith(SHARED_PREFIX):
+            continue
+        former = None if before is None else before.accounts.get(name)
+        held, had = held_in(account), held_in(former)
+        granted = number(account.granted.get(CPU, ZERO))
+        assert held <= max(had, granted), f"A: {held} of {name} are given away of {granted}"
+
+
+def held_in(account: Account | None) -> int:
+    """What an account says is used and reserved."""
     if account is None:
-        return
-    held = number(account.used.get(CPU, ZERO)) + number(account.reserved.get(CPU, ZERO))
-    had = 0
-    if former is not None:
-        had = number(former.used.get(CPU, ZERO)) + number(former.reserved.get(CPU, ZERO))
-    granted = number(account.granted.get(CPU, ZERO))
-    assert held <= max(had, granted), f"A: {held} are given away of {granted}"
+        return 0
+    return number(account.used.get(CPU, ZERO)) + number(account.reserved.get(CPU, ZERO))
 
 
 def _admitted_by(one: PendingRaise) -> Iterable[str]:
@@ -874,6 +987,10 @@ def _admitted_by(one: PendingRaise) -> Iterable[str]:
     made = cast("Any", one.decide).__self__
     is_written = made.may_be_told and made.decision.status is not None
     return made.decision.following.reservations if is_written else ()
+
+
+Acts = Mapping[str, tuple[float, Callable[[Any, str], None]]]
+"""Name → how often it happens, and what is done with a world and one of its namespaces."""
 
 
 def cpus(amount: int) -> dict[str, Quantity]:
@@ -912,28 +1029,25 @@ def _happen(world: SharingSimulation) -> None:
         world.step(rng.choice(busy), order)
         return
     unwanted = {"promise": not world.holds_back, "bind many": not world.has_threads}
-    names = [name for name in _ACTS if not unwanted.get(name)]
-    act = rng.choices(names, [_ACTS[name][0] for name in names])[0]
-    _ACTS[act][1](world, rng.choice(NAMESPACES))
-
-
-def _waiting(world: SharingSimulation) -> list[PodState]:
-    return [pod for pod in world.pods.values() if not pod.is_assigned]
+    acts = world.acts
+    names = [name for name in acts if not unwanted.get(name)]
+    act = rng.choices(names, [acts[name][0] for name in names])[0]
+    acts[act][1](world, rng.choice(world.namespaces))
 
 
 def _create(world: SharingSimulation, namespace: str) -> None:
     if len(world.pods) < 14:
-        world.create(namespace, world.rng.choice((1, 1, 2)))
+        world.create(namespace, world.rng.choice(world.sizes))
 
 
 def _bind(world: SharingSimulation, _namespace: str) -> None:
-    waiting = _waiting(world)
+    waiting = world.waiting()
     if waiting:
         world.bind(world.rng.choice(world.webhooks), world.rng.choice(waiting))
 
 
 def _bind_many(world: SharingSimulation, _namespace: str) -> None:
-    waiting = _waiting(world)
+    waiting = world.waiting()
     world.rng.shuffle(waiting)
     for door, pod in zip(world.threads, waiting, strict=False):
         world.bind(door, pod)
@@ -965,11 +1079,9 @@ def _disturb(world: SharingSimulation, namespace: str) -> None:
         return
     rng, roll = world.rng, world.rng.random()
     if roll < 0.3:
-        selector = rng.choice(({}, {}, {"matchLabels": {"team": "x"}}))
-        hard = rng.choice((2, 4, 6))
-        world.put_quota(hard, selector, rng.choice((0, 2)) if world.holds_back else 0)
+        world.edit()
     elif roll < 0.4:
-        world.delete_quota()
+        world.delete_quota(rng.choice(sorted(world.views[-1].quotas) or [NAME]))
     elif roll < 0.6:
         world.label(namespace)
     elif roll < 0.85:
@@ -977,22 +1089,29 @@ def _disturb(world: SharingSimulation, namespace: str) -> None:
         actor = rng.choice(world.controllers)
         if actor.task is None and rng.random() < 0.5:  # nobody has settled it meanwhile
             actor.view = len(world.views) - 1
-            world.drop(actor, namespace)
+            _drop_from_any(world, actor, namespace)
     else:
-        idle = [pod for pod in _waiting(world) if pod.uid not in world.asked]
+        idle = [pod for pod in world.waiting() if pod.uid not in world.asked]
         if idle:
             world.assign(rng.choice(idle))
 
 
 def _drop(world: SharingSimulation, _namespace: str) -> None:
     actor = world.rng.choice(world.controllers)
-    left = sorted({*NAMESPACES} - world.views[actor.view].opted_in)
+    left = sorted({*world.namespaces} - world.views[actor.view].opted_in)
     if left:
-        world.drop(actor, world.rng.choice(left))
+        _drop_from_any(world, actor, world.rng.choice(left))
+
+
+def _drop_from_any(world: SharingSimulation, actor: ControllerActor, namespace: str) -> None:
+    names = sorted(world.views[-1].quotas)
+    if names:
+        world.drop(actor, namespace, world.rng.choice(names))
 
 
 def _promise(world: SharingSimulation, _namespace: str) -> None:
-    waiting, promised = _waiting(world), sorted(world.read_stored().promised)
+    stored = world.read_stored().quotas.values()
+    waiting, promised = world.waiting(), sorted({uid for one in stored for uid in one.promised})
     actor = world.rng.choice(world.controllers)
     if promised and world.rng.random() < 0.5:
         world.withdraw(actor, world.rng.choice(promised))
@@ -1000,7 +1119,7 @@ def _promise(world: SharingSimulation, _namespace: str) -> None:
         world.promise(actor, world.rng.choice(waiting))
 
 
-_ACTS: Final[Mapping[str, tuple[float, Callable[[SharingSimulation, str], None]]]] = {
+_ACTS: Final[Acts] = {
     "create": (18, _create),
     "bind": (27, _bind),
     "bind many": (25, _bind_many),

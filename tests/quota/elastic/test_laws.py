@@ -5,19 +5,19 @@ The pool is one resource of small whole numbers or two, so that quotas are met e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.quota.elastic import laws
 from tests.quota.elastic.pools import UNIT, Cluster, a_quota
 from webhook.quota.elastic.balance import Claim, Queued, shortage_of
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.elastic.fair_share import Pool, nanos
-from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
+from webhook.quota.elastic.fair_share import Pool
+from webhook.quota.elastic.reclaim_plan import plan_reclaim
 
 NAMES = ("a", "b", "c")
 RESOURCES = ("cpu", "example.com/r")
@@ -83,29 +83,11 @@ def requests(draw: st.DrawFn) -> tuple[Cluster, Queued]:
     return cluster, cluster.queued(namespace, asked, priority=draw(st.integers(0, 2)))
 
 
-def left(cluster: Cluster, gone: Sequence[ElasticPod]) -> dict[str, list[ElasticPod]]:
-    uids = {pod.uid for pod in gone}
-    return {key: [pod for pod in pods if pod.uid not in uids] for key, pods in cluster.pods.items()}
-
-
-def usage_of(pods: dict[str, list[ElasticPod]]) -> dict[str, dict[str, int]]:
-    return {
-        key: {name: sum(pod.amounts.get(name, 0) for pod in listed) for name in RESOURCES}
-        for key, listed in pods.items()
-    }
-
-
 @settings(max_examples=400)
 @given(requests())
 def test_after_a_plan_the_pod_fits(given_: tuple[Cluster, Queued]) -> None:
     cluster, queued = given_
-    found = cluster.plan(queued)
-    after = usage_of(left(cluster, found.victims))
-    if found.is_possible:
-        assert shortage_of(cluster.pool, after, queued).resources == ()
-    else:
-        assert found.victims == ()
-        assert found.obstacle
+    laws.check_fits(cluster.pool, cluster.pods, queued, cluster.plan(queued))
 
 
 @settings(max_examples=400)
@@ -114,92 +96,31 @@ def test_e7_a_claim_is_kept_in_the_state_that_the_plan_leaves(
     given_: tuple[Cluster, Queued],
 ) -> None:
     cluster, queued = given_
-    found = cluster.plan(queued)
-    if found.claim is Claim.NONE:
-        assert all(pod.namespace == queued.pod.namespace for pod in found.victims)
-        return
-    after = left(cluster, found.victims)
-    after[queued.quota] = [*after[queued.quota], queued.pod]
-    usage = usage_of(after)
-    least = nanos(cluster.pool.quotas[queued.quota].min)
-    for resource in found.shortage.beyond_pool:
-        more = (
-            cluster.pool.guaranteed(resource, usage)[queued.quota]
-            if found.claim is Claim.FAIR
-            else 0
-        )
-        assert usage[queued.quota][resource] <= least.get(resource, 0) + more
+    laws.check_e7(cluster.pool, cluster.pods, queued, cluster.plan(queued))
 
 
 @settings(max_examples=400)
 @given(requests())
 def test_e8_every_victim_is_needed_and_may_be_taken(given_: tuple[Cluster, Queued]) -> None:
     cluster, queued = given_
-    found = cluster.plan(queued)
-    for index, victim in enumerate(found.victims):
-        before = left(cluster, found.victims[:index])
-        key = cluster.pool.quota_of[victim.namespace]
-        assert victim.uid != queued.pod.uid
-        if key == queued.quota:
-            assert victim.priority < queued.pod.priority
-        else:
-            ordered = in_label_order(before[key])
-            assert victim.uid in over_quota(cluster.pool.quotas[key], ordered)
-        rest = [pod for pod in found.victims if pod is not victim]
-        assert not is_plan(cluster, queued, rest, found)
-
-
-def is_plan(cluster: Cluster, queued: Queued, victims: Sequence[ElasticPod], found: Plan) -> bool:
-    """Return whether the pod could be bound by the same claim with fewer victims."""
-    after = left(cluster, victims)
-    usage = usage_of(after)
-    if shortage_of(cluster.pool, usage, queued).resources:
-        return False
-    if found.claim is not Claim.FAIR:
-        return not _is_out_of_turn(cluster, queued, victims)
-    after[queued.quota] = [*after[queued.quota], queued.pod]
-    counted = usage_of(after)
-    least = nanos(cluster.pool.quotas[queued.quota].min)
-    return all(
-        counted[queued.quota][name]
-        <= least.get(name, 0) + cluster.pool.guaranteed(name, counted)[queued.quota]
-        for name in found.shortage.beyond_pool
-    ) and not _is_out_of_turn(cluster, queued, victims)
-
-
-def _is_out_of_turn(cluster: Cluster, queued: Queued, victims: Sequence[ElasticPod]) -> bool:
-    """Return whether a victim, in this order, is not over-quota at its turn."""
-    for index, victim in enumerate(victims):
-        key = cluster.pool.quota_of[victim.namespace]
-        before = in_label_order(left(cluster, victims[:index])[key])
-        if key != queued.quota and victim.uid not in over_quota(cluster.pool.quotas[key], before):
-            return True
-    return False
+    laws.check_e8(cluster.pool, cluster.pods, queued, cluster.plan(queued))
 
 
 @settings(max_examples=400)
 @given(requests())
 def test_e9_no_victim_takes_the_place_back(given_: tuple[Cluster, Queued]) -> None:
     cluster, queued = given_
-    found = cluster.plan(queued)
-    after = left(cluster, found.victims)
-    after[queued.quota] = [*after[queued.quota], queued.pod]
-    for victim in found.victims:
-        back = Queued(cluster.pool.quota_of[victim.namespace], victim)
-        turned = plan_reclaim(cluster.pool, after, back)
-        assert queued.pod.uid not in {pod.uid for pod in turned.victims}
+    laws.check_e9(cluster.pool, cluster.pods, queued, cluster.plan(queued))
 
 
 @given(clusters())
 def test_e10_shares_are_whole_and_within_what_is_available(cluster: Cluster) -> None:
     usage = cluster.usage()
-    backwards = Pool("default", reversed(list(cluster.pool.quotas.values())))
+    laws.check_e10(cluster.pool, usage)
     for resource in cluster.pool.resources:
-        found = cluster.pool.guaranteed(resource, usage)
         unit = 10**6 if resource == "cpu" else UNIT
-        assert sum(found.values()) <= cluster.pool.available(resource, usage)
-        assert all(amount >= 0 and amount % unit == 0 for amount in found.values())
-        assert backwards.guaranteed(resource, usage) == found
+        found = cluster.pool.guaranteed(resource, usage).values()
+        assert all(amount >= 0 and amount % unit == 0 for amount in found)
         assert sum(cluster.pool.shares(resource).values()) in (0, 1)
 
 
@@ -221,19 +142,11 @@ def test_e11_labels_are_a_function_of_pods_and_quota(
 ) -> None:
     for key, pods in cluster.pods.items():
         quota = cluster.pool.quotas[key]
-        ordered = in_label_order(pods, order)
-        over = over_quota(quota, ordered)
+        laws.check_e11(quota, pods, order)
         shuffled = list(pods)
         chance.shuffle(shuffled)
+        over = over_quota(quota, in_label_order(pods, order))
         assert over_quota(quota, in_label_order(shuffled, order)) == over
-        for resource in quota.names:
-            least = nanos(quota.min).get(resource, 0)
-            used = sum(pod.amounts.get(resource, 0) for pod in pods)
-            asking = [pod for pod in pods if resource in pod.amounts]
-            within = sum(pod.amounts[resource] for pod in asking if pod.uid not in over)
-            assert within <= least
-            if used > least:
-                assert any(pod.uid in over for pod in asking)
 
 
 @given(requests(), st.lists(st.sampled_from("xyz"), min_size=16, max_size=16))
