@@ -253,6 +253,17 @@ def test_a_promise_that_is_not_used_ends_although_pods_go_on_ending(tmp_path: Pa
         eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
 
 
+def test_a_promise_outlasts_the_wait_for_further_evictions(tmp_path: Path) -> None:
+    """Of two evictions a minute one quota gets one, and the promise needs two."""
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}, maxEvictionsPerMinute=2) as here:
+        here.create("a0", "team-a", cpu="2")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        here.end("b3", "team-b")
+        eventually(lambda: here.ending() == [], "it has ended")
+        time.sleep(2.5)
+        assert (here.promises(), here.events("ReclaimWithdrawn")) == (["a0"], [])
+
+
 def test_a_promise_that_is_kept_at_the_last_moment_is_not_withdrawn(tmp_path: Path) -> None:
     """The pod is reserved for while the promise is being looked at, whose time is over."""
     with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:

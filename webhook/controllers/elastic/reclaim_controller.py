@@ -347,7 +347,8 @@ class Reclaimer:
             claim = self._planner.plan(view, quota, raw)
             if not claim.plan.is_possible:
                 return claim.plan.obstacle
-            if self._evictor.evict(claim, epoch):
+            # its room would be lost to it, and to those that were evicted, while it waits for more
+            if self._evictor.evict(claim, epoch) or not self._evictor.evictions_left(quota.key):
                 kept.progress = now
         if now - kept.progress > self._parts.patience():
             return "it got no quota in time"
