@@ -313,6 +313,10 @@ def _claim_whatever_is_wanted(patch: Patch) -> None:
     patch.setattr(Balance, "claim", lambda *_: Claim.FAIR)
 
 
+def _put_no_victim_back(patch: Patch) -> None:
+    patch.setattr("webhook.quota.elastic.reclaim_plan._Attempt._needed", lambda _, units, __: units)
+
+
 def _guarantee_twice_as_much(patch: Patch) -> None:
     genuine = Pool.guaranteed
 
@@ -367,6 +371,7 @@ ELASTIC_BREACHES: Mapping[str, tuple[str, range, Callable[[Patch], None]]] = {
     "E5: borrowers go first": ("E5", range(300), _let_borrowers_go_first),
     "E6: a raise drops promises": ("E6", range(4, 600, 5), _drop_promises_with_a_raise),
     "E7, E9: whatever is wanted is claimed": ("E[79]", range(4, 100), _claim_whatever_is_wanted),
+    "E8: victims that are not needed are not put back": ("E8", range(100), _put_no_victim_back),
     "E10: twice as much is guaranteed": ("E10", range(100), _guarantee_twice_as_much),
     "E11: the newest pod is never over": ("E11", range(100), _label_all_but_the_newest),
     "E12: a composite counts once per namespace": (
