@@ -292,7 +292,10 @@ def test_a_namespace_is_opted_in_until_masked_and_counted_and_out_again() -> Non
 def test_without_a_controller_it_says_what_is_missing() -> None:
     cluster = a_cluster(a_namespace(), a_quota("p1", used={"requests.cpu": "0"}))
     api = FakeClient(cluster)
-    assert still_missing(api, Settings(), NAMESPACE) == (
+    missing = wait_until_complete(
+        NAMESPACE, lambda: still_missing(api, Settings(), NAMESPACE), patience=_AT_ONCE
+    )
+    assert missing == (
         "quota p1: its status still shows requests.cpu",
         "there is no ledger yet (quotaledgers.deferredquota.io)",
     )
