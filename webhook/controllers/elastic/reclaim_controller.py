@@ -347,8 +347,10 @@ class Reclaimer:
             claim = self._planner.plan(view, quota, raw)
             if not claim.plan.is_possible:
                 return claim.plan.obstacle
-            # its room would be lost to it, and to those that were evicted, while it waits for more
-            if self._evictor.evict(claim, epoch) or not self._evictor.evictions_left(quota.key):
+            has_evicted = self._evictor.evict(claim, epoch)
+            # else its room would be lost, and its first victims have gone in vain
+            awaits_evictions = claim.plan.victims and not self._evictor.evictions_left(quota.key)
+            if has_evicted or awaits_evictions:
                 kept.progress = now
         if now - kept.progress > self._parts.patience():
             return "it got no quota in time"
