@@ -1,4 +1,4 @@
-"""What a crowd of clients can make the server hold, whoever they are."""
+"""What a crowd of clients can make the server hold."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_nothing_is_written(opened: OpenHarness) -> None:
     harness, client = opened(a_quota("p1"))
     fits, over = a_pod_at(harness, "fits"), a_pod_at(harness, "over", "3")
     harness.wait_until_settled()
-    before = harness.cluster.resource_version
+    before = harness.version_at_rest()
     for pod in (fits, over):
         ask(client, "filter", filter_call(pod))
         ask(client, "preempt", preempt_call(pod))

@@ -59,6 +59,7 @@ WAITING = "spec.nodeName="
 
 _DEFERRED = {"deferredquota.io/mode": "deferred"}
 _QUICK = InformerTimings(first_pause=0.01, longest_pause=0.05)
+_REST_SECONDS = 1.0
 _CONTROL = ControllerTimings(write_interval_seconds=0.005, informer=_QUICK)
 _CONFIGURATION = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
 
@@ -219,6 +220,18 @@ class AdmissionHarness:
         for namespace in namespaces or (NAMESPACE,):
             eventually(lambda name=namespace: self.is_settled(name), f"{namespace} is settled")  # type: ignore[misc]
 
+    def version_at_rest(self) -> int:
+        """Return the cluster's version once nothing has been written for a while.
+
+        What pods without a node ask for reaches a ledger half a second after the rest.
+        """
+        version, since = self.cluster.resource_version, time.monotonic()
+        while time.monotonic() < since + _REST_SECONDS:
+            time.sleep(0.05)
+            if self.cluster.resource_version != version:
+                version, since = self.cluster.resource_version, time.monotonic()
+        return version
+
     def is_settled(self, namespace: str = NAMESPACE) -> bool:
         """Say whether a ledger is exact: as recounted, and nothing assigned is reserved."""
         counted = recount(self.api, namespace)
@@ -259,10 +272,6 @@ class AdmissionHarness:
     def reserved(self, quota: str = "p1", namespace: str = NAMESPACE) -> dict[str, str]:
         """Return what a ledger says is promised of a quota."""
         return _account(self.ledger(namespace), quota)["reserved"]
-
-    def pending(self, quota: str = "p1", namespace: str = NAMESPACE) -> dict[str, str]:
-        """Return what a ledger says pods without a node ask for; it is written a little later."""
-        return _account(self.ledger(namespace), quota)["pending"]
 
     # -- requests --------------------------------------------------------------------------
 

@@ -543,7 +543,7 @@ def test_metadata_that_is_null_is_filled(harness: AdmissionHarness) -> None:
 def test_stamping_writes_nothing(harness: AdmissionHarness) -> None:
     waiting(harness)
     harness.wait_until_settled()
-    before = harness.cluster.resource_version
+    before = harness.version_at_rest()
     stamped(harness, a_bind_review("web-1"))
     stamped(harness, a_bind_review("web-1", dry_run=True))
     assert harness.cluster.resource_version == before
@@ -623,7 +623,7 @@ def test_a_dry_run_tells_the_truth_and_writes_nothing(
 ) -> None:
     uid = waiting(harness, cpu=cpu)
     harness.wait_until_settled()
-    before = harness.cluster.resource_version
+    before = harness.version_at_rest()
     reply = harness.bind("web-1", uid=uid, legacy=legacy, dry_run=True)
     assert reply.allowed == fits
     assert fits or is_exceeded(reply)

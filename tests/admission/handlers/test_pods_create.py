@@ -80,7 +80,7 @@ def test_a_dry_run_tells_the_truth_and_writes_nothing(
     harness: AdmissionHarness, cpu: str, fits: bool
 ) -> None:
     harness.wait_until_settled()
-    before = harness.cluster.resource_version
+    before = harness.version_at_rest()
     reply = pinned(harness, cpu, dry_run=True)
     assert reply.allowed == fits
     assert reply.decision == ("would-reserve" if fits else "denied")
@@ -129,7 +129,7 @@ def test_a_uid_is_needed_where_a_pod_is_charged(harness: AdmissionHarness, node:
 def test_a_pod_that_waits_is_not_compared_with_what_is_used(harness: AdmissionHarness) -> None:
     harness.pod(name="runs", uid="uid-runs", node="node-1", requests={"cpu": "2"})
     harness.wait_until_settled()
-    before = harness.cluster.resource_version
+    before = harness.version_at_rest()
     reply = harness.create_pod(requests={"cpu": "2"})
     assert (reply.allowed, reply.audit) == (True, {"decision": "not-assigned"})
     assert reply.warnings == []
@@ -363,7 +363,7 @@ def test_a_mirror_pod_in_a_dry_run_is_admitted_and_written_nowhere(
     harness: AdmissionHarness,
 ) -> None:
     harness.wait_until_settled()
-    before = harness.cluster.resource_version
+    before = harness.version_at_rest()
     assert (
         pinned(harness, "3", metadata=MIRROR, user=KUBELET, dry_run=True).decision
         == "would-reserve"

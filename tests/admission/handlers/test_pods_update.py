@@ -167,7 +167,7 @@ def test_a_dry_run_tells_the_truth_and_writes_nothing(
 ) -> None:
     want_no_gates(scoped)
     old = a_stored(scoped, cpu, node=node)
-    before = scoped.cluster.resource_version
+    before = scoped.version_at_rest()
     reply = flip(scoped, old, 60, dry_run=True)
     assert reply.allowed == (cpu == "2" or not node)
     assert scoped.cluster.resource_version == before

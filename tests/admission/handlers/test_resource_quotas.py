@@ -148,7 +148,7 @@ def test_a_quota_is_judged_before_it_is_known(harness: AdmissionHarness) -> None
 
 def test_nothing_is_written(harness: AdmissionHarness) -> None:
     harness.wait_until_settled()
-    before = harness.cluster.resource_version
+    before = harness.version_at_rest()
     quota = a_quota("q")
     for dry_run in (False, True):
         assert create(harness, quota, dry_run=dry_run).allowed

@@ -346,7 +346,7 @@ class SharingSimulation:
 
     seed: int
     is_calm: bool = False
-    """Nobody changes quotas or namespaces, and nothing is bound unasked."""
+    """No quota or namespace changes, and nothing is bound unasked."""
     clock: list[float] = field(default_factory=lambda: [100.0])
 
     namespaces: ClassVar[tuple[str, ...]] = ("a", "b", "c")
@@ -447,7 +447,7 @@ class SharingSimulation:
             del self.pods[pod.uid]
 
     def assign(self, pod: PodState) -> None:
-        """Let a pod run that nobody was asked about."""
+        """Let a pod run that no handler was asked about."""
         pod.is_assigned, pod.is_asked = True, False
         pod.version += 1
 
@@ -890,7 +890,7 @@ class _SimulatedUsageCache:
                 for pod in pods
             },
         )
-        # nobody is on the way for these, and whoever comes writes them again
+        # no request is on the way for these, and one that comes writes them again
         expired = {
             uid: Expiry(one.sequence, 0)
             for uid, one in ({} if ledger is None else ledger.reservations).items()
@@ -1087,7 +1087,7 @@ def _disturb(world: SharingSimulation, namespace: str) -> None:
     elif roll < 0.85:
         world.opt(namespace)
         actor = rng.choice(world.controllers)
-        if actor.task is None and rng.random() < 0.5:  # nobody has settled it meanwhile
+        if actor.task is None and rng.random() < 0.5:  # no actor has settled it meanwhile
             actor.view = len(world.views) - 1
             _drop_from_any(world, actor, namespace)
     else:
