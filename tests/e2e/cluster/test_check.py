@@ -31,7 +31,7 @@ SETS: Final = 110
 SEED: Final = 2
 KINDS: Final = "ns,quota,limits,priorityclasses,nodes,pods,ql"
 NO_PODS: Final = frozenset({"Service", "ConfigMap", "PersistentVolumeClaim"})
-_SHORT: Final = re.compile(r"(\d+) of (\d+) pods? (wait|are refused)")
+_SHORT: Final = re.compile(r"(\d+) of (\d+) pods? (wait|is refused|are refused)")
 _VALUE: Final = re.compile(r"Invalid value: (?:\"[^\"]*\"|\[.*?\]|\{.*?\}+)(?:: )?")
 _PREFIX: Final = re.compile(r'^[A-Za-z.]+ "[^"]*" is (forbidden|invalid): ')
 
