@@ -309,8 +309,7 @@ class Product:
         """Wait until the API server acts on what was registered; it reads that a moment later."""
         api = Api(self.plane.rest)
         quota = {"metadata": {"name": "probe"}, "spec": {"hard": {"requests.cpu": "1"}}}
-        apply_namespace(api, _PROBE)
-        assert api.create(objects.quotas(_PROBE), quota).code in (201, 409)
+        eventually(lambda: _can_probe(api, quota), "the probe of a product before this one is gone")
         eventually(lambda: self._is_asked(api), "the webhook is asked about binds")
         if is_masked:
             eventually(lambda: _hides(api), "deferred resources are hidden in status")
@@ -361,6 +360,11 @@ def wait_for_ledgers(plane: ControlPlane) -> None:
     for plural in ("quotaledgers", "clusterdeferredquotas"):
         path = f"/apis/deferredquota.io/v1alpha1/{plural}"
         becomes(lambda: api.get(path).code, 200, f"the API server serves {plural}")  # noqa: B023
+
+
+def _can_probe(api: Api, quota: Mapping[str, Any]) -> bool:
+    api.create("/api/v1/namespaces", objects.a_namespace(_PROBE))
+    return api.create(objects.quotas(_PROBE), quota).code in (201, 409)
 
 
 def _hides(api: Api) -> bool:
