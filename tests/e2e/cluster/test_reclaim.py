@@ -244,10 +244,10 @@ def test_a_budget_behind_very_many_others_is_obeyed(own_plane: ControlPlane, tea
             assert teams.pool.api.create(budgets, {"metadata": {"name": name}, "spec": spec}).ok
         teams.run("b", 8, **plain)
         (waiting,) = teams.create("a")
-        eventually(lambda: teams.events("a", "ReclaimWithdrawn"), "nothing may be evicted", 60.0)
+        eventually(lambda: teams.events("a", "ReclaimWithdrawn"), "nothing may be evicted", 100.0)
         assert teams.taken() == {"a": "0", "b": "8", "c": "0"}
         assert teams.pool.api.delete(f"{budgets}/web").ok
-        eventually(lambda: teams["a"].node_of(waiting), "the next plan is carried out", 60.0)
+        eventually(lambda: teams["a"].node_of(waiting), "the next plan is carried out", 100.0)
         teams.become(a=1, b=7, c=0)
 
 
