@@ -157,7 +157,7 @@ class GrantRaiser:
         with self.store.locked(_names_of(batch), until=until) as is_held:
             if not is_held:
                 return set()
-            # what is granted past its time is used by nobody, and kept from the others
+            # what is granted past its time is of no use here, and kept from the others
             now = time.monotonic()
             batch = [one for one in batch if one.deadline > now]
             names = _names_of(batch)

@@ -145,7 +145,7 @@ class Transport:
         self, request: Request, take_idle: Callable[[], Connection | None]
     ) -> tuple[Head, Connection, float]:
         """Send a request and read the head of its answer; once more for a refused identity."""
-        deadline = time.monotonic() + (request.most_seconds or self.timeout_seconds)
+        deadline = time.monotonic() + self._seconds_for(request)
         try:
             identity = self.config.credentials.identity()
             head, connection = self._exchange(request, identity, take_idle(), deadline)
@@ -214,11 +214,15 @@ class Transport:
             except IndexError:
                 return
 
+    def _seconds_for(self, request: Request) -> float:
+        return request.most_seconds or self.timeout_seconds
+
     def _failure(self, request: Request, err: Exception) -> UnreachableError | RequestTimeoutError:
         where = f"{request}: {self.config.server}"
         if isinstance(err, TimeoutError):
-            seconds = request.most_seconds or self.timeout_seconds
-            return RequestTimeoutError(f"{where}: no answer within {seconds:g} s")
+            return RequestTimeoutError(
+                f"{where}: no answer within {self._seconds_for(request):g} s"
+            )
         if isinstance(err, ssl.SSLCertVerificationError):
             detail = f"its certificate is not trusted: {err.verify_message}"
         elif isinstance(err, OSError):
