@@ -75,6 +75,33 @@ def test_a_client_that_calls_another_name_does_not_trust_it(server: Server) -> N
         server.context.wrap_socket(plain, server_hostname="webhook.example")
 
 
+@pytest.mark.parametrize("name", [None, "127.0.0.1", "webhook.example"])
+def test_whatever_name_a_client_calls_it_is_shown_the_one_certificate(
+    server: Server, name: str | None
+) -> None:
+    """An API server that dials an address names nothing, and it is for the client to refuse."""
+    usual = shown(server)
+    careless = ssl.create_default_context()
+    careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
+    with careless.wrap_socket(server.socket(), server_hostname=name) as sock:
+        certificate = ssl.DER_cert_to_PEM_cert(sock.getpeercert(binary_form=True) or b"").strip()
+    assert certificate == usual
+
+
+def test_a_client_that_knows_rsa_only_is_refused_and_others_are_served(server: Server) -> None:
+    before = server.metric("connections_closed_total", reason="handshake_failed")
+    context = client_context(server, ssl.TLSVersion.TLSv1_2)
+    context.set_ciphers("aRSA:@SECLEVEL=0")
+    with server.socket() as plain, pytest.raises(ssl.SSLError, match=r"(?i)handshake.failure"):
+        context.wrap_socket(plain, server_hostname="localhost")
+    assert eventually(
+        lambda: server.metric("connections_closed_total", reason="handshake_failed") == before + 1
+    )
+    context.set_ciphers("aECDSA:@SECLEVEL=0")
+    with context.wrap_socket(server.socket(), server_hostname="localhost") as sock:
+        assert sock.version() == "TLSv1.2"
+
+
 def test_a_client_without_the_ca_does_not_trust_it(server: Server) -> None:
     with server.socket() as plain, pytest.raises(ssl.SSLCertVerificationError):
         ssl.create_default_context().wrap_socket(plain, server_hostname="localhost")

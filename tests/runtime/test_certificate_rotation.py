@@ -12,12 +12,28 @@ import pytest
 from cryptography import x509
 
 from tests.install.recording import granted, used_objects, used_rights
-from tests.reactions import Call, Proceed, Reaction, ReactiveClient, conflict, forbid, unavailable
+from tests.reactions import (
+    Call,
+    Proceed,
+    Reaction,
+    ReactiveClient,
+    Verb,
+    conflict,
+    fail,
+    forbid,
+    unavailable,
+)
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
-from webhook.kube.api import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, NotFoundError
+from webhook.kube.api import (
+    MUTATING_WEBHOOKS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+    InvalidError,
+    NotFoundError,
+)
 from webhook.runtime.certificate_rotation import CertificateRotation
 from webhook.state.well_known import CA_SECRET, DEFAULT_NAMESPACE, REGISTRATION, TLS_SECRET
 from webhook.telemetry.metrics import Metrics
@@ -31,6 +47,8 @@ REGISTERED: Final = (
     (MUTATING_WEBHOOKS, "zz-deferred-quota-jobs"),
     (VALIDATING_WEBHOOKS, "deferred-quota"),
 )
+
+CHANGED: Final = fail(InvalidError("it is another one by now"))
 
 
 class World:
@@ -211,6 +229,27 @@ def test_certificates_of_another_program_are_left_alone_and_reported_once() -> N
     assert message.startswith(f"Secret {DEFAULT_NAMESPACE}/{TLS_SECRET} was not made by")
 
 
+@pytest.mark.parametrize("name", [CA_SECRET, TLS_SECRET])
+def test_a_secret_of_another_type_is_left_alone_and_reported_once(name: str) -> None:
+    """The API server changes no type: a write would be refused again and again."""
+    world = World()
+    world.rotation.reconcile()
+    former: Any = world.api.get(SECRETS, name, namespace=DEFAULT_NAMESPACE)
+    world.api.delete(SECRETS, name, namespace=DEFAULT_NAMESPACE)
+    metadata = {**former["metadata"], "resourceVersion": "", "uid": ""}
+    world.api.create(SECRETS, {**former, "type": "Opaque", "metadata": metadata, "data": {}})
+    before, reported = world.writes(), len(world.events)
+    assert world.rotation.reconcile() >= 30
+    world.rotation.reconcile()
+    assert world.writes() == before
+    ((level, reason, message),) = world.events[reported:]
+    assert (level, reason) == ("Warning", "CertificatesNotKept")
+    assert message == (
+        f"Secret {DEFAULT_NAMESPACE}/{name} is of the type Opaque, not kubernetes.io/tls: a type"
+        " cannot be changed. Delete it, and run this again"
+    )
+
+
 def test_secrets_that_cert_manager_took_over_are_left_alone_and_reported_once() -> None:
     """It writes into what is there: labels of ours stay."""
     world = World()
@@ -277,6 +316,52 @@ def test_a_process_that_ends_between_two_writes_is_followed_by_another(
         world.now += timedelta(seconds=1)
     assert world.bundles() == {world.secret(TLS_SECRET)["ca.crt"]}
     assert is_issued_by(world.certificate(TLS_SECRET), world.certificate(CA_SECRET))
+
+
+@pytest.mark.parametrize("fault", [conflict, CHANGED], ids=["conflict", "changed"])
+@pytest.mark.parametrize("verb", ["create", "update"])
+def test_conflicts_of_half_a_minute_are_few_tries_and_one_line(
+    verb: Verb, fault: Reaction, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    if verb == "update":
+        world.rotation.reconcile()
+        world.now += timedelta(days=61)
+    before, begun = len(world.client.calls_of(verb, SECRETS)), world.now
+    with world.client.on(verb, SECRETS, fault):
+        while world.now < begun + timedelta(seconds=30):
+            pause = world.rotation.reconcile()
+            assert pause >= 1
+            world.now += timedelta(seconds=pause)
+    assert 4 <= len(world.client.calls_of(verb, SECRETS)) - before <= 8
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert record.message == "certificates are not written: another client is first"
+    reason = {"reason": "conflict" if fault is conflict else "changed"}
+    failures = "deferred_quota_tls_rotation_failures_total"
+    assert (world.metrics.registry.get_sample_value(failures, reason) or 0) >= 4
+    world.rotation.reconcile()
+    assert is_issued_by(world.certificate(TLS_SECRET), world.certificate(CA_SECRET))
+    assert world.certificate(TLS_SECRET).not_valid_before_utc > world.now - DAY
+    # and the next one is tried as soon as the first
+    world.api.delete(SECRETS, TLS_SECRET, namespace=DEFAULT_NAMESPACE)
+    with world.client.on("create", SECRETS, fault):
+        assert world.rotation.reconcile() == 1
+
+
+def test_a_process_that_stood_still_past_a_renewal_makes_up_for_it_in_one_round() -> None:
+    world = World()
+    world.rotation.reconcile()
+    world.now += timedelta(days=85)
+    world.rotation.reconcile()
+    assert world.certificate(TLS_SECRET).not_valid_before_utc > world.now - DAY
+    # past its end, and that of the CA
+    world.now += timedelta(days=1000)
+    world.rotation.reconcile()
+    ca, leaf = world.certificate(CA_SECRET), world.certificate(TLS_SECRET)
+    assert is_issued_by(leaf, ca)
+    assert min(ca.not_valid_after_utc, leaf.not_valid_after_utc) > world.now + 80 * DAY
+    for bundle in world.bundles():
+        assert ca in x509.load_pem_x509_certificates(bundle)
 
 
 def test_by_a_wrong_clock_no_certificate_is_made() -> None:

@@ -35,6 +35,9 @@ from webhook.tls.rotation_store import (
 
 _LOOK_SECONDS: Final = 3.0
 _CONFLICT_SECONDS: Final = 1.0
+"""After a write that another client was faster with; twice as long after each further one."""
+_CONFLICTS_LOGGED: Final = 3
+"""Conflicts in a row that are logged, once: two controllers that meet have one."""
 _FAILED_SECONDS: Final = 10.0
 _REFUSED_SECONDS: Final = 60.0
 """After an answer that only a person can change."""
@@ -67,6 +70,7 @@ class CertificateRotation:
         self._is_enabled = is_enabled
         self._now = now
         self._refusal = ""
+        self._conflicts = 0
         self._leadership = Leadership(context.leader_epoch, self._on_started)
         self._thread = PeriodicThread(
             "certificates", self.reconcile, retry_seconds=_FAILED_SECONDS, pauses_first=True
@@ -87,10 +91,10 @@ class CertificateRotation:
             return _LOOK_SECONDS
         try:
             result = self._rotate()
-        except ConflictError:
-            return _CONFLICT_SECONDS  # another process is at the same step
+        except ConflictError as err:
+            return self._conflicted("conflict", err)  # another process is at the same step
         except InvalidError as err:
-            return self._failed("changed", err, _CONFLICT_SECONDS)  # an entry is another one by now
+            return self._conflicted("changed", err)  # an entry is another one by now
         except (
             ForeignCertificatesError,
             WrongClockError,
@@ -99,8 +103,8 @@ class CertificateRotation:
         ) as err:
             return self._refused(err)
         except ApiError as err:
-            return self._failed("api", err, _FAILED_SECONDS)
-        self._refusal = ""
+            return self._failed(err)
+        self._refusal, self._conflicts = "", 0
         if result is not None:
             self._report(result)
         return _LOOK_SECONDS
@@ -151,10 +155,22 @@ class CertificateRotation:
             self._events.warning(self._secret, "CertificatesNotKept", str(err))
         return _REFUSED_SECONDS
 
-    def _failed(self, reason: str, err: ApiError, seconds: float) -> float:
+    def _conflicted(self, reason: str, err: ApiError) -> float:
+        """Try again soon, and less often the longer other clients are first."""
         self._metrics.failures.labels(reason).inc()
+        self._conflicts += 1
+        if self._conflicts == _CONFLICTS_LOGGED:
+            _log.warning(
+                "certificates are not written: another client is first",
+                extra={"code": err.code, "error": str(err)},
+            )
+        doubled = _CONFLICT_SECONDS * (1 << min(self._conflicts - 1, 8))
+        return min(doubled, _FAILED_SECONDS)
+
+    def _failed(self, err: ApiError) -> float:
+        self._metrics.failures.labels("api").inc()
         _log.warning("rotating certificates failed", extra={"code": err.code, "error": str(err)})
-        return seconds
+        return _FAILED_SECONDS
 
 
 def _end_of(pair: Issued | None) -> float:

@@ -54,6 +54,7 @@ _GENERATION: Final = "deferredquota.io/generation"
 _FORMAT: Final = "deferredquota.io/format"
 FORMAT: Final = 1
 """Version of what stands in both Secrets; without one it is the first."""
+_TYPE: Final = "kubernetes.io/tls"
 _GENERATIONS: Final = re.compile("[0-9]{1,9}")
 _FORMER: Final = "former.crt"
 _MAX_STEPS: Final = 12
@@ -352,7 +353,7 @@ def _secret(
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "type": "kubernetes.io/tls",
+        "type": _TYPE,
         "metadata": {
             **kept,
             "name": name,
@@ -375,6 +376,11 @@ def _data_of(secret: Object | None, name: str) -> Mapping[str, bytes]:
             f"Secret {metadata.get('namespace')}/{name} was not made by deferred-quota (it lacks"
             f" the label app.kubernetes.io/component=certificates): it is not touched. Delete it,"
             " and run this again"
+        )
+    if (kind := secret.get("type", _TYPE)) != _TYPE:
+        raise ForeignCertificatesError(
+            f"Secret {metadata.get('namespace')}/{name} is of the type {kind}, not {_TYPE}: a type"
+            " cannot be changed. Delete it, and run this again"
         )
     issued = _annotations(secret).get(ISSUED_ANNOTATION)
     if issued is not None:  # our labels stay where cert-manager took a Secret over
