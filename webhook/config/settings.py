@@ -274,7 +274,7 @@ class ReclaimSettings:
 
     max_evictions_per_minute: int = 60
     """`elastic.reclaim.maxEvictionsPerMinute`, 1 to 100000: of the whole cluster.
-    For one quota half of what others leave."""
+    Half of it is divided among all quotas; of the rest a quota gets half of what others leave."""
 
     max_grace_seconds: int = 600
     """`elastic.reclaim.maxGraceSeconds`, 60 to 86400: how long a pod that is evicted may take to

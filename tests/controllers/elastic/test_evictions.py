@@ -17,7 +17,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import PODS, RequestTimeoutError
 from webhook.quota.elastic.balance import Claim, Queued, Shortage
 from webhook.quota.elastic.capacity import ElasticPod
-from webhook.quota.elastic.elastic_quotas import read_elastic_quota
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
 from webhook.quota.elastic.reclaim_plan import Plan
 
 CPU: Final = 10**9
@@ -43,18 +43,19 @@ class Evicting:
             pod = ElasticPod("borrower", f"p{number}", made.uid, None, 0, {"cpu": CPU})
             self.pods.append(pod)
         self.clock = 1000.0
+        self.quotas: dict[str, ElasticQuota] = {}
         leadership = Leadership(lambda: EPOCH, lambda: None)
         leadership.current_epoch()
         self.evictor = Evictor(
             ControllerContext(api=self.client, timings=ControllerTimings(clock=lambda: self.clock)),
             leadership,
-            dict,
+            lambda: self.quotas,
             lambda: ReclaimSettings(max_evictions_per_minute=limit),
         )
 
     def evict(self, owner: str, victims: slice) -> int:
         """Evict pods for an owner, and return how many of all have been evicted just now."""
-        quota = read_elastic_quota(cast("Any", an_elastic_quota(owner, {"cpu": "4"})))
+        quota = _quota(owner)
         waiting = ElasticPod(owner, "waits", f"{owner}-waits", None, 0, {"cpu": CPU})
         plan = Plan(Shortage(), True, Claim.OWN, tuple(self.pods[victims]))
         claim = PlannedClaim(Queued(quota.key, waiting), quota, plan, judges_nodes=False)
@@ -72,16 +73,38 @@ class Evicting:
         self.client.on("create", PODS, slow, subresource="eviction")
 
 
-def test_a_quota_leaves_half_of_the_evictions_to_others() -> None:
+def _quota(owner: str) -> ElasticQuota:
+    return read_elastic_quota(cast("Any", an_elastic_quota(owner, {"cpu": "4"})))
+
+
+def test_a_quota_leaves_evictions_to_others() -> None:
     here = Evicting(limit=8)
-    assert here.evict("greedy", slice(0, 50)) == 4
-    assert here.evict("greedy", slice(4, 50)) == 0
+    names = ["greedy", "owner", "another", "fourth"]
+    here.quotas = {name: _quota(name) for name in names}
+    assert here.evict("greedy", slice(0, 50)) == 3, "its own, and half of what is shared"
+    assert here.evict("greedy", slice(3, 50)) == 0
     assert here.evict("owner", slice(50, 100)) == 2
-    assert here.evict("another", slice(60, 100)) == 1
+    assert here.evict("another", slice(60, 100)) == 2
     assert here.evict("fourth", slice(70, 100)) == 1
-    assert here.evict("fifth", slice(80, 100)) == 0, "no more than eight in all"
+    assert here.evict("fourth", slice(80, 100)) == 0, "no more than eight in all"
     here.clock += 61
-    assert here.evict("greedy", slice(4, 50)) == 4
+    assert here.evict("greedy", slice(3, 50)) == 3
+
+
+def test_a_tenant_with_many_quotas_leaves_evictions_to_others() -> None:
+    here = Evicting()
+    mine = [f"mine-{number}" for number in range(9)]
+    here.quotas = {name: _quota(name) for name in (*mine, "owner")}
+    evicted = [here.evict(name, slice(number * 10, 90)) for number, name in enumerate(mine)]
+    assert sum(evicted) <= 57
+    assert here.evict("owner", slice(97, 100)) == 3, "a twentieth of all is for each of ten"
+
+
+def test_of_more_quotas_than_evictions_each_has_one() -> None:
+    here = Evicting(limit=5)
+    here.quotas = {f"q{number}": _quota(f"q{number}") for number in range(20)}
+    evicted = [here.evict(f"q{number}", slice(number, 50)) for number in range(6)]
+    assert evicted == [1, 1, 1, 1, 1, 0]
 
 
 def test_one_eviction_in_a_minute_may_be_of_any_quota() -> None:
@@ -101,6 +124,28 @@ def test_pods_of_one_group_go_together_however_long_that_takes() -> None:
     here.takes(0.5)
     here.pods[2:20] = [replace(pod, group="gang") for pod in here.pods[2:20]]
     assert here.evict("owner", slice(0, 50)) == 20
+
+
+def _gang(here: Evicting, pods: slice) -> None:
+    here.pods[pods] = [replace(pod, group="gang") for pod in here.pods[pods]]
+
+
+def test_a_group_goes_as_a_whole_or_not_at_all() -> None:
+    here = Evicting(limit=8)
+    here.quotas = {name: _quota(name) for name in ("owner", "another")}
+    _gang(here, slice(2, 7))
+    assert here.evict("owner", slice(0, 7)) == 2, "of the group nothing: four are left"
+    here.clock += 30
+    assert here.evict("owner", slice(2, 7)) == 0
+    here.clock += 31
+    assert here.evict("owner", slice(2, 7)) == 5, "as the first of a minute, beyond what is left"
+    assert here.evict("another", slice(10, 50)) == 3, "which takes nothing from others"
+
+
+def test_a_group_of_more_than_a_minutes_evictions_goes_as_the_limit_lets_it() -> None:
+    here = Evicting(limit=8)
+    _gang(here, slice(0, 9))
+    assert 0 < here.evict("owner", slice(0, 9)) < 8
 
 
 def test_an_eviction_without_an_answer_is_no_fault_of_the_api_server() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
 from webhook.config import ReclaimSettings
@@ -68,8 +69,8 @@ class Evictor:
         self._settings = settings
         self._evicted: dict[str, float] = {}
         self._refused: dict[str, float] = {}
-        self._times: deque[tuple[float, str]] = deque()
-        """When pods were evicted, and for which quota, by its key."""
+        self._times: deque[tuple[float, str, bool]] = deque()
+        """When pods were evicted, for which quota, by its key, and whether within its share."""
 
     def reset(self) -> None:
         """Forget what was seen under an earlier leadership; the limit holds on."""
@@ -86,17 +87,52 @@ class Evictor:
         self._refused = self._current(self._refused)
         return self._refused.keys()
 
-    def evictions_left(self, quota: str) -> int:
+    def may_begin(self, claim: PlannedClaim) -> bool:
+        """Return whether the first victims of a plan may be evicted in this minute."""
+        units = self._units(claim.plan.victims)
+        return not units or self._is_within(claim.quota.key, len(units[0]))
+
+    def _is_within(self, quota: str, pods: int) -> bool:
+        """Return whether so many pods may be evicted together for a quota now.
+
+        A group that is larger than the share of a quota is its first of a minute: it would wait
+        for ever, and a tenant would keep what it borrows by one label.
+        """
+        left = self._evictions_left(quota)
+        return left >= pods or (left > 0 and all(key != quota for _, key, _ in self._times))
+
+    def _evictions_left(self, quota: str) -> int:
         """Return how many pods may be evicted for a quota in this minute.
 
-        At most half of what others leave: a tenant that has pods of its own evicted for others of
-        a higher priority, and makes them again, would take all evictions of the cluster.
+        Half of the evictions is divided among all quotas, and of the other half a quota gets at
+        most half of what others leave. A tenant that has pods of its own evicted for others of a
+        higher priority, and makes them again, would take all evictions of the cluster; one that
+        does so in several namespaces takes no more than that half.
         """
         while self._times and self._times[0][0] <= self._clock() - _MINUTE:
             self._times.popleft()
-        own = sum(1 for _, key in self._times if key == quota)
-        left_by_others = self._settings().max_evictions_per_minute - (len(self._times) - own)
-        return max(0, (left_by_others + 1) // 2 - own)
+        limit = self._settings().max_evictions_per_minute
+        quotas = {quota, *(one.key for one in self._quotas().values())}
+        own = sum(1 for _, key, _ in self._times if key == quota)
+        made = Counter(key for _, key, is_within in self._times if is_within)
+        reserved = max(1, limit // (2 * len(quotas)))
+        taken = sum(max(0, count - reserved) for key, count in made.items() if key != quota)
+        shared = max(0, limit - reserved * len(quotas) - taken)
+        return max(0, min(reserved + (shared + 1) // 2 - own, limit - made.total()))
+
+    def _units(self, victims: Sequence[ElasticPod]) -> list[list[ElasticPod]]:
+        """Return victims as they go: those of one group together, but for those just refused.
+
+        A group of more than a whole minute's evictions is none: no tenant sets that limit.
+        """
+        refused, limit = self.refused(), self._settings().max_evictions_per_minute
+        left = [one for one in victims if one.uid not in refused]
+        groups = [
+            [*pods] for _, pods in groupby(left, lambda one: (one.namespace, one.group or one.uid))
+        ]
+        return [
+            unit for pods in groups for unit in ([pods] if len(pods) <= limit else _singly(pods))
+        ]
 
     def evict(self, claim: PlannedClaim, epoch: int) -> bool:
         """Evict the victims of a plan, as many as may be now; return whether any was.
@@ -108,47 +144,54 @@ class Evictor:
             NotLeadingError: Another process may be evicting.
             ApiError: The API server does not answer.
         """
-        refused, max_grace = {*self.refused()}, self._settings().max_grace_seconds
-        has_evicted, until, group = False, self._clock() + _ROUND_SECONDS, ""
-        for victim in claim.plan.victims:
-            is_begun, group = victim.group != "" and victim.group == group, victim.group
-            if self._clock() > until and not is_begun:
+        has_evicted, until = False, self._clock() + _ROUND_SECONDS
+        for unit in self._units(claim.plan.victims):
+            if self._clock() > until or not self._is_within(claim.quota.key, len(unit)):
                 break
-            if not self.evictions_left(claim.quota.key):
-                break
-            if victim.uid in refused:
-                continue
-            self._leadership.require(epoch)
-            try:
-                self._api.evict(
-                    victim.name,
-                    namespace=victim.namespace,
-                    uid=victim.uid,
-                    grace_seconds=max_grace if victim.grace_seconds > max_grace else None,
-                )
-            except (NotFoundError, ConflictError):
-                continue  # it is gone, or another one by now: the next plan is without it
-            except RequestTimeoutError as err:
-                # a tenant that writes a budget without a pause has each eviction take 10 s. It may
-                # be carried out yet: until then no other pod goes for it, after that another one
-                undecided = self._clock() + _UNDECIDED_SECONDS
-                self._evicted[victim.uid] = undecided
-                self._refused[victim.uid] = undecided + _REFUSED_SECONDS
-                self._times.append((self._clock(), claim.quota.key))
-                _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
-                break
-            except (UnavailableError, UnauthorizedError):
-                raise  # of the API server, whatever the pod
-            except ApiError as err:
-                # a budget, two of them, or what others demand of evictions: of this pod alone
-                self._refused[victim.uid] = self._clock() + _REFUSED_SECONDS
-                _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
-                continue
-            has_evicted = True
-            self._evicted[victim.uid] = self._clock() + _EVICTED_SECONDS
-            self._times.append((self._clock(), claim.quota.key))
-            self._report(victim, claim)
+            for victim in unit:
+                self._leadership.require(epoch)
+                try:
+                    has_evicted |= self._is_evicted(victim, claim)
+                except RequestTimeoutError:
+                    return has_evicted
         return has_evicted
+
+    def _is_evicted(self, victim: ElasticPod, claim: PlannedClaim) -> bool:
+        """Evict one pod; return whether it goes."""
+        max_grace = self._settings().max_grace_seconds
+        try:
+            self._api.evict(
+                victim.name,
+                namespace=victim.namespace,
+                uid=victim.uid,
+                grace_seconds=max_grace if victim.grace_seconds > max_grace else None,
+            )
+        except (NotFoundError, ConflictError):
+            return False  # it is gone, or another one by now: the next plan is without it
+        except RequestTimeoutError as err:
+            # a tenant that writes a budget without a pause has each eviction take 10 s. It may
+            # be carried out yet: until then no other pod goes for it, after that another one
+            undecided = self._clock() + _UNDECIDED_SECONDS
+            self._evicted[victim.uid] = undecided
+            self._refused[victim.uid] = undecided + _REFUSED_SECONDS
+            self._count(claim.quota.key)
+            _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
+            raise
+        except (UnavailableError, UnauthorizedError):
+            raise  # of the API server, whatever the pod
+        except ApiError as err:
+            # a budget, two of them, or what others demand of evictions: of this pod alone
+            self._refused[victim.uid] = self._clock() + _REFUSED_SECONDS
+            _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
+            return False
+        self._evicted[victim.uid] = self._clock() + _EVICTED_SECONDS
+        self._count(claim.quota.key)
+        self._report(victim, claim)
+        return True
+
+    def _count(self, quota: str) -> None:
+        is_within = self._evictions_left(quota) > 0
+        self._times.append((self._clock(), quota, is_within))
 
     def _current(self, until: Mapping[str, float]) -> dict[str, float]:
         now = self._clock()
@@ -164,3 +207,7 @@ class Evictor:
             f"evicted for pod {pod_key(claim.queued.pod)} of {claim.quota.account},"
             f" {_ENTITLEMENT[claim.plan.claim]}; this frees {claim.frees(victim)}",
         )
+
+
+def _singly(pods: Sequence[ElasticPod]) -> list[list[ElasticPod]]:
+    return [[one] for one in pods]

@@ -349,8 +349,7 @@ class Reclaimer:
                 return claim.plan.obstacle
             has_evicted = self._evictor.evict(claim, epoch)
             # else its room would be lost, and its first victims have gone in vain
-            awaits_evictions = claim.plan.victims and not self._evictor.evictions_left(quota.key)
-            if has_evicted or awaits_evictions:
+            if has_evicted or not self._evictor.may_begin(claim):
                 kept.progress = now
         if now - kept.progress > self._parts.patience():
             return "it got no quota in time"
@@ -478,8 +477,7 @@ class Reclaimer:
             return None
         promise = self._promise_to(claim.queued)
         may_begin = claim.awaits_leaving or (
-            self._planner.evictable()(claim.plan.victims, ())
-            and self._evictor.evictions_left(claim.quota.key) > 0
+            self._planner.evictable()(claim.plan.victims, ()) and self._evictor.may_begin(claim)
         )
         if not (may_begin and promise.amounts):
             return None
