@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.install.manifests import Manifest, everything, identity, of_kind
 from webhook import __version__
 from webhook.config import load_configuration
 from webhook.install import MANIFESTS, render
-from webhook.install.kustomizations import add_component, read_file
+from webhook.install.kustomizations import InstallError, read_file
 from webhook.install.rendering import Mask
 from webhook.operations.names import LEDGER_CRD, MASK_POLICY, STAMP_POLICY
 from webhook.state.well_known import (
@@ -120,9 +120,14 @@ def test_a_webhook_elsewhere_needs_nothing_that_runs_in_the_cluster() -> None:
 
 
 def with_cert_manager() -> list[Manifest]:
-    objects = cast("list[dict[str, object]]", render(rotates=False, mask="webhook").objects)
-    made = add_component(MANIFESTS / "components/cert-manager", objects)
+    made = render(rotates=False, cert_manager=True, mask="webhook").objects
     return cast("list[Manifest]", made)
+
+
+@pytest.mark.parametrize("other", [{"rotates": True}, {"url": "https://a:1"}, {"ca_pem": b"x"}])
+def test_beside_cert_manager_nothing_else_keeps_the_certificates(other: dict[str, Any]) -> None:
+    with pytest.raises(InstallError, match="cert-manager keeps the certificates"):
+        render(**{"rotates": False, "cert_manager": True, **other})
 
 
 def certificate(name: str) -> Manifest:

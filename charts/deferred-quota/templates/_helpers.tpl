@@ -17,7 +17,9 @@ Where there is no cluster to look at (`helm template`, a first installation), al
 
 {{- /* The configuration, as the file of our processes. */ -}}
 {{- define "deferred-quota.configuration" -}}
-{{- merge (dict "apiVersion" "deferredquota.io/v1alpha1" "kind" "Configuration") .Values.configuration | toYaml -}}
+{{- $head := dict "apiVersion" "deferredquota.io/v1alpha1" "kind" "Configuration" -}}
+{{- if include "deferred-quota.certManager" . }}{{ $head = set $head "certificates" (dict "rotate" false) }}{{ end -}}
+{{- merge $head .Values.configuration | toYaml -}}
 {{- end -}}
 
 {{- define "deferred-quota.configurationHash" -}}
@@ -37,9 +39,20 @@ Where there is no cluster to look at (`helm template`, a first installation), al
 {{- dig "page" "port" 8081 .Values.configuration | int -}}
 {{- end -}}
 
+{{- /* Whether cert-manager keeps the certificates: empty if not. */ -}}
+{{- define "deferred-quota.certManager" -}}
+{{- if (.Values.certManager | default dict).enabled }}true{{ end -}}
+{{- end -}}
+
+{{- /* The Certificate whose CA its injector writes into the registrations: empty if it does not. */ -}}
+{{- define "deferred-quota.injectedFrom" -}}
+{{- if include "deferred-quota.certManager" . }}{{ .Release.Namespace }}/deferred-quota-ca{{ end -}}
+{{- end -}}
+
 {{- /* Whether the controller keeps the certificates: empty if not. */ -}}
 {{- define "deferred-quota.rotates" -}}
-{{- if and (not .Values.url) (dig "certificates" "rotate" true .Values.configuration) }}true{{ end -}}
+{{- $wanted := dig "certificates" "rotate" (not (include "deferred-quota.certManager" .)) .Values.configuration -}}
+{{- if and (not .Values.url) $wanted }}true{{ end -}}
 {{- end -}}
 
 {{- /* Whether evictions for elastic quotas are planned, and whether pods are evicted: empty if not. */ -}}
@@ -292,6 +305,14 @@ true
 {{- end -}}
 {{- if and $clients.ca .Values.url -}}
 {{- fail "clientAuth: is about a webhook in the cluster; at url, start it with --client-ca and --client-name" -}}
+{{- end -}}
+{{- if include "deferred-quota.certManager" . -}}
+{{- if include "deferred-quota.rotates" . -}}
+{{- fail "certManager: configuration.certificates.rotate is true: one of both keeps the certificates; leave it out, or set it to false" -}}
+{{- end -}}
+{{- if or .Values.ca .Values.url -}}
+{{- fail "certManager: is about a webhook in the cluster, into whose registrations its injector writes the CA: leave url and ca empty" -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.ca (include "deferred-quota.rotates" .) -}}
 {{- fail "ca: the controller writes the caBundle while configuration.certificates.rotate is true: leave ca empty, or set that to false" -}}

@@ -130,7 +130,10 @@ def wanted_objects(
     is_served = serves_policies and values.get("creation", "auto") != "webhook"
     text = made[f"ConfigMap {home}/deferred-quota-config"]["data"][CONFIG_KEY]
     settings = load_configuration(text, "ConfigMap")
-    given = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
+    given: dict[str, Any] = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
+    is_issued = values.get("certManager", {}).get("enabled", False)
+    if is_issued:
+        given |= {"certificates": {"rotate": False}}
     assert settings == load_configuration(
         json.dumps({**given, **values.get("configuration", {})}, ensure_ascii=False), "values"
     )
@@ -142,6 +145,7 @@ def wanted_objects(
         stamps=values.get("stamps", False),
         page=settings.page,
         rotates=settings.certificates.rotate,
+        cert_manager=is_issued,
         reclaim=settings.elastic.reclaim.mode if settings.elastic.enabled else ReclaimMode.OFF,
         judges_nodes=settings.node_fit is not BindNodeFit.OFF,
         clients=_clients(values.get("clientAuth", {})),

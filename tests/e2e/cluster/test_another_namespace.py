@@ -28,7 +28,7 @@ from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
 from webhook.install import MANIFESTS, render
-from webhook.install.kustomizations import add_component, read_directory
+from webhook.install.kustomizations import read_directory
 from webhook.kube.files.documents import read_documents
 from webhook.state.well_known import DEFAULT_NAMESPACE, SCHEDULING_GATE
 
@@ -163,6 +163,5 @@ def test_kustomize_moves_the_certificates_of_cert_manager(cluster: Cluster, tmp_
     (tmp_path / "kustomization.yaml").write_text(text.replace("../default", base))
     printed = cluster.plane.kubectl("kustomize", str(tmp_path))
     made = [each.value for each in read_documents("mine", printed.encode())]
-    wanted: Any = json.loads(json.dumps(render(rotates=False, mask="webhook").objects))
-    wanted = add_component(MANIFESTS / "components/cert-manager", wanted)
-    assert by_name(made) == by_name(json.loads(json.dumps(wanted).replace(DEFAULT_NAMESPACE, HOME)))
+    wanted = render(namespace=HOME, rotates=False, cert_manager=True, mask="webhook")
+    assert by_name(made) == by_name(wanted.objects)

@@ -120,6 +120,17 @@ VALUES: Final[dict[str, Values]] = {
         **configuration(certificates={"rotate": False}),
     },
     "an address without rotation": {"url": URL, **configuration(certificates={"rotate": False})},
+    "certificates of cert-manager": {"certManager": {"enabled": True}},
+    "certificates of cert-manager, and no rotation": {
+        "certManager": {"enabled": True},
+        **configuration(certificates={"rotate": False}, deferredResources=[GPU]),
+    },
+    "certificates of cert-manager for entries that decide about new pods": {
+        "certManager": {"enabled": True},
+        "creation": "webhook",
+        "mask": "webhook",
+        "monitoring": {"enabled": True},
+    },
     "no gates": configuration(gating="never"),
     "gates where it is tight": configuration(gating="auto"),
     "no gates and the mask by the webhook": {"mask": "webhook", **configuration(gating="never")},
@@ -178,6 +189,13 @@ def test_the_objects_are_those_that_are_rendered(values: Values) -> None:
     assert made != made_objects(PLAIN, *SERVES_POLICIES)
 
 
+def has_two_owners(values: Values) -> bool:
+    """Return whether values are refused, as cert-manager is not to keep the certificates alone."""
+    given = values.get("configuration", {}).get("certificates", {})
+    is_issued = values.get("certManager", {}).get("enabled", False)
+    return bool(is_issued and (values.get("url") or given.get("rotate", False)))
+
+
 NAMES: Final = st.sampled_from(ODD_NAMES) | st.text(
     st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=8
 )
@@ -213,8 +231,9 @@ SETS: Final = st.fixed_dictionaries(
         "stamps": st.booleans(),
         "url": st.sampled_from(["", URL]),
         "nodeSelector": st.dictionaries(st.just("zone"), NAMES),
+        "certManager": st.fixed_dictionaries({"enabled": st.booleans()}),
     },
-)
+).filter(lambda values: not has_two_owners(values))
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -234,7 +253,7 @@ def test_the_objects_without_values_are_those_that_are_rendered() -> None:
 
 def test_values_of_a_release_before_are_enough() -> None:
     # as `helm upgrade --reuse-values` has them, which brings the defaults of that release alone
-    former = {"clientAuth": None, "apiPriority": None}
+    former = {"clientAuth": None, "apiPriority": None, "certManager": None}
     assert made_objects(former, *SERVES_POLICIES) == made_objects(PLAIN, *SERVES_POLICIES)
 
 
@@ -314,6 +333,22 @@ NOT_SO: Final[dict[str, tuple[Values, str]]] = {
     "clients of an address": (
         {"url": URL, "clientAuth": {"ca": CA, "names": ["kube-apiserver"]}},
         "at url, start it with --client-ca and --client-name",
+    ),
+    "cert-manager and the controller": (
+        {"certManager": {"enabled": True}, **configuration(certificates={"rotate": True})},
+        "certManager: configuration.certificates.rotate is true: one of both keeps the",
+    ),
+    "cert-manager for an address": (
+        {"certManager": {"enabled": True}, "url": URL},
+        "certManager: is about a webhook in the cluster",
+    ),
+    "a CA beside cert-manager's": (
+        {"certManager": {"enabled": True}, "ca": CA},
+        "leave url and ca empty",
+    ),
+    "another name of the objects": (
+        {"fullnameOverride": "quota"},
+        "additional properties 'fullnameOverride' not allowed",
     ),
     "a CA beside the controller's": ({"ca": CA}, "leave ca empty, or set that to false"),
 }

@@ -37,7 +37,7 @@ from tests.quota.ledger_world.driver import STEPS, random_steps
 from tests.quota.ledger_world.world import World
 from webhook.install import MANIFESTS, render
 from webhook.install.clients import CLIENT_CA, KnownClients
-from webhook.install.kustomizations import add_component, apply_patches
+from webhook.install.kustomizations import apply_patches
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.files.documents import read_documents
 from webhook.quota.ledger.ledger_codec import ledger_status, summary
@@ -114,9 +114,8 @@ def test_kustomize_changes_the_deployments_only(cluster: Cluster, overlay: str) 
 def test_kustomize_asks_cert_manager_for_the_certificates(cluster: Cluster) -> None:
     text = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays/cert-manager"))
     made = [each.value for each in read_documents("cert-manager", text.encode())]
-    wanted: Any = json.loads(json.dumps(render(rotates=False, mask="webhook").objects))
-    wanted = add_component(MANIFESTS / "components/cert-manager", wanted)
-    assert by_name(made) == by_name(wanted)
+    wanted = render(rotates=False, cert_manager=True, mask="webhook")
+    assert by_name(made) == by_name(wanted.objects)
 
 
 @pytest.mark.parametrize("overlay", ["default", "ha", "dev", "cert-manager"])

@@ -29,6 +29,7 @@ from webhook.install.clients import KnownClients
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import (
     API_PRIORITY,
+    CERT_MANAGER,
     MANIFESTS,
     Mask,
     Rendered,
@@ -49,6 +50,7 @@ from webhook.state.well_known import (
     ALWAYS_GATING,
     AUTO_GATING,
     DEFAULT_NAMESPACE,
+    INJECTED_ANNOTATIONS,
     NEVER_GATING,
 )
 
@@ -82,6 +84,7 @@ _ELSEWHERE: Final = frozenset({_DEFINITION, "Namespace", JOBS.kind})
 _KEEPS_PROBE: Final = f'semverCompare ">=1.{PROBE_MINOR}.0-0" .Capabilities.KubeVersion.Version'
 _NETWORK_POLICY: Final = MANIFESTS / "components/network-policy"
 _MONITORING: Final = MANIFESTS / "components/monitoring"
+_CERT_MANAGER: Final = MANIFESTS / CERT_MANAGER
 _API_PRIORITY: Final = MANIFESTS / API_PRIORITY
 _RUNBOOK: Final = "runbook_url"
 _NEVER: Final = f'eq (include "deferred-quota.gating" .) "{NEVER_GATING}"'
@@ -189,6 +192,10 @@ def templates() -> dict[str, str]:
         "job-gates": _file((each for each in cluster if each["kind"] == JOBS.kind), _KEEPS_PROBE),
         "page": _file((each for each in page if each not in services), _helper("page")),
         "page-service": _file(services, f"and ({_helper('page')}) ({_IN_CLUSTER})"),
+        "cert-manager": _file(
+            (_fill(each, each, _GUARD) for each in read_directory(_CERT_MANAGER)),
+            _helper("certManager"),
+        ),
         "rotation": _file(guarding.filled(lambda each: each.rotation), _helper("rotates")),
         "reclaim-plan": _file(plan, _helper("plansReclaim")),
         "reclaim": _file(act, _helper("reclaims")),
@@ -328,9 +335,14 @@ def _item(value: Tree, never: Tree, kind: _Kind) -> Tree:
 
 
 def _registration(configuration: Tree) -> Tree:
-    """Return a webhook configuration with the entries of both forms of what decides about pods."""
+    """Return a webhook configuration with the entries of both forms of what decides about pods.
+
+    It says whose CA cert-manager writes into it, where that is to be.
+    """
     entries = [form for each in configuration["webhooks"] for form in _forms(each)]
-    return {**configuration, "webhooks": entries}
+    metadata = configuration["metadata"]
+    notes = {**metadata["annotations"], INJECTED_ANNOTATIONS[0]: Given(_helper("injectedFrom"))}
+    return {**configuration, "metadata": {**metadata, "annotations": notes}, "webhooks": entries}
 
 
 def _forms(entry: Tree) -> list[Tree]:

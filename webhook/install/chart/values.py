@@ -150,6 +150,14 @@ def values() -> tuple[Value, ...]:
             " `configuration.certificates.rotate` is false. Empty leaves the `caBundle` as it is.",
         ),
         Value(
+            "certManager.enabled",
+            False,
+            _SWITCH,
+            "Whether cert-manager keeps the certificates: an Issuer and a Certificate of a CA of"
+            " its own, one of the webhook, and the annotation by which its injector writes the"
+            " `caBundle`. The controller then keeps none. Needs cert-manager.",
+        ),
+        Value(
             "clientAuth.ca",
             "",
             {
