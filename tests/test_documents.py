@@ -121,6 +121,18 @@ def test_every_outage_is_a_test_and_every_marked_alert_fires_in_it() -> None:
     assert written <= set(named)
 
 
+def test_every_case_of_certificates_is_numbered_and_a_test() -> None:
+    page = (ROOT / "docs/certificates.md").read_text()
+    _, _, section = page.partition("## What can go wrong")
+    rows = re.findall(r"(?m)^\| (\d+) \| .* \| ([^|]+) \|$", section.partition("\n## ")[0])
+    assert [int(number) for number, _ in rows] == list(range(1, 19))
+    for number, tests in rows:
+        named = re.findall(r"`(\S+)::(test_\w+)`", tests)
+        assert named, number
+        for file, test in named:
+            assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), (number, test)
+
+
 def titles(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("##")]
 

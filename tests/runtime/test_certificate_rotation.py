@@ -267,6 +267,19 @@ def test_secrets_that_cert_manager_took_over_are_left_alone_and_reported_once() 
     assert "is written by cert-manager, for its Certificate deferred-quota-webhook" in message
 
 
+def test_of_a_secret_that_cert_manager_made_it_is_said_whose_it_is() -> None:
+    world = World()
+    note = {"cert-manager.io/certificate-name": "deferred-quota-webhook"}
+    metadata = {"name": TLS_SECRET, "namespace": DEFAULT_NAMESPACE, "annotations": note}
+    world.api.create(
+        SECRETS,
+        {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata},
+    )
+    world.rotation.reconcile()
+    ((_, _, message),) = world.events
+    assert "is written by cert-manager, for its Certificate deferred-quota-webhook" in message
+
+
 def test_a_registration_that_cert_manager_writes_into_is_left_alone() -> None:
     world = World()
 

@@ -240,6 +240,23 @@ def test_what_is_damaged_is_mended_at_once(
     assert installation.step() is not None
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["at first", "all is lost"])
+def test_a_ca_is_registered_before_a_certificate_of_it_is_there(is_first: bool) -> None:
+    """Replicas that watch the Secret serve it at once, and API servers trust the former CA, too."""
+    installation = Installation() if is_first else installed()
+    before = list(installation.bundles)
+    installation.held = InstalledCertificates()
+    while installation.held.serving is None:
+        assert installation.step() is None
+    (leaf,) = trusted(installation.held.serving.certificate)
+    for bundle, former in zip(installation.bundles, before, strict=True):
+        assert any(is_issued_by(leaf, one) for one in trusted(bundle))
+        assert set(trusted(former)) <= set(trusted(bundle))
+    reasons = list(installation.reasons)
+    installation.rest()
+    assert installation.reasons == reasons
+
+
 @pytest.mark.parametrize("bundle", [b"", b"garbage", issue_ca(now=NOW).certificate])
 def test_a_registration_that_lost_the_bundle_gets_it_back(bundle: bytes) -> None:
     installation = installed()

@@ -143,9 +143,7 @@ def next_step(held: InstalledCertificates, spec: RotationSpec, around: Surroundi
     kept, retired = _former(held, signing, around.now)
     wanted = bundle_of((signing, *kept))
     if held.bundle != wanted:
-        pair = _ensured_pair(held, spec, around)
-        reason = "the bundle is not that of the CAs that are trusted"
-        return WriteServing(replace(pair, bundle=wanted), reason)
+        return _new_bundle(held, wanted, spec, around)
     phase = _phase(held, signing, kept)
     registering = _check_registrations(held, wanted, retired, around, phase)
     if registering is not None:
@@ -160,6 +158,24 @@ def next_step(held: InstalledCertificates, spec: RotationSpec, around: Surroundi
     if phase is Phase.SWITCH and held.former_until is not None:
         ends.append(held.former_until)
     return Wait(phase, min([renewal, renewal_of(signing), *ends]))
+
+
+def _new_bundle(
+    held: InstalledCertificates, wanted: bytes, spec: RotationSpec, around: Surroundings
+) -> Inject | WriteServing:
+    """Return the step that leads to another bundle; a pair that cannot be served goes with it.
+
+    Replicas may serve a pair as soon as it is written: its CA is trusted before.
+    """
+    if not _broken(held, spec, around.now):
+        pair = held
+    elif any(_lacks(bundle, wanted, ()) for bundle in around.bundles):
+        return Inject(wanted, b"", "a registration lacks the CA of the next certificate")
+    else:
+        pair = _with_new_pair(held, spec, around.now)
+    return WriteServing(
+        replace(pair, bundle=wanted), "the bundle is not that of the CAs that are trusted"
+    )
 
 
 def _check_registrations(
@@ -292,13 +308,6 @@ def _broken(held: InstalledCertificates, spec: RotationSpec, now: datetime) -> s
     if leaf is None or not any(is_issued_by(leaf, each) for each in authorities):
         return f"Secret {TLS_SECRET}, tls.crt: is not signed by Secret {CA_SECRET}, tls.crt"
     return ""
-
-
-def _ensured_pair(
-    held: InstalledCertificates, spec: RotationSpec, around: Surroundings
-) -> InstalledCertificates:
-    """Return what is held, with a new pair where none can be served."""
-    return _with_new_pair(held, spec, around.now) if _broken(held, spec, around.now) else held
 
 
 def _with_new_pair(

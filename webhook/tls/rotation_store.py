@@ -370,6 +370,13 @@ def _data_of(secret: Object | None, name: str) -> Mapping[str, bytes]:
     if secret is None:
         return {}
     metadata = mapping(secret.get("metadata"), "metadata")
+    issued = _annotations(secret).get(ISSUED_ANNOTATION)
+    if issued is not None:  # our labels stay where cert-manager took a Secret over
+        raise ForeignCertificatesError(
+            f"Secret {metadata.get('namespace')}/{name} is written by cert-manager, for its"
+            f" Certificate {issued}. Only one of both may: delete the Certificate and the Secret,"
+            " or use the overlay without rotation"
+        )
     labels = mapping(metadata.get("labels"), "metadata.labels")
     if any(labels.get(label) != value for label, value in _OWNER.items()):
         raise ForeignCertificatesError(
@@ -381,13 +388,6 @@ def _data_of(secret: Object | None, name: str) -> Mapping[str, bytes]:
         raise ForeignCertificatesError(
             f"Secret {metadata.get('namespace')}/{name} is of the type {kind}, not {_TYPE}: a type"
             " cannot be changed. Delete it, and run this again"
-        )
-    issued = _annotations(secret).get(ISSUED_ANNOTATION)
-    if issued is not None:  # our labels stay where cert-manager took a Secret over
-        raise ForeignCertificatesError(
-            f"Secret {metadata.get('namespace')}/{name} is written by cert-manager, for its"
-            f" Certificate {issued}. Only one of both may: delete the Certificate and the Secret,"
-            " or use the overlay without rotation"
         )
     written = _annotations(secret).get(_FORMAT, "")
     if _GENERATIONS.fullmatch(written) and int(written) > FORMAT:

@@ -15,6 +15,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.product import SYSTEM, Product, Server
 from tests.e2e.cluster.waiting import eventually
 from webhook.kube.rest import RestClient, load_config
+from webhook.state.well_known import CA_SECRET, TLS_SECRET
 from webhook.tls.rotation import (
     InstalledCertificates,
     Phase,
@@ -80,6 +81,11 @@ class KeptCertificates:
                 for index in entries
             ]
             self.plane.rest.patch(path, wipe, "json")
+
+    def lose_secrets(self) -> None:
+        """Delete both Secrets."""
+        for name in (CA_SECRET, TLS_SECRET):
+            self.plane.kubectl("delete", "secret", "--namespace", SYSTEM, name)
 
     def wait_for_renewal(self, seconds: float) -> None:
         """Wait until the controller has replaced the certificate that is to be served."""

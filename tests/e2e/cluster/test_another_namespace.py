@@ -24,6 +24,7 @@ from tests.e2e.cluster.installed import (
     with_policies,
 )
 from tests.e2e.cluster.objects import a_namespace
+from tests.e2e.cluster.product import apply
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
@@ -165,3 +166,23 @@ def test_kustomize_moves_the_certificates_of_cert_manager(cluster: Cluster, tmp_
     made = [each.value for each in read_documents("mine", printed.encode())]
     wanted = render(namespace=HOME, rotates=False, cert_manager=True, mask="webhook")
     assert by_name(made) == by_name(wanted.objects)
+
+
+def test_of_a_prefix_to_the_names_doctor_says_that_nothing_finds_them(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The chart has no value for another name; its RBAC follows the namespace of the release."""
+    base = os.path.relpath(MANIFESTS / "overlays/default", tmp_path.resolve())
+    lines = ("kind: Kustomization", "namePrefix: my-", f"resources: [{base}]")
+    (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
+    printed = cluster.plane.kubectl("kustomize", str(tmp_path))
+    apply(cluster.plane, [each.value for each in read_documents("mine", printed.encode())])
+    try:
+        (finding,) = [
+            each for each in doctor(cluster)["findings"] if each["id"] == "installation.renamed"
+        ]
+        assert finding["severity"] == "error"
+        assert finding["object"]["name"] == "my-deferred-quota"
+        assert "namePrefix" in finding["remedy"]
+    finally:
+        cluster.plane.kubectl("delete", "--filename", "-", "--wait=false", stdin=printed)

@@ -159,16 +159,32 @@ def test_of_two_owners_the_controller_refuses_and_doctor_names_them(
         product.configuration_file.write_text(json.dumps({**own, "certificates": {}}))
         told = "certificates are not kept"
         eventually(lambda: told in product.controller.log.read_text(), "the controller refuses")
+        # and one that is started so
+        product.controller.kill()
+        before_start = product.controller.log.read_text().count(told)
+        product.controller.start()
+        eventually(
+            lambda: product.controller.log.read_text().count(told) > before_start,
+            "one that starts refuses",
+            60,
+        )
+        assert "cert-manager writes its caBundle. Only one of both may" in (
+            product.controller.log.read_text()
+        )
         assert installation.owners() == [
             "MutatingWebhookConfiguration deferred-quota",
             "MutatingWebhookConfiguration zz-deferred-quota-jobs",
             "ValidatingWebhookConfiguration deferred-quota",
         ]
-        # and by hand
+        # and by hand, and by an installation
         command = ("certs", "renew", "--kubeconfig", str(plane.kubeconfig()))
         done = CliRunner().invoke(cli, command)
         assert done.exit_code != 0
         assert "cert-manager" in done.output
+        versions = installation.cluster.versions()
+        refused = installation.cluster.run("install", code=1)
+        assert "is written by cert-manager, for its Certificate deferred-quota-" in refused
+        assert installation.cluster.versions() == versions
         for name, data in secrets.items():
             assert installation.cert_manager.secret(name) == data
     finally:

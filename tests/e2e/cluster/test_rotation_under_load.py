@@ -17,6 +17,7 @@ from tests.e2e.cluster.behind_service import behind_service
 from tests.e2e.cluster.kept_certificates import KeptCertificates, kept_certificates, served_by
 from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES
 from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.outages.alerts import is_firing, scraped
 from tests.e2e.cluster.outages.changed import with_lives
 from tests.e2e.cluster.product import Product, Server, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
@@ -105,6 +106,20 @@ def test_a_ca_is_changed_without_a_failed_request_though_leaders_are_killed(
     assert len(certificates.bundles()) == 1
 
 
+def test_lost_secrets_are_made_anew_without_a_failed_request(
+    certificates: KeptCertificates, load: Load
+) -> None:
+    """A new CA is trusted before it signs, and the former one stays in the registrations."""
+    before, trusted = certificates.pair, certificates.trusted()
+    certificates.lose_secrets()
+    eventually(lambda: certificates.pair not in (b"", before), "it is made anew", LEAF)
+    certificates.wait_until_served()
+    goes_on(load)
+    assert certificates.held.generation == 1
+    for bundle in certificates.trusted():
+        assert all(former in bundle for former in trusted)
+
+
 def test_a_replica_that_never_sees_the_new_certificate_is_trusted_until_its_own_ends(
     certificates: KeptCertificates, tmp_path: Path
 ) -> None:
@@ -123,4 +138,5 @@ def test_a_replica_that_never_sees_the_new_certificate_is_trusted_until_its_own_
         assert replica.reasons() == []
         ended = "the serving certificate ended at"
         eventually(lambda: ended in str(replica.reasons()), "it is not ready", 2 * LEAF)
+        assert is_firing("DeferredQuotaCertificateEnds", {}, scraped([replica]))
         eventually(lambda: certificates.phase is Phase.STEADY, "the former CA goes", 2 * LEAF)
