@@ -146,8 +146,15 @@ def test_all_goes_on_after_the_api_server_was_away(
 ) -> None:
     tenant.quota()
     tenant.bound("web", "1")
-    plane.apiserver.restart()
-    assert product.webhooks
+    before = scraped(product.processes)
+    plane.apiserver.kill()
+    eventually(
+        lambda: is_firing("DeferredQuotaApiCallsFail", before, scraped(product.processes)),
+        "calls fail for as long as it is away",
+        60,
+    )
+    assert not is_firing("DeferredQuotaApiCallsFail", before, before)
+    plane.apiserver.start()
     tenant.pod("more", "1")
     tenant.pod("much", "1")
     becomes(lambda: tenant.bind("more").code, 201, "the answer to a bind", seconds=60)

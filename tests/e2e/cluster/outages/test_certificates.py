@@ -11,7 +11,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.behind_service import behind_service
 from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES
 from tests.e2e.cluster.objects import Api
-from tests.e2e.cluster.outages.alerts import is_firing, scrape
+from tests.e2e.cluster.outages.alerts import is_firing, scrape, scraped
 from tests.e2e.cluster.outages.changed import with_lives
 from tests.e2e.cluster.product import Product, apply, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
@@ -55,6 +55,7 @@ def test_the_ca_has_expired(plane: ControlPlane, product: Product, tenant: Tenan
                 ends,
                 "what is served",
             )
+        soon = scraped(product.webhooks)
         eventually(lambda: datetime.now(UTC).timestamp() > ends, "it is over")
         product.front.cut()
         eventually(
@@ -70,6 +71,8 @@ def test_the_ca_has_expired(plane: ControlPlane, product: Product, tenant: Tenan
     for webhook in product.webhooks:
         webhook.wait_until_ready(60)
     assert is_firing("DeferredQuotaWebhookFails", before, during)
+    assert is_firing("DeferredQuotaCertificateEnds", before, soon)
+    assert not is_firing("DeferredQuotaCertificateEnds", {}, scraped(product.webhooks))
 
 
 def test_the_rotation_replaces_a_ca_that_has_expired(tmp_path: Path) -> None:

@@ -49,10 +49,16 @@ def test_etcd_is_restarted(plane: ControlPlane, product: Product, tenant: Tenant
     tenant.quota()
     tenant.bound("runs", "1")
     waits, more = tenant.pod("waits", "1"), tenant.pod("more", "1")
+    before = scraped(product.processes)
     plane.etcd.kill()
     answer = tenant.bind("waits", uid=waits.uid)
     assert answer.code in (429, 500, 504), str(answer)  # by who gives up first
     assert all(process.ops("/livez")[0] == 200 for process in product.processes)
+    eventually(
+        lambda: is_firing("DeferredQuotaApiCallsFail", before, scraped(product.processes)),
+        "calls fail for as long as it is away",
+        60,
+    )
     plane.etcd.start()
     becomes(lambda: tenant.bind("waits", uid=waits.uid).code, 201, "a bind", seconds=60)
     becomes(lambda: tenant.bind("more", uid=more.uid).code, 403, "one too many", seconds=60)
