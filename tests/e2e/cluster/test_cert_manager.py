@@ -181,10 +181,8 @@ def test_of_two_owners_the_controller_refuses_and_doctor_names_them(
         done = CliRunner().invoke(cli, command)
         assert done.exit_code != 0
         assert "cert-manager" in done.output
-        versions = installation.cluster.versions()
         refused = installation.cluster.run("install", code=1)
         assert "is written by cert-manager, for its Certificate deferred-quota-" in refused
-        assert installation.cluster.versions() == versions
         for name, data in secrets.items():
             assert installation.cert_manager.secret(name) == data
     finally:
