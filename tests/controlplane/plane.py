@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 import yaml
 
 from tests.controlplane import arguments as flags
+from tests.controlplane.audit import audit_flags
 from tests.controlplane.build import provide
 from tests.controlplane.nodes import node
 from tests.controlplane.pki import Pki
@@ -322,6 +323,7 @@ class ControlPlane:
         arguments = flags.apiserver_arguments(
             self._keys(), self.ports, self._extras, has_service_accounts=self._has_controllers
         )
+        arguments += audit_flags(self.directory, self.ports.apiserver)
         return self._process("kube-apiserver", arguments, _answers(self.rest, "/readyz"))
 
     def _make_controller_manager(self) -> Process:
