@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.skew.chart import chart_story
 from tests.skew.checkout import CheckoutError, provide
 from tests.skew.story import STORY, Side
 from tests.skew.table import Row, as_markdown, problems, rows
@@ -76,6 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         most_minutes=len(STORY) * given.seconds / 60 + _MOVES_MINUTES,
     )
     other = provide(given.ref, say)
+    if given.chart:
+        with tempfile.TemporaryDirectory(prefix="skew-") as directory:
+            where = given.keep or Path(directory)
+            print(chart_story(other, this_version(where), where, say))
+        print(f"\nold: {other.name}, new: this checkout")
+        return 0
     with tempfile.TemporaryDirectory(prefix="skew-") as directory:
         report, found = skew(other, given.keep or Path(directory), options, given.seconds, say)
     print(report.text())
@@ -94,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--binders", type=int, default=16, help="threads that bind")
     parser.add_argument("--churners", type=int, default=4, help="threads of the churn")
     parser.add_argument("--seed", type=int, help="of all chance; default: a new one")
+    parser.add_argument(
+        "--chart", action="store_true", help="upgrade the chart by helm, instead of the load"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and history here")
     return parser
 
