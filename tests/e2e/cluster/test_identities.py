@@ -22,6 +22,7 @@ from tests.e2e.cluster.waiting import becomes, eventually
 from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.operations.names import (
     CLUSTER_QUOTAS_POLICY,
+    DEVICE_CLAIMS_POLICY,
     LEDGERS_POLICY,
     OWN_NAMESPACE_POLICY,
     SERVICE_ACCOUNTS_POLICY,
@@ -37,6 +38,7 @@ EVERYWHERE: Final = (TEAM, PLAIN, PLATFORM)
 HOLD: Final = "example.com/hold"
 POLICIES: Final = (
     CLUSTER_QUOTAS_POLICY,
+    DEVICE_CLAIMS_POLICY,
     LEDGERS_POLICY,
     OWN_NAMESPACE_POLICY,
     SERVICE_ACCOUNTS_POLICY,
@@ -206,6 +208,33 @@ def test_of_a_pods_status_nothing_changes_but_our_condition(
 ) -> None:
     path = objects.pods(namespace, "runs", "status")
     is_refused(world.controller.patch_strategic(path, {"status": STATUSES[what]}))
+
+
+LONG: Final = "x" * 200_000
+CONDITIONS: Final[dict[str, list[Object]]] = {
+    "a long message": [{**OURS, "message": LONG}],
+    "a long reason": [{**OURS, "reason": LONG}],
+    "a long status": [{**OURS, "status": LONG}],
+    "a status of its own": [{**OURS, "status": "Maybe"}],
+    "twice": [OURS, OURS],
+}
+
+
+@pytest.mark.parametrize("what", CONDITIONS)
+def test_our_condition_is_written_once_and_is_short(world: World, what: str) -> None:
+    path = objects.pods(TEAM, "runs", "status")
+    before = world.admin.get(path).body["status"].get("conditions", [])
+    others = [one for one in before if one["type"] != QUOTA_RESERVED]
+    written = {"status": {"conditions": [*others, *CONDITIONS[what]]}}
+    is_refused(world.controller.patch(path, written))
+    usual = {"status": {"conditions": [*others, {**OURS, "message": "x" * 2100}]}}
+    assert world.controller.patch(path, usual).ok
+    assert world.controller.patch(path, {"status": {"conditions": others}}).ok
+
+
+def test_our_annotation_is_short(world: World) -> None:
+    requeued = {"metadata": {"annotations": {"deferredquota.io/requeued": LONG}}}
+    is_refused(world.controller.patch(objects.pods(TEAM, "waits"), requeued))
 
 
 @pytest.mark.parametrize("namespace", [PLAIN, PLATFORM])
@@ -524,6 +553,27 @@ def test_a_namespace_gets_no_second_ledger(world: World, namespace: str) -> None
     ledgers = objects.ledger(namespace).removesuffix("/ledger")
     second = {**a_ledger(), "metadata": {"name": "second"}}
     is_refused(world.controller.create(ledgers, second))
+
+
+EVENTS: Final[dict[str, Object]] = {
+    "a long message": {"message": LONG},
+    "a long reason": {"reason": LONG},
+    "a long type": {"type": LONG},
+    "a long instance": {"reportingInstance": LONG},
+    "a long host": {"source": {"component": "deferred-quota", "host": LONG}},
+    "a long action": {"action": LONG},
+    "another object": {"related": {"kind": "Pod", "name": LONG}},
+    "a long path": {
+        "involvedObject": {"kind": "Pod", "namespace": TEAM, "name": "runs", "fieldPath": LONG}
+    },
+}
+
+
+@pytest.mark.parametrize("what", EVENTS)
+def test_an_event_is_short(world: World, what: str) -> None:
+    path = f"/api/v1/namespaces/{TEAM}/events"
+    event = {**an_event(TEAM, "deferred-quota"), **EVENTS[what]}
+    is_refused(world.controller.create(path, event, dry_run=True))
 
 
 def test_no_event_is_reported_by_others(world: World) -> None:

@@ -52,6 +52,22 @@ def test_an_account_that_was_taken_out_is_put_back(tenant: Tenant) -> None:
     assert tenant.create("more", "1", nodeName=NODE).code == 403
 
 
+def test_a_ledger_whose_serial_has_come_to_its_end_is_made_anew(tenant: Tenant) -> None:
+    tenant.quota()
+    tenant.bound("web", "1")
+    edit_serial = {"status": {"serial": 2**63 - 1}}
+    path = f"{objects.ledger(tenant.namespace)}/status"
+    assert tenant.api.patch(path, edit_serial).ok
+    pod = tenant.pod("more", "1")
+    assert tenant.bind("more", uid=pod.uid).code == 429
+
+    def is_bound() -> bool:
+        return tenant.bind("more", uid=pod.uid).ok
+
+    eventually(is_bound, "a ledger that was counted from the pods", 60.0)
+    assert tenant.create("beyond", "1m", nodeName=NODE).code == 403
+
+
 def test_a_promise_outlives_its_quota(tenant: Tenant) -> None:
     tenant.quota()
     pod = tenant.pod("web", "1500m")

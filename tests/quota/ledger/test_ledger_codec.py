@@ -142,6 +142,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     "object": ({"reservations": '{"door":'}, "status.reservations[0]"),
     "version": ({"podsResourceVersion": "1e3"}, "status.podsResourceVersion"),
     "serial": ({"serial": -1}, "status.serial"),
+    "a serial that cannot grow": ({"serial": 2**63 - 1}, "status.serial"),
     "lines": ({"reservations": {"u": 1}}, "status.reservations"),
 }
 

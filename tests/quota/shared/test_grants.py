@@ -77,6 +77,7 @@ def test_nothing_is_granted_by_an_absent_status() -> None:
             "status.promises[0].amounts[requests.cpu]: must not be negative",
         ),
         ({"serial": -1}, "status.serial: must not be negative"),
+        ({"serial": 2**63 - 1}, "status.serial: must be at most 4611686018427387904"),
         (
             {"format": 2},
             "status.format: is 2, of a newer release: this one reads up to 1",

@@ -19,6 +19,7 @@ from webhook.operations.doctor.namespace_selectors import APPLY
 from webhook.operations.findings import Finding, Subject, subject_of, warning
 from webhook.operations.names import (
     CLUSTER_QUOTAS_POLICY,
+    DEVICE_CLAIMS_POLICY,
     EXEMPT,
     GLASS_BREAKERS,
     IS_NOT_OURS,
@@ -42,14 +43,17 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
     CLUSTER_QUOTAS_POLICY: "a client with the controller's token may write any cluster quota",
     LEDGERS_POLICY: "a client with the right by RBAC may write ledgers and the status of cluster"
     " quotas, and so what counts as used",
+    DEVICE_CLAIMS_POLICY: "a client with the right to create ResourceClaims gets devices of a"
+    " deferred extended resource that no quota is charged for",
 }
 """What is so where a policy is not there."""
 
 DIGESTS: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "be396d4dce8f763f",
+    SERVICE_ACCOUNTS_POLICY: "366df82e7b7d84b9",
     OWN_NAMESPACE_POLICY: "5531488a7a9116a0",
     CLUSTER_QUOTAS_POLICY: "3cb877dd96888ed3",
     LEDGERS_POLICY: "e5096e8d1c5ff6bd",
+    DEVICE_CLAIMS_POLICY: "233d2213adda48bf",
 }
 """What the shipped policies do, see `digest`; a test compares them with the manifests."""
 

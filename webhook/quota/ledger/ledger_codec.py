@@ -65,6 +65,9 @@ SHADOW_FIELD: Final = "shadow"
 FORMAT: Final = 1
 """Version of the format. A ledger without one is of the first; one of a newer version is not read,
 so that nothing is admitted by what an older program would misunderstand."""
+_MOST_COUNTED: Final = 2**62
+"""Of a number that only grows. Stored are 64 bits: at their end a ledger would admit no more."""
+
 _FIELDS: Final = frozenset(
     {
         "format", "quotas", "reservations", "podsResourceVersion", "podsBarrier", "serial",
@@ -274,11 +277,13 @@ def counter(raw: Mapping[str, object], name: str, field: str) -> int:
     """Read a number that only grows; absent is 0.
 
     Raises:
-        InvalidFieldError: It is no whole number, or negative.
+        InvalidFieldError: It is no whole number, negative, or too large to grow.
     """
     value = integer(raw.get(name), f"{field}.{name}") or 0
     if value < 0:
         raise InvalidFieldError(f"{field}.{name}", "must not be negative")
+    if value > _MOST_COUNTED:
+        raise InvalidFieldError(f"{field}.{name}", f"must be at most {_MOST_COUNTED}")
     return value
 
 

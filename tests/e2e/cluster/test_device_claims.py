@@ -1,0 +1,130 @@
+"""Devices of an extended resource that is deferred are to be had by the resource, not by claims.
+
+The API server charges claims of such a DeviceClass to the quota of the resource, by the quota's
+status, in which the mask hides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import pytest
+
+from tests.controlplane.features import Gate
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.objects import Answer, Api
+from tests.e2e.cluster.product import Product, apply
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import eventually
+from webhook.install import render
+from webhook.operations.names import DEVICE_CLAIMS_POLICY
+
+pytestmark = pytest.mark.needs(Gate("DRAExtendedResource"))
+
+GROUP: Final = "/apis/resource.k8s.io/v1"
+DEFERRED: Final = "deferred.example.com"
+OTHERS: Final = ("plain.example.com", "counted.example.com")
+RESOURCES: Final = {DEFERRED: "example.com/gpu", OTHERS[0]: None, OTHERS[1]: "example.com/nic"}
+MARK: Final = {"resource.kubernetes.io/extended-resource-claim": "true"}
+
+
+def policy(deferred: list[str]) -> list[Any]:
+    identities: Any = render(url="https://127.0.0.1:1", deferred_resources=deferred).identities
+    return [each for each in identities if each["metadata"]["name"] == DEVICE_CLAIMS_POLICY]
+
+
+@pytest.fixture(scope="module")
+def _deferred(plane: ControlPlane, _product: Product) -> Iterator[None]:
+    admin = Api(plane.rest)
+    for name, resource in RESOURCES.items():
+        spec = {"extendedResourceName": resource} if resource else {}
+        made = {"metadata": {"name": name}, "spec": spec}
+        assert admin.create(f"{GROUP}/deviceclasses", made).ok
+    apply(plane, policy(["requests.example.com/gpu"]))
+    yield
+    apply(plane, policy([]))
+    for name in RESOURCES:
+        admin.delete(f"{GROUP}/deviceclasses/{name}")
+
+
+def user(plane: ControlPlane, namespace: str, name: str, *roles: str) -> Api:
+    for role in roles:
+        flags = (f"--clusterrole={role}", f"--user={name}", "-n", namespace)
+        plane.kubectl("create", "rolebinding", f"{name}-{role.replace(':', '-')}", *flags)
+    return Api(plane.rest_as(name, ()))
+
+
+@pytest.fixture
+def editor(plane: ControlPlane, tenant: Tenant, _deferred: None) -> Tenant:
+    """A user with the role `edit`, once the policy is in force."""
+    api = user(plane, tenant.namespace, "device-editor", "edit")
+    eventually(lambda: ask(api, tenant.namespace, exactly(DEFERRED)).code == 403, "in force")
+    eventually(lambda: ask(api, tenant.namespace, exactly(OTHERS[0])).ok, "the role is")
+    return Tenant(api.rest, tenant.namespace)
+
+
+def exactly(name: str) -> dict[str, Any]:
+    return {"name": "d", "exactly": {"deviceClassName": name}}
+
+
+def first_of(*names: str) -> dict[str, Any]:
+    choices = [{"name": f"s{at}", "deviceClassName": one} for at, one in enumerate(names)]
+    return {"name": "d", "firstAvailable": choices}
+
+
+def ask(
+    api: Api,
+    namespace: str,
+    *requests: dict[str, Any],
+    template: bool = False,
+    annotations: Mapping[str, str] = MappingProxyType({}),
+) -> Answer:
+    spec: dict[str, Any] = {"devices": {"requests": list(requests)}}
+    kind = "resourceclaimtemplates" if template else "resourceclaims"
+    metadata = {"name": "c", "annotations": dict(annotations)}
+    made = {"metadata": metadata, "spec": {"spec": spec} if template else spec}
+    return api.create(f"{GROUP}/namespaces/{namespace}/{kind}", made, dry_run=True)
+
+
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [exactly(DEFERRED)],
+        [first_of(OTHERS[0], DEFERRED)],
+        [exactly(OTHERS[0]), {**exactly(DEFERRED), "name": "e"}],
+    ],
+    ids=["one", "the second choice", "the second"],
+)
+def test_claims_of_what_is_deferred_are_refused(
+    editor: Tenant, requests: list[dict[str, Any]], template: bool
+) -> None:
+    answer = ask(editor.api, editor.namespace, *requests, template=template)
+    assert answer.code == 403, str(answer)
+    assert f"claims of the DeviceClass {DEFERRED} are charged by no quota here" in answer.message
+    assert "request example.com/gpu in the pod" in answer.message
+
+
+def test_other_claims_and_other_namespaces_are_left_alone(
+    plane: ControlPlane, editor: Tenant, plain: Tenant
+) -> None:
+    for name in OTHERS:
+        answer = ask(editor.api, editor.namespace, exactly(name))
+        assert answer.ok, str(answer)
+    api = user(plane, plain.namespace, "device-editor", "edit")
+    eventually(lambda: ask(api, plain.namespace, exactly(DEFERRED)).ok, "it is no tenant")
+
+
+def test_a_scheduler_makes_claims_for_pods_that_ask_for_the_resource(
+    plane: ControlPlane, editor: Tenant
+) -> None:
+    marked = ask(editor.api, editor.namespace, exactly(DEFERRED), annotations=MARK)
+    assert marked.code == 403, "an annotation is not enough"
+    roles = ("edit", "system:kube-scheduler")
+    scheduler = user(plane, editor.namespace, "device-scheduler", *roles)
+    eventually(
+        lambda: ask(scheduler, editor.namespace, exactly(DEFERRED), annotations=MARK).ok, "allowed"
+    )
+    assert ask(scheduler, editor.namespace, exactly(DEFERRED)).code == 403
