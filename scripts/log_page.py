@@ -38,7 +38,7 @@ FIELDS = {
     "namespace": "namespace",
     "not_after": "when the certificate ends",
     "pacing": "value of the former field",
-    "path": "file",
+    "path": "file, or the Secret",
     "pod": "name of a pod, or namespace/name",
     "pods": "names of pods",
     "problems": "what is wrong with certificates",

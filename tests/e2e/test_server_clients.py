@@ -89,6 +89,16 @@ def test_a_client_without_a_certificate_is_told_why(
     assert server.metric("clients_refused_total", reason="no_certificate") == before + 1
 
 
+def test_a_client_that_only_shakes_hands_is_not_counted(server: Server) -> None:
+    """As the server itself, which sees whether it is trusted."""
+    before = server.metric("clients_refused_total", reason="no_certificate")
+    closed = server.metric("connections_closed_total", reason="peer")
+    with server.tls_socket() as sock:
+        assert sock.version()
+    assert eventually(lambda: server.metric("connections_closed_total", reason="peer") > closed)
+    assert server.metric("clients_refused_total", reason="no_certificate") == before
+
+
 def test_a_client_with_another_name_is_told_why(server: Server, ca: Pki, tmp_path: Path) -> None:
     client = ca.issue_client("kube-apiserver-kubelet-client", ["system:masters"])
     reply = asked(server, context_of(server, tmp_path, client))

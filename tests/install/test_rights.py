@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
@@ -27,23 +28,26 @@ from webhook.kube.api import (
     EVENTS,
     JOBS,
     LEASES,
+    MUTATING_WEBHOOKS,
     NAMESPACES,
     POD_GATINGS,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    SECRETS,
     VALIDATING_WEBHOOKS,
     ListOptions,
     NotFoundError,
 )
 from webhook.kube.informer import InformerTimings
 from webhook.quota.queue.pod_conditions import observed_condition
+from webhook.runtime.certificate_watch import CertificateSources, CertificateWatch
 from webhook.runtime.controller_manager import ControllerOptions, LeaderElectionConfig
 from webhook.runtime.engine import Engine, EngineOptions
 from webhook.state.feature_gates import PROBE_JOB
-from webhook.state.well_known import POD_GATING, SCHEDULING_GATE
+from webhook.state.well_known import POD_GATING, SCHEDULING_GATE, TLS_SECRET
 from webhook.telemetry.metrics import Metrics
-from webhook.tls.called_names import read_called_names
+from webhook.tls.files import CertificateFiles
 
 SYSTEM: Final = "deferred-quota-system"
 BOUND_SECONDS: Final = 30.0
@@ -101,11 +105,28 @@ def story() -> Story:
         assert handlers.wait_until_ready(BOUND_SECONDS) == []
         eventually(lambda: webhook.calls_of("patch", JOBS), "gates of Jobs are tried")
         play(api, handlers, controller)
-        read_called_names(webhook, is_in_pod=True)
+        watch_certificates(webhook)
     finally:
         handlers.stop()
         control.stop()  # which gives the lease back
     return Story(webhook, controller)
+
+
+def watch_certificates(webhook: VersionedClient) -> None:
+    """Follow what is served, and what calls it, until all of it is watched."""
+    files = CertificateFiles(Path("tls.crt"), Path("tls.key"))
+    sources = CertificateSources(files=files, secret=TLS_SECRET)
+    place = "https://localhost:1"
+    watch = CertificateWatch(
+        webhook, sources, Metrics(), url=place, namespace=SYSTEM, is_in_pod=True
+    )
+    watch.start()
+    for kind, count in ((SECRETS, 1), (MUTATING_WEBHOOKS, 2), (VALIDATING_WEBHOOKS, 1)):
+        eventually(
+            lambda kind=kind, count=count: len(webhook.calls_of("watch", kind)) >= count,  # type: ignore[misc]
+            f"{kind.plural} are watched",
+        )
+    watch.stop()
 
 
 def play(api: FakeClient, handlers: Engine, controller: VersionedClient) -> None:
@@ -304,7 +325,7 @@ def test_the_controllers_right_to_change_a_lease_is_for_its_own_one(story: Story
 
 
 def test_the_webhooks_right_to_patch_jobs_is_for_the_one_that_never_runs(story: Story) -> None:
-    (rule,) = rules_of_role("deferred-quota-webhook")
+    rule, _ = rules_of_role("deferred-quota-webhook")
     assert (rule["resourceNames"], rule["verbs"]) == ([PROBE_JOB], ["patch"])
     patched = used_objects(story.webhook, "^jobs")
     assert patched == {("jobs", SYSTEM, PROBE_JOB), ("jobs/status", SYSTEM, PROBE_JOB)}

@@ -174,3 +174,20 @@ def test_without_a_ca_nobody_is_asked(tmp_path: Path) -> None:
     files = CertificateFiles(*written(tmp_path, a_serving_certificate()), clock=lambda: NOW)
     assert files.context().verify_mode is ssl.CERT_NONE
     assert not files.client_refusal(None)
+
+
+def test_an_offered_pair_asks_for_certificates_of_the_newest_ca_too(tmp_path: Path) -> None:
+    trusted = clients(tmp_path)
+    now = NOW + timedelta(hours=1)
+    files = CertificateFiles(
+        *written(tmp_path, a_serving_certificate()), clients=trusted, clock=lambda: now
+    )
+    files.offer(a_serving_certificate(now=now), "a Secret")
+    before = files.context()
+    clients(tmp_path, OTHER_CA.certificate)
+    after = files.context()
+    assert (before.verify_mode, after.verify_mode) == (ssl.CERT_OPTIONAL, ssl.CERT_OPTIONAL)
+    assert before.get_ca_certs() != after.get_ca_certs()
+    clients(tmp_path, b"")
+    assert files.context() is after
+    assert all("client-ca.crt: holds no PEM certificate" in each for each in files.refusals())

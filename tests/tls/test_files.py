@@ -6,6 +6,7 @@ import logging
 import os
 import ssl
 import stat
+import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -252,3 +253,160 @@ def test_a_first_pair_for_another_host_is_served_and_told(tmp_path: Path, clock:
     written(tmp_path, good)
     assert served(files.context()) == der(good)
     assert files.serving_problems() == ()
+
+
+# -- pairs that are offered, as they are read from the Secret ----------------------------------
+
+PLACE = "Secret quota/tls"
+LATER, LATEST = (a_serving_certificate(now=NOW + timedelta(hours=hours)) for hours in (1, 2))
+_TIME = NOW + timedelta(hours=3)
+
+
+def test_an_offered_pair_that_is_newer_is_served_at_once(
+    files: CertificateFiles, clock: Clock, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.context()
+    clock.now = _TIME
+    with caplog.at_level(logging.INFO):
+        files.offer(LATER, PLACE)
+        files.offer(LATER, PLACE)
+    assert served(files.context()) == der(LATER)
+    assert reloads(metrics, "loaded") == 2
+    (record,) = [each for each in caplog.records if vars(each).get("path") == PLACE]
+    assert (record.message, vars(record)["path"]) == ("certificate loaded", PLACE)
+
+
+def test_files_that_are_late_replace_no_newer_pair(
+    files: CertificateFiles, tmp_path: Path, clock: Clock, metrics: Metrics
+) -> None:
+    clock.now = _TIME
+    files.offer(LATEST, PLACE)
+    assert served(files.context()) == der(LATEST)
+    written(tmp_path, LATER)
+    assert served(files.context()) == der(LATEST)
+    written(tmp_path, LATEST)
+    assert served(files.context()) == der(LATEST)
+    assert (reloads(metrics, "refused"), files.refusals()) == (0, ())
+
+
+def test_a_secret_that_is_read_late_replaces_no_newer_files(
+    files: CertificateFiles, tmp_path: Path, clock: Clock
+) -> None:
+    clock.now = _TIME
+    written(tmp_path, LATEST)
+    files.context()
+    files.offer(LATER, PLACE)
+    assert served(files.context()) == der(LATEST)
+
+
+def test_an_older_pair_is_served_when_both_have_it(
+    files: CertificateFiles, tmp_path: Path, clock: Clock
+) -> None:
+    """As when etcd was restored from a backup."""
+    clock.now = _TIME
+    written(tmp_path, LATEST)
+    files.offer(LATEST, PLACE)
+    files.offer(LATER, PLACE)
+    assert served(files.context()) == der(LATEST)
+    written(tmp_path, LATER)
+    assert served(files.context()) == der(LATER)
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_offer_is_told_once_and_the_last_good_one_stays(
+    files: CertificateFiles,
+    clock: Clock,
+    metrics: Metrics,
+    caplog: pytest.LogCaptureFixture,
+    broken: Issued,
+) -> None:
+    clock.now = _TIME
+    files.offer(LATER, PLACE)
+    for _ in range(3):
+        files.offer(broken, PLACE)
+        assert served(files.context()) == der(LATER)  # not what is in the files
+    assert reloads(metrics, "refused") == 1
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert all(each.startswith(f"{PLACE}, tls.") for each in vars(record)["problems"])
+    assert files.refusals() == vars(record)["problems"]
+    assert "PRIVATE KEY" not in caplog.text
+    files.offer(LATEST, PLACE)
+    assert (served(files.context()), files.refusals()) == (der(LATEST), ())
+
+
+def test_an_offer_that_begins_later_is_served_then(files: CertificateFiles, clock: Clock) -> None:
+    files.context()
+    ahead = a_serving_certificate(now=NOW + timedelta(hours=1, seconds=2))
+    files.offer(ahead, PLACE)
+    assert "which is not yet" in files.refusals()[0]
+    clock.now = NOW + timedelta(seconds=3)
+    files.offer(ahead, PLACE)
+    assert (served(files.context()), files.refusals()) == (der(ahead), ())
+
+
+def test_a_pair_that_has_ended_gives_way_to_one_that_has_not(
+    files: CertificateFiles, clock: Clock
+) -> None:
+    clock.now = _TIME
+    short = a_serving_certificate(now=NOW + timedelta(hours=1), lifetime=timedelta(hours=5))
+    before = served(files.context())
+    files.offer(short, PLACE)
+    assert served(files.context()) == der(short)
+    clock.now = NOW + timedelta(hours=7)
+    assert served(files.context()) == before
+    assert files.serving_problems() == ()
+
+
+def test_an_offer_has_to_cover_the_names(files: CertificateFiles, clock: Clock) -> None:
+    files.context()
+    files.require({"localhost"})
+    clock.now = _TIME
+    other = a_serving_certificate(names=["elsewhere.example"], now=NOW + timedelta(hours=1))
+    before = served(files.context())
+    files.offer(other, PLACE)
+    assert served(files.context()) == before
+    assert files.refusals() == (f"{PLACE}, tls.crt: does not cover the name localhost",)
+    files.require({"elsewhere.example"})
+    assert served(files.context()) == der(other)
+    assert files.refusals() == ()
+
+
+def test_an_offer_that_covers_the_names_is_better_than_newer_files_that_do_not(
+    tmp_path: Path, clock: Clock
+) -> None:
+    clock.now = _TIME
+    certificate, key = written(
+        tmp_path, a_serving_certificate(names=["elsewhere.example"], now=NOW + timedelta(hours=1))
+    )
+    files = CertificateFiles(certificate, key, names=["localhost"], clock=clock)
+    files.context()
+    good = a_serving_certificate()
+    files.offer(good, PLACE)
+    assert served(files.context()) == der(good)
+    assert files.serving_problems() == ()
+
+
+def test_an_offer_does_without_usable_files(tmp_path: Path, clock: Clock) -> None:
+    files = CertificateFiles(*written(tmp_path, Issued(b"x", b"y")), clock=clock)
+    good = a_serving_certificate()
+    files.offer(good, PLACE)
+    assert served(files.context()) == der(good)
+    assert files.refusals() == (
+        f"{tmp_path / 'tls.crt'}: holds no PEM certificate that can be read",
+    )
+
+
+def test_no_key_of_an_offer_stays_on_a_disk(
+    files: CertificateFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    clock.now = _TIME
+    files.offer(LATER, PLACE)
+    assert served(files.context()) == der(LATER)
+    assert list(place.iterdir()) == []
+    place.rmdir()
+    files.offer(LATEST, PLACE)  # there is no place for it
+    assert served(files.context()) == der(LATER)
+    assert files.refusals()[0].startswith(f"{PLACE}: ")

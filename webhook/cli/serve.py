@@ -26,6 +26,7 @@ from webhook.cli.server_options import (
 )
 from webhook.config import Configuration, ConfigurationFile
 from webhook.kube.rest import RestConfig
+from webhook.runtime.certificate_watch import CertificateSources
 from webhook.runtime.embedded_server import embedded_server
 from webhook.runtime.processes import ElectionIdentity, live_server, run_controller
 from webhook.telemetry import logs
@@ -44,6 +45,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     ops: ListenAddress,
     embedded_api: ListenAddress | None,
     directory: Path | None,
+    secret: str,
     names: tuple[str, ...],
     client_authorities: tuple[Path, ...],
     client_names: tuple[str, ...],
@@ -61,6 +63,8 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     with ExitStack() as stack:
         if snapshots:
             _refuse_both(kubeconfig, context)
+            if secret:
+                raise InputError("--certs-secret: the cluster of --embedded has no such Secret")
             certificates = stack.enter_context(_certificates(directory))
             files = _files(certificates, names, clients)
             build = _embedded(
@@ -75,7 +79,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
                 configuration,
                 candidate,
                 system_namespace,
-                None if names else files,
+                CertificateSources(files=files, names=names, secret=secret),
             )
         settings = ServerSettings(
             tls=files,
@@ -156,14 +160,15 @@ def _live(
     configuration: ConfigurationFile | None,
     candidate: ElectionIdentity | None,
     system_namespace: str,
-    files: CertificateFiles | None,
+    certificates: CertificateSources,
 ) -> Build:
-    return lambda _urls: live_server(
+    return lambda urls: live_server(
         access,
         configuration,
         candidate,
         system_namespace=system_namespace,
-        certificates=files,
+        certificates=certificates,
+        url=urls["webhook"],
     )
 
 

@@ -18,25 +18,19 @@ from webhook.admission.serving.probes import ProbeServer, probe_pages
 from webhook.admission.serving.server_settings import ListenAddress, ServerParts
 from webhook.admission.serving.sockets import address_of, listen, write_whole
 from webhook.config import ConfigurationFile
-from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.jsonfields.encoding import encode_json
-from webhook.kube.api import ApiError
 from webhook.kube.rest import RestClient, RestConfig
+from webhook.runtime.certificate_watch import CertificateSources, CertificateWatch
 from webhook.runtime.controller_manager import ControllerOptions, LeaderElectionConfig
 from webhook.runtime.engine import Engine, EngineOptions
 from webhook.runtime.page_server import page_server
 from webhook.runtime.server_parts import server_parts, start
-from webhook.state.well_known import DEFAULT_NAMESPACE
 from webhook.telemetry.metrics import Metrics
-from webhook.tls.called_names import read_called_names
-from webhook.tls.files import CertificateFiles
 
 _log = logging.getLogger(__name__)
 
 _USER_AGENT: Final = f"deferred-quota/{__version__}"
-_NAMES_SECONDS: Final = 5.0
-"""Between two looks at the registrations."""
 _ELECTION_SECONDS: Final = 4.0
 """For one call about the Lease; a leader has ten seconds to renew it."""
 
@@ -54,8 +48,9 @@ def live_server(
     configuration: ConfigurationFile | None,
     identity: ElectionIdentity | None,
     *,
-    system_namespace: str = DEFAULT_NAMESPACE,
-    certificates: CertificateFiles | None = None,
+    system_namespace: str,
+    certificates: CertificateSources,
+    url: str,
 ) -> ServerParts:
     """Build what the admission server of a cluster runs.
 
@@ -64,8 +59,8 @@ def live_server(
         configuration: The file to keep up with; None means the defaults.
         identity: The identity of this process as the controller; None if another one is.
         system_namespace: Namespace of the installation.
-        certificates: What is served, which has to cover the names that the registrations call; None
-            leaves them alone.
+        certificates: What is served.
+        url: Where it is served, on this machine.
 
     Raises:
         StartError: The port of the controller's page cannot be listened on.
@@ -89,9 +84,15 @@ def live_server(
             start=partial(_call_all, parts.start, page.start),
             stop=partial(_call_all, page.stop, parts.stop),
         )
-    if certificates is None:
-        return parts
-    return _following_names(parts, _client(access, metrics), certificates)
+    watch = CertificateWatch(
+        client,
+        certificates,
+        metrics,
+        url=url,
+        namespace=system_namespace,
+        is_in_pod=access.is_in_pod,
+    )
+    return _watching(parts, watch)
 
 
 def run_controller(
@@ -159,63 +160,15 @@ def _call_all(*calls: Callable[[], None]) -> None:
         call()
 
 
-def _following_names(
-    parts: ServerParts, client: RestClient, certificates: CertificateFiles
-) -> ServerParts:
-    """Let the certificates follow the registrations, from the start of the parts to their stop."""
-    names = _RegisteredNames(client, certificates)
-    rounds = PeriodicThread("called-names", names, retry_seconds=_NAMES_SECONDS)
-
-    def start_all() -> None:
-        rounds.start()
-        parts.start()
-
-    def stop_all() -> None:
-        rounds.request_stop()  # a look that hangs is nothing to wait for
-        parts.stop()
-
-    def not_ready() -> Sequence[str]:
-        return [*parts.readiness(), *([] if names.has_looked else ["registrations: not read yet"])]
-
-    return replace(parts, start=start_all, stop=stop_all, readiness=not_ready)
-
-
-class _RegisteredNames:
-    """The names that the API server calls, for certificates; unread registrations change nothing.
-
-    Attributes:
-        has_looked: Whether it has tried once.
-    """
-
-    def __init__(self, client: RestClient, certificates: CertificateFiles) -> None:
-        self.has_looked = False
-        self._client = client
-        self._is_in_pod = client.config.is_in_pod
-        self._certificates = certificates
-        self._failure = ""
-        self._names: frozenset[str] = frozenset()
-
-    def __call__(self) -> float:
-        """Look once; return the seconds until the next look."""
-        try:
-            self._look()
-        finally:
-            self.has_looked = True
-        return _NAMES_SECONDS
-
-    def _look(self) -> None:
-        try:
-            names = read_called_names(self._client, is_in_pod=self._is_in_pod)
-        except ApiError as err:
-            if err.message != self._failure:
-                _log.warning("registrations cannot be looked at", extra={"error": err.message})
-            self._failure = err.message
-            return
-        self._failure = ""
-        if names != self._names:
-            _log.info("called by the API server", extra={"names": sorted(names)})
-            self._names = names
-        self._certificates.require(names)
+def _watching(parts: ServerParts, watch: CertificateWatch) -> ServerParts:
+    """Let a watch of the certificate run from the start of the parts to their stop."""
+    return replace(
+        parts,
+        start=partial(_call_all, watch.start, parts.start),
+        stop=partial(_call_all, watch.stop, parts.stop),
+        readiness=lambda: [*parts.readiness(), *watch.readiness_problems()],
+        warnings=lambda: [*parts.warnings(), *watch.warnings()],
+    )
 
 
 def _client(access: RestConfig, metrics: Metrics, *, seconds: float = 10.0) -> RestClient:

@@ -260,7 +260,14 @@ class TlsMetrics:
             "Unix time at which the certificate in use ends.",
         )
         self.reloads = declare.counter(
-            "tls_reloads", "Changes of the certificate files: loaded or refused.", "result"
+            "tls_reloads",
+            "Changes of the serving certificate, by files or by the Secret: loaded or refused.",
+            "result",
+        )
+        self.refusing = declare.gauge(
+            "tls_unverified_entries",
+            "Registered entries whose caBundle does not verify the serving certificate for the name"
+            " that they call: the replica is not ready.",
         )
 
 

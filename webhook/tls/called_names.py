@@ -1,4 +1,4 @@
-"""Under which names the API server calls this webhook, as the registrations that are there say.
+"""What of the registrations calls this webhook: under which name, and what is trusted there.
 
 A process in a pod is called through a Service, one outside of the cluster by a URL. Registrations
 that name the other kind of place, as while the webhook moves, mean another process.
@@ -6,20 +6,17 @@ that name the other kind of place, as while the webhook moves, mean another proc
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import (
-    MUTATING_WEBHOOKS,
-    VALIDATING_WEBHOOKS,
-    ClusterApi,
-    NotFoundError,
-    Object,
-)
+from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind, Object
 from webhook.state.well_known import LAST_REGISTRATION, REGISTRATION
 
 REGISTRATIONS: Final = (
@@ -29,39 +26,63 @@ REGISTRATIONS: Final = (
 )
 
 
-def read_called_names(api: ClusterApi, *, is_in_pod: bool) -> frozenset[str]:
-    """Return the names that the registrations of a cluster call now; none where there are none.
+@dataclass(frozen=True, slots=True)
+class RegisteredCall:
+    """An entry of a registration, as the API server calls by it."""
 
-    Raises:
-        ApiError: They cannot be read.
+    registration: str
+    """Kind and name of the registration."""
+    entry: str
+    name: str
+    """The host that is called."""
+    is_service: bool
+    bundle: bytes = field(repr=False)
+    """Its caBundle, PEM; empty where it has none."""
+
+
+def registered_calls(kind: Kind, registration: Object) -> tuple[RegisteredCall, ...]:
+    """Return the calls of a registration; what cannot be read calls no place."""
+    return tuple(_calls(kind, FieldReader(registration)))
+
+
+def own_calls(
+    calls: Iterable[RegisteredCall], *, names: Collection[str], is_in_pod: bool
+) -> tuple[RegisteredCall, ...]:
+    """Return the calls that may come to this process.
+
+    Args:
+        calls: Those of all registrations.
+        names: The names by which it is called, where they were given; else it goes by the place.
+        is_in_pod: Whether it runs in a pod of the cluster.
     """
-    found: list[Object] = []
-    for kind, name in REGISTRATIONS:
-        with contextlib.suppress(NotFoundError):
-            found.append(api.get(kind, name))
-    return called_names(found, is_in_pod=is_in_pod)
-
-
-def called_names(registrations: Iterable[Object], *, is_in_pod: bool) -> frozenset[str]:
-    """Return the host of every URL, or in a pod the name of every Service, that is called.
-
-    What cannot be read names no place.
-    """
-    return frozenset(
-        name
-        for registration in registrations
-        for name in _names(FieldReader(registration), is_in_pod=is_in_pod)
-        if name
+    given = {name.lower() for name in names}
+    return tuple(
+        each
+        for each in calls
+        if each.name and (each.name in given if given else each.is_service == is_in_pod)
     )
 
 
-def _names(registration: FieldReader, *, is_in_pod: bool) -> Iterator[str]:
+def _calls(kind: Kind, registration: FieldReader) -> Iterator[RegisteredCall]:
     with contextlib.suppress(InvalidFieldError, ValueError):
+        label = f"{kind.kind} {registration.child('metadata').text('name')}"
         for entry in registration.children("webhooks"):
             client = entry.child("clientConfig")
-            if not is_in_pod:
-                yield urlsplit(client.text("url")).hostname or ""
-            elif client.has("service"):
-                service = client.child("service")
-                # Source: kubernetes v1.36, apiserver/pkg/util/webhook/client.go hookClientConfig
-                yield f"{service.text('name')}.{service.text('namespace')}.svc"
+            is_service = client.has("service")
+            bundle = _decoded(client.text("caBundle"))
+            yield RegisteredCall(label, entry.text("name"), _host(client), is_service, bundle)
+
+
+def _host(client: FieldReader) -> str:
+    if not client.has("service"):
+        return urlsplit(client.text("url")).hostname or ""
+    service = client.child("service")
+    # Source: kubernetes v1.36, apiserver/pkg/util/webhook/client.go hookClientConfig
+    return f"{service.text('name')}.{service.text('namespace')}.svc"
+
+
+def _decoded(bundle: str) -> bytes:
+    try:
+        return base64.b64decode(bundle, validate=True)
+    except (binascii.Error, ValueError):
+        return bundle.encode()  # which is no bundle, but not none either

@@ -17,7 +17,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Final
 
-from webhook.jsonfields.fields import mapping, sequence, string_map, timestamp
+from webhook.jsonfields.fields import (
+    InvalidFieldError,
+    mapping,
+    sequence,
+    string_map,
+    timestamp,
+)
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import SECRETS, ClusterApi, Kind, NotFoundError, Object
 from webhook.kube.metadata import time_text
@@ -124,6 +130,15 @@ def parse_secrets(ca: Object | None, tls: Object | None) -> StoredCertificates:
         generation=int(generation) if _GENERATIONS.fullmatch(generation) else 0,
     )
     return StoredCertificates(held, ca, tls)
+
+
+def served_pair(secret: Object) -> Issued:
+    """Return the pair in a Secret for TLS, of any owner; empty where it cannot be read."""
+    try:
+        data = string_map(secret.get("data"), "data")
+    except InvalidFieldError:
+        return Issued(b"", b"")
+    return Issued(_decoded(data.get("tls.crt", "")), _decoded(data.get("tls.key", "")))
 
 
 def ca_secret(held: InstalledCertificates, namespace: str, before: Object | None = None) -> Object:

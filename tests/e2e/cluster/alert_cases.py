@@ -240,6 +240,13 @@ CASES: Final[Mapping[str, Case]] = {
             'deferred_quota_tls_reloads_total{result="loaded"}': RISES,
         },
     ),
+    "DeferredQuotaCertificateNotVerified": Case(
+        {
+            'deferred_quota_tls_unverified_entries{instance="a"}': "0x120",
+            'deferred_quota_tls_unverified_entries{instance="b"}': "12x120",
+        },
+        {'deferred_quota_tls_unverified_entries{instance="a"}': "0x120"},
+    ),
     "DeferredQuotaBundleDrifts": Case(
         {"deferred_quota_tls_bundle_drift_total": "0+1x120"},
         {"deferred_quota_tls_bundle_drift_total": "0x50 1x70"},

@@ -25,10 +25,14 @@ from tests.e2e.cluster.product import (
     wait_for_ledgers,
 )
 from webhook.install import render
+from webhook.state.well_known import TLS_SECRET
 from webhook.tls.rotation_store import SERVICE
 
 _SERVICE: Final = f"/api/v1/namespaces/{SYSTEM}/services/{SERVICE}"
-_MOUNT_SECONDS: Final = 0.2
+_WAITING_SECONDS: Final = 0.2
+"""Until there is a Secret, for which a pod waits."""
+_MOUNT_SECONDS: Final = 60.0
+"""As a kubelet, which looks about once a minute."""
 
 
 @contextlib.contextmanager
@@ -59,7 +63,8 @@ def behind_service(
         webhooks=webhooks,
         controllers=controllers,
         configuration={},
-        serving=("--name", f"{SERVICE}.{SYSTEM}.svc"),  # it is in no pod
+        # it is in no pod
+        serving=("--name", f"{SERVICE}.{SYSTEM}.svc", "--certs-secret", TLS_SECRET),
     )
     product.controllers = [change(one) for one in product.controllers]
     product.front.close()
@@ -77,14 +82,15 @@ def behind_service(
 
 @contextlib.contextmanager
 def _mounted(plane: ControlPlane, directory: Path) -> Iterator[None]:
-    """Keep the files of the Secret as a kubelet does, sooner and until the block is left."""
+    """Keep the files of the Secret as a kubelet does, until the block is left."""
     stopping = threading.Event()
 
     def run() -> None:
-        api = Api(plane.rest_as("admin"))
-        while not stopping.wait(_MOUNT_SECONDS):
+        api, pause = Api(plane.rest_as("admin")), _WAITING_SECONDS
+        while not stopping.wait(pause):
             with contextlib.suppress(OSError):  # as long as no API server answers
-                mount(api, directory)
+                if mount(api, directory):
+                    pause = _MOUNT_SECONDS
 
     thread = threading.Thread(target=run, name="mount")
     thread.start()

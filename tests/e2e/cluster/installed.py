@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -119,6 +120,8 @@ def a_product(
 ) -> Iterator[Product]:
     """Give a webhook and a controller with the rights of an installation that asks nobody yet."""
     cluster.install("--namespace", namespace)
+    # what is registered trusts the cluster's CA: of another one it would not get ready
+    shutil.copytree(cluster.ca.parent, directory / "certs", dirs_exist_ok=True)
     product = Product(
         cluster.plane,
         directory,

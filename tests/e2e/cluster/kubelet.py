@@ -17,6 +17,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.ports import free_ports
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import SYSTEM, Server, is_ready
+from webhook.state.well_known import TLS_SECRET
 from webhook.tls.files import KEY_MODE, write_file
 
 LOOPBACK_SERVICES: Final = ("--service-cluster-ip-range=127.96.0.0/16",)
@@ -28,13 +29,14 @@ _PODS: Final = f"/api/v1/namespaces/{SYSTEM}/pods"
 _COMPONENT: Final = "app.kubernetes.io/component"
 
 
-def mount(api: Api, directory: Path) -> None:
-    """Write the files of the Secret, where they differ from what is there."""
+def mount(api: Api, directory: Path) -> bool:
+    """Write the files of the Secret, where they differ from what is there; False without one."""
     data = api.get(_SECRET).body.get("data", {})
     for name in ("tls.key", "tls.crt", "ca.crt"):
         path, content = directory / name, base64.b64decode(data.get(name, ""))
         if content and (not path.exists() or path.read_bytes() != content):
             write_file(path, content, mode=KEY_MODE)
+    return bool(data)
 
 
 class Kubelet:
@@ -107,7 +109,8 @@ class Kubelet:
             "--kubeconfig",
             self._plane.service_account_kubeconfig(SYSTEM, "deferred-quota-webhook"),
         ]
-        command += ["--certs", self.certificates, "--listen", f"{address}:443"]
+        command += ["--certs", self.certificates, "--certs-secret", TLS_SECRET]
+        command += ["--listen", f"{address}:443"]
         command += ["--name", f"deferred-quota-webhook.{SYSTEM}.svc"]  # it is in no pod
         server = Server(
             "webhook-inside",

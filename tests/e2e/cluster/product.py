@@ -36,6 +36,7 @@ from webhook.install.policies import Form
 from webhook.operations.creation import CreationRules
 from webhook.state.feature_gates import PROBE_MINOR
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
+from webhook.tls.called_names import REGISTRATIONS
 
 SYSTEM: Final = DEFAULT_NAMESPACE
 _PROBE: Final = "deferred-quota-probe"
@@ -166,6 +167,7 @@ class Product:
             serving=serving,
         )
         try:
+            product.forget_registrations()
             product.start_processes()
             ca = (product.certificates / "ca.crt").read_bytes()
             extended = given.get("deferredResources", ())
@@ -295,6 +297,12 @@ class Product:
             port=port,
             ops_port=ops_port,
         )
+
+    def forget_registrations(self) -> None:
+        """Delete what a product before this one registered, which trusts another CA."""
+        api = Api(self.plane.rest)
+        for kind, name in REGISTRATIONS:
+            api.delete(f"/apis/{kind.group}/{kind.version}/{kind.plural}/{name}")
 
     def start_processes(self) -> None:
         # of a product that was killed here: the next one would wait until it is over

@@ -1,39 +1,57 @@
-"""A replica goes by the names that the registrations of its cluster call."""
+"""A replica goes by the names that the registrations call, and by the Secret of its cluster."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.cluster.product import Product
+from tests.e2e.cluster.kept_certificates import served_by
+from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.product import SYSTEM, Product, Server
 from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.state.well_known import CA_SECRET, TLS_SECRET
 from webhook.tls.bootstrap import CertificateDirectory
+from webhook.tls.called_names import REGISTRATIONS
 from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE, write_file
 from webhook.tls.issue import Issued, issue_serving
+from webhook.tls.rotation import InstalledCertificates
+from webhook.tls.rotation_store import tls_secret
 
 LACKS = "does not cover"
+SECRETS: Final = f"/api/v1/namespaces/{SYSTEM}/secrets"
+SERVED_SECONDS: Final = 2.0
+"""Between the write of the Secret and its service."""
 
 
 @pytest.fixture
 def own(plane: ControlPlane, product: Product, tmp_path: Path) -> Iterator[Product]:
-    """A second product, which nobody asks: registered is what the first one has."""
+    """A second product of the same CA, which is not asked: registered is what the first one has."""
+    shutil.copytree(product.certificates, tmp_path / "certs")
     made = Product(plane, tmp_path, webhooks=1, controllers=0, configuration={})
     assert product.url.startswith("https://127.0.0.1:")
     yield made
     made.stop()
 
 
-def write_pair(product: Product, name: str = "localhost", address: str = "") -> None:
-    """Write a certificate of the same CA for a name, and perhaps an address."""
+def a_pair(product: Product, name: str = "localhost", address: str = "") -> Issued:
+    """Issue a certificate of the same CA for a name, and perhaps an address."""
     files = CertificateDirectory(product.certificates)
     ca = Issued(files.ca_certificate.read_bytes(), files.ca_key.read_bytes())
     addresses = [address] if address else []
-    issued = issue_serving(ca, dns_names=[name], ip_addresses=addresses, now=datetime.now(UTC))
+    return issue_serving(ca, dns_names=[name], ip_addresses=addresses, now=datetime.now(UTC))
+
+
+def write_pair(product: Product, name: str = "localhost", address: str = "") -> None:
+    """Write such a certificate into the files."""
+    files, issued = CertificateDirectory(product.certificates), a_pair(product, name, address)
     write_file(files.key, issued.key, mode=KEY_MODE)
     write_file(files.certificate, issued.certificate, mode=CERTIFICATE_MODE)
 
@@ -76,7 +94,7 @@ def test_a_replica_may_read_who_calls_it(own: Product) -> None:
     webhook.start()
     called = '"message":"called by the API server","names":["127.0.0.1"]'
     eventually(lambda: called in webhook.log.read_text(), "it knows the names that are called")
-    assert "registrations cannot be looked at" not in webhook.log.read_text()
+    assert "is not compared with the cluster" not in webhook.ops("/readyz")[1]
 
 
 def reasons(product: Product) -> list[str]:
@@ -86,3 +104,93 @@ def reasons(product: Product) -> list[str]:
         return []
     found: list[str] = json.loads(body).get("reasons", []) if status == 503 else []
     return found
+
+
+# -- the Secret ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def admin(plane: ControlPlane) -> Iterator[Api]:
+    """What an administrator calls; there is no Secret of certificates before and after."""
+    api = Api(plane.rest)
+    yield api
+    api.delete(f"{SECRETS}/{TLS_SECRET}")
+
+
+@pytest.fixture
+def watching(own: Product, plane: ControlPlane, tmp_path: Path) -> Iterator[Server]:
+    """A replica that watches the Secret, which is not there yet, beside the files of `own`."""
+    serving = ("--certs-secret", TLS_SECRET)
+    made = Product(plane, tmp_path, webhooks=1, controllers=0, configuration={}, serving=serving)
+    assert made.certificates == own.certificates
+    (webhook,) = made.webhooks
+    webhook.start()
+    yield webhook
+    made.stop()
+
+
+def write_secret(admin: Api, pair: Issued) -> None:
+    secret = tls_secret(InstalledCertificates(serving=pair), SYSTEM)
+    path = f"{SECRETS}/{TLS_SECRET}"
+    known = admin.get(path).code == 200
+    assert (admin.call("PUT", path, secret) if known else admin.create(SECRETS, secret)).ok
+
+
+def becomes_served(replica: Server, pair: Issued) -> None:
+    der = ssl.PEM_cert_to_DER_cert(pair.certificate.decode())
+    eventually(lambda: served_by(replica) == der, "it is served", SERVED_SECONDS, growth=1)
+
+
+def test_a_pair_in_the_secret_is_served_at_once_while_the_files_are_old(
+    own: Product, admin: Api, watching: Server
+) -> None:
+    old = (own.certificates / "tls.crt").read_bytes()
+    first, renewed = (a_pair(own, address="127.0.0.1") for _ in range(2))
+    for pair in (first, renewed):
+        write_secret(admin, pair)
+        becomes_served(watching, pair)
+    assert (own.certificates / "tls.crt").read_bytes() == old
+    key = (own.certificates / "tls.key").read_bytes()
+    for name, data in (("tls.key", key), ("tls.crt", old)):  # mounted anew, and late
+        write_file(own.certificates / name, data, mode=KEY_MODE)
+    becomes_served(watching, renewed)
+    assert admin.delete(f"{SECRETS}/{TLS_SECRET}").ok
+    becomes(lambda: watching.ops("/readyz"), (200, '{"status":"ok"}'), "it is ready")
+    becomes_served(watching, renewed)
+
+
+def test_a_pair_in_the_secret_that_cannot_be_served_is_refused(
+    own: Product, admin: Api, watching: Server
+) -> None:
+    good, other = (a_pair(own, address="127.0.0.1") for _ in range(2))
+    write_secret(admin, good)
+    becomes_served(watching, good)
+    write_secret(admin, Issued(other.certificate, good.key))
+    words = f"Secret {SYSTEM}/{TLS_SECRET}, tls.key: does not belong to the certificate"
+    eventually(lambda: words in watching.ops("/readyz")[1], "it is refused")
+    assert watching.ops("/readyz")[0] == 200
+    becomes_served(watching, good)
+    write_secret(admin, a_pair(own, "elsewhere.example"))
+    eventually(lambda: "cover the name 127.0.0.1" in watching.ops("/readyz")[1], "and so is this")
+    becomes_served(watching, good)
+
+
+def test_the_webhooks_token_reads_that_secret_and_no_other(
+    plane: ControlPlane, own: Product, admin: Api
+) -> None:
+    write_secret(admin, a_pair(own))
+    webhook = Api(plane.service_account_rest(SYSTEM, "deferred-quota-webhook"))
+
+    def listed(path: str, name: str = "") -> int:
+        query = f"?fieldSelector=metadata.name%3D{name}" if name else ""
+        return webhook.get(f"{path}{query}").code
+
+    assert listed(SECRETS, TLS_SECRET) == 200
+    assert listed(SECRETS, CA_SECRET) == listed(SECRETS) == 403
+    assert listed("/api/v1/namespaces/default/secrets", TLS_SECRET) == 403
+    assert webhook.get(f"{SECRETS}/{TLS_SECRET}").code == 403
+    assert webhook.delete(f"{SECRETS}/{TLS_SECRET}").code == 403
+    for kind, name in REGISTRATIONS:
+        path = f"/apis/{kind.group}/{kind.version}/{kind.plural}"
+        assert listed(path, name) == 200
+        assert listed(path) == listed(path, "other") == 403

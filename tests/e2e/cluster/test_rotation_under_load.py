@@ -15,7 +15,7 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.behind_service import behind_service
 from tests.e2e.cluster.kept_certificates import KeptCertificates, kept_certificates, served_by
-from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES
+from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES, mount
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.outages.alerts import is_firing, scraped
 from tests.e2e.cluster.outages.changed import with_lives
@@ -66,9 +66,11 @@ def goes_on(load: Load) -> None:
 
 
 def frozen(server: Server, directory: Path) -> Server:
-    """Return a server that is not started yet and has files of its own, which stay as they are."""
-    at = server.command.index("--certs") + 1
-    return replace(server, command=[*server.command[:at], directory, *server.command[at + 1 :]])
+    """Return a server that is not started yet: it has files of its own, and watches no Secret."""
+    command = list(server.command)
+    command[command.index("--certs") + 1] = directory
+    at = command.index("--certs-secret")
+    return replace(server, command=command[:at] + command[at + 2 :])
 
 
 def test_replicas_that_start_at_once_serve_the_chain_of_one_ca(
@@ -126,8 +128,7 @@ def test_a_replica_that_never_sees_the_new_certificate_is_trusted_until_its_own_
     product: Product = certificates.product
     certificates.wait_for_renewal(2 * LEAF)
     certificates.wait_until_served()
-    for name in ("tls.crt", "tls.key", "ca.crt"):
-        (tmp_path / name).write_bytes((product.certificates / name).read_bytes())
+    mount(Api(certificates.plane.rest), tmp_path)
     with product.another_webhook(lambda server: frozen(server, tmp_path)) as replica:
         own = served_by(replica)
         certificates.begin_ca_change()

@@ -259,11 +259,7 @@ class ConnectionLoop:
     def _judge_client(self, connection: Connection) -> None:
         if self._settings.tls is None:
             return
-        certificate = connection.certificate()
-        connection.refusal = self._settings.tls.client_refusal(certificate)
-        if connection.refusal:
-            reason = "other_name" if certificate else "no_certificate"
-            self._note_refusal(connection, reason, connection.refusal)
+        connection.refusal = self._settings.tls.client_refusal(connection.certificate())
 
     def _note_refusal(self, connection: Connection, reason: str, detail: str) -> None:
         self._metrics.connections.refused.labels(reason).inc()
@@ -328,7 +324,9 @@ class ConnectionLoop:
 
     def _advance(self, connection: Connection, progress: Progress) -> bool:
         """Act on how far the request is; return whether more has to be received."""
-        if connection.refusal:
+        if connection.refusal:  # one that only shakes hands, as this process itself, asks nothing
+            reason = "other_name" if connection.certificate() else "no_certificate"
+            self._note_refusal(connection, reason, connection.refusal)
             self._respond_now(connection, failure(403, connection.refusal))
             return False
         if connection.early is not None:

@@ -67,6 +67,14 @@ extender.enabled in the configuration, schedulers ask at /scheduler/filter and /
     " --embedded it may be left out: certificates for this machine are made for this run.",
 )
 @click.option(
+    "--certs-secret",
+    "secret",
+    default="",
+    metavar="NAME",
+    help="Secret in the installation's namespace of which the files are a copy: a pair that is"
+    " written there is served at once, and the files are for the start and for outages.",
+)
+@click.option(
     "--name",
     "names",
     multiple=True,

@@ -36,6 +36,7 @@ class PeriodicThread:
         self._first_pause = retry_seconds if pauses_first else 0.0
         self._on_stop = on_stop
         self._stopping = threading.Event()
+        self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -47,9 +48,14 @@ class PeriodicThread:
         """Begin."""
         self._thread.start()
 
+    def wake(self) -> None:
+        """End the rest before the next round, or leave out the one that is to come."""
+        self._woken.set()
+
     def request_stop(self) -> None:
         """Begin no round any more; one that has begun goes on."""
         self._stopping.set()
+        self.wake()
 
     def stop(self, timeout_seconds: float) -> None:
         """End, and wait for the round that has begun; one that stops itself waits for nothing."""
@@ -59,9 +65,16 @@ class PeriodicThread:
 
     def _run(self) -> None:
         pause = self._first_pause
-        while not self._stopping.wait(pause):
+        while not self._rest(pause):
             pause = self._try(self._work)
         self._try(self._on_stop)
+
+    def _rest(self, seconds: float) -> bool:
+        """Rest until it is time or there is news; return whether it is to end."""
+        if not self._stopping.is_set():
+            self._woken.wait(seconds)
+            self._woken.clear()
+        return self._stopping.is_set()
 
     def _try(self, work: Callable[[], float]) -> float:
         try:

@@ -19,6 +19,7 @@ from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import WANTED
 from webhook.install import render
 from webhook.tls.bootstrap import CertificateDirectory
+from webhook.tls.called_names import REGISTRATIONS
 from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE, write_file
 from webhook.tls.issue import CA_LIFETIME, issue_ca, issue_serving
 
@@ -73,6 +74,43 @@ def test_the_ca_has_expired(plane: ControlPlane, product: Product, tenant: Tenan
     assert is_firing("DeferredQuotaWebhookFails", before, during)
     assert is_firing("DeferredQuotaCertificateEnds", before, soon)
     assert not is_firing("DeferredQuotaCertificateEnds", {}, scraped(product.webhooks))
+
+
+def test_the_bundle_is_of_another_ca(plane: ControlPlane, product: Product, tenant: Tenant) -> None:
+    tenant.quota()
+    waits = tenant.pod("waits", "1")
+    before = scrape(plane, product.processes)
+    own = (product.certificates / "ca.crt").read_bytes()
+
+    def trust(*authorities: bytes) -> None:
+        apply(plane, render(url=product.url, ca_pem=b"".join(authorities)).registrations)
+
+    foreign = issue_ca(now=datetime.now(UTC)).certificate
+    try:
+        trust(foreign)
+        for webhook in product.webhooks:
+            found = eventually(webhook.reasons, "it is not ready")
+            assert len(found) == len(REGISTRATIONS)
+            for each in found:
+                assert "deferred-quota" in each
+                assert "the caBundle there does not verify the serving certificate for" in each
+            assert webhook.ops("/livez")[0] == 200
+            assert webhook.metric("tls_unverified_entries") > len(REGISTRATIONS)
+        eventually(
+            lambda: "unknown authority" in tenant.bind("waits", uid=waits.uid).message,
+            "the API server does not trust it either",
+        )
+        during = scrape(plane, product.processes)
+        trust(foreign, own)
+        for webhook in product.webhooks:
+            webhook.wait_until_ready(10)
+            assert webhook.metric("tls_unverified_entries") == 0
+    finally:
+        trust(own)
+    becomes(lambda: tenant.bind("waits", uid=waits.uid).code, 201, "a bind", seconds=60)
+    for alert in ("DeferredQuotaWebhookFails", "DeferredQuotaCertificateNotVerified"):
+        assert is_firing(alert, before, during), alert
+        assert not is_firing(alert, before, before), alert
 
 
 def test_the_rotation_replaces_a_ca_that_has_expired(tmp_path: Path) -> None:
