@@ -20,6 +20,7 @@ from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Account, Claim, Ledger, ReservationSource
+from webhook.quota.shared.escrow import Raise
 from webhook.quota.shared.grants import Grants, Promise, mark_complete, with_promise, with_raised
 from webhook.state.grant_raising import GrantRaiser, PendingRaise
 from webhook.state.group_commit import CommitQueues
@@ -187,7 +188,7 @@ def test_others_go_on_where_the_thread_that_decides_for_them_fails(scenario: Sce
 def test_whoever_waits_too_long_is_decided_no_more(scenario: Scenario) -> None:
     raiser, busy = scenario.raiser, threading.Event()
 
-    def decide(_lookups: object) -> dict[str, ResourceList]:
+    def decide(_lookups: object) -> dict[str, Raise]:
         assert busy.wait(_GROUP_SECONDS)
         return {}
 
@@ -220,7 +221,7 @@ def as_one_batch(scenario: Scenario, *wanted: PendingRaise, meanwhile: float = 0
 
 
 def a_raise(team: str, *names: str, amount: int, seconds: float = _GROUP_SECONDS) -> PendingRaise:
-    wanted = {name: cpu(amount) for name in names}
+    wanted = {name: Raise(cpu(amount)) for name in names}
     until = time.monotonic() + seconds
     return PendingRaise(team, names, lambda _lookups: wanted, is_fresh=True, deadline=until)
 

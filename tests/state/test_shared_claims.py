@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from tests.reactions import Call, ReactiveClient, lose_answer, preceded_by
+from tests.reactions import Call, Proceed, ReactiveClient, lose_answer, preceded_by
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
 from webhook.quota.amounts.quantity import Quantity
@@ -24,6 +26,7 @@ from webhook.state.shared_quotas import SharedQuotaStore
 NS = "team-a"
 NAME = "cdq/both"
 CPU = "requests.cpu"
+_SECONDS = 10.0
 
 
 def cpu(amount: str) -> ResourceList:
@@ -121,7 +124,44 @@ def test_a_repeated_request_takes_nothing_more_of_the_quota(scenario: Scenario) 
     scenario.ask("a", "1")
     scenario.client.calls.clear()
     assert isinstance(scenario.ask("a", "1"), Reserved)
-    assert scenario.calls() == ["update quotaledgers"]
+    assert scenario.calls() == ["get clusterdeferredquotas", "update quotaledgers"]
+
+
+def test_what_is_granted_already_is_compared_with_what_others_hold_by_now(
+    scenario: Scenario,
+) -> None:
+    """What runs unasked is counted beyond the limit, and the handler has not heard of it."""
+    scenario.ask("a", "2")
+    account = replace(scenario.ledger().accounts[NAME], reserved={})
+    ledgers = LedgerStore(scenario.api)
+    version = ledgers.fetch(NS)
+    assert version is not None
+    ledgers.write(NS, version, Ledger({NAME: account}, {}, sequence=9))
+    scenario.elsewhere("4")
+    assert isinstance(scenario.ask("b", "2"), QuotaExceeded)
+
+
+def test_threads_share_a_read_that_began_after_they_came(scenario: Scenario) -> None:
+    has_read, may_answer = threading.Event(), threading.Event()
+
+    def answer_late(_call: Call, proceed: Proceed) -> object:
+        found = proceed()
+        has_read.set()
+        assert may_answer.wait(_SECONDS)
+        return found
+
+    scenario.client.on("get", CLUSTER_DEFERRED_QUOTAS, answer_late, times=1)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(scenario.store.fetch_together, NAME)
+        assert has_read.wait(_SECONDS)
+        scenario.elsewhere("3")
+        others = [pool.submit(scenario.store.fetch_together, NAME) for _ in range(2)]
+        time.sleep(0.1)  # for both to come
+        may_answer.set()
+        found = [one.result() for one in (first, *others)]
+    held = [to_text(one.grants.namespaces["team-b"])[CPU] for one in found if one is not None]
+    assert held == ["1", "3", "3"]
+    assert len(scenario.calls()) == 2
 
 
 def test_a_refusal_rests_on_both_as_they_are_now(scenario: Scenario) -> None:

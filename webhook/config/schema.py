@@ -182,6 +182,7 @@ _ELASTIC: _Table = {
     "enabled": ("enabled", boolean),
     "gpuMemoryGB": ("gpu_memory_gb", whole(1, 100_000)),
     "labelOrder": ("label_order", choice(ElasticLabelOrder)),
+    "headroom": ("headroom", boolean),
     "reclaim": ("reclaim", _section(ReclaimSettings, _RECLAIM)),
 }
 

@@ -299,6 +299,11 @@ class ElasticSettings:
     label_order: ElasticLabelOrder = ElasticLabelOrder.CREATION_TIME
     """`elastic.labelOrder`: what decides first which pods are within their quota."""
 
+    headroom: bool = False
+    """`elastic.headroom`: whether namespaces may hold more of a pool than they use, up to `min`, so
+    that most binds write their ledger alone. Switch it on once no webhook of a release before it
+    runs: such a webhook decides by what it last heard of the pool."""
+
     reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
     """`elastic.reclaim`"""
 

@@ -20,7 +20,7 @@ from webhook.quota.ledger.ledger import Ledger, check_observed
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import CycleResult, QueueCriteria, QueuedPod, WaitHistory
 from webhook.quota.queue.release_order import run_cycle
-from webhook.quota.shared.escrow import beside, shared_names
+from webhook.quota.shared.escrow import beside, shared_names, without_headroom
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.shared_quotas import SharedQuotaStore
@@ -89,7 +89,8 @@ class ClusterOverview:
             return None
         versions = {name: self._shared.known(name) for name in shared_names(ledger)}
         shared = {name: None if one is None else one.shared for name, one in versions.items()}
-        return beside(ledger, namespace, shared)
+        found = beside(ledger, namespace, shared)
+        return without_headroom(found, namespace, shared) or found
 
     def queued_count(self, namespace: str) -> int:
         """Return how many pods wait behind the gate."""

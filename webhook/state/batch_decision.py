@@ -26,10 +26,14 @@ from webhook.quota.ledger.ledger import (
     check_observed,
 )
 from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, written_bytes_of
-from webhook.state.grant_raising import SharedLookups, blocking_reason, unavailable
+from webhook.quota.shared.escrow import without_headroom
+from webhook.state.grant_raising import SharedLookups, blocking_reason, shared_of, unavailable
 from webhook.state.group_commit import DEADLINE_EXCEEDED, Outcome, PendingClaim, Reserved
 
 LEDGER_BUSY: Final = Undecided("the quota ledger is busy")
+HEADROOM_RECALLED: Final = Undecided(
+    "other namespaces hold what is missing without using it; it is being recalled"
+)
 LEDGER_FULL: Final = Undecided("the quota ledger holds as many reservations as it can")
 MAX_LEDGER_BYTES: Final = 1_280 * 1024
 """Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""
@@ -75,6 +79,11 @@ class Decision:
         """Whether every claim is admitted, so that the write alone proves the version current."""
         return all(isinstance(one, Admitted) for one in self.verdicts)
 
+    @property
+    def is_recalling(self) -> bool:
+        """Whether a claim only lacks what other namespaces hold unused."""
+        return any(one is HEADROOM_RECALLED for one in self.verdicts)
+
     def with_following(self, ledger: Ledger) -> Decision:
         """Return the decision with another ledger to write: the same, with more granted to it."""
         if ledger is self.following:
@@ -113,6 +122,8 @@ class BatchDecider:
         if decision.status is not None and len(decision.status) > self.max_bytes:
             kept_out = self._oversized(namespace, ledger, claims, kept_out)
             decision = _decided(ledger, claims, kept_out)
+        if lookups and any(isinstance(one, Denied) for one in decision.verdicts):
+            return _without_headroom(decision, ledger, namespace, claims, lookups)
         return decision
 
     def _undecidable(
@@ -159,6 +170,36 @@ def _decided(
     verdicts = [next(rest) if reason is None else reason for reason in kept_out]
     is_admitting = any(isinstance(one, Admitted) for one in verdicts)
     return Decision(verdicts, following, encode_status(following) if is_admitting else None)
+
+
+def _without_headroom(
+    decision: Decision,
+    ledger: Ledger,
+    namespace: str,
+    claims: Sequence[PendingClaim],
+    lookups: SharedLookups,
+) -> Decision:
+    """Return a decision in which nothing is denied because of what others hold unused."""
+    shared = shared_of(lookups)
+    before = without_headroom(ledger, namespace, shared)
+    after = without_headroom(decision.following, namespace, shared)
+    if before is None or after is None:
+        return decision
+
+    def judged(claim: Claim, verdict: Verdict) -> Verdict:
+        if not isinstance(verdict, Denied):
+            return verdict
+        if not isinstance(admit(after, claim)[1], Denied):
+            return HEADROOM_RECALLED
+        # it may rest on an admission of this batch, which is not written yet
+        is_provisional = not isinstance(admit(before, claim)[1], Denied)
+        return replace(verdict, provisional=verdict.provisional or is_provisional)
+
+    verdicts = [
+        judged(pending.claim, verdict)
+        for pending, verdict in zip(claims, decision.verdicts, strict=True)
+    ]
+    return replace(decision, verdicts=verdicts)
 
 
 def _growth_of(known: Ledger, claim: Claim) -> int:

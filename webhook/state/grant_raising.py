@@ -17,10 +17,9 @@ from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
-from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.ledger import Claim, Ledger, Undecided
-from webhook.quota.shared.escrow import Shared, beside, open_to
-from webhook.quota.shared.grants import with_raised
+from webhook.quota.shared.escrow import Raise, Shared, beside, open_to, raised
+from webhook.quota.shared.grants import with_recall
 from webhook.state.group_commit import CommitQueue, CommitQueues, Lead
 from webhook.state.shared_quotas import SharedQuotaLookup, SharedQuotaStore
 
@@ -28,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 SharedLookups: TypeAlias = Mapping[str, SharedQuotaLookup]
 """Name in ledgers → the quota as it was looked up."""
+
+_RECALL_SECONDS: Final = 0.5
 
 NO_SHARED_QUOTAS: Final[SharedLookups] = {}
 
@@ -40,7 +41,7 @@ def look_up(store: SharedQuotaStore, names: Iterable[str], *, is_fresh: bool) ->
 def _look_up(store: SharedQuotaStore, name: str, *, is_fresh: bool) -> SharedQuotaLookup:
     known = None if is_fresh or store.is_contended(name) else store.known(name)
     try:
-        version = known or store.fetch(name)
+        version = known or store.fetch_together(name)
     except ApiError as err:
         return SharedQuotaLookup(None, f"quota {name} cannot be reached: {err.message}")
     except InvalidFieldError as err:
@@ -48,6 +49,18 @@ def _look_up(store: SharedQuotaStore, name: str, *, is_fresh: bool) -> SharedQuo
     if version is not None and version.shared is None:
         return SharedQuotaLookup(version, f"quota {name} cannot be read: {version.error}")
     return SharedQuotaLookup(version)
+
+
+def look_up_shared(store: SharedQuotaStore, names: Iterable[str]) -> SharedLookups:
+    """Look shared quotas up as they are now; as last known those of one namespace alone."""
+    found = {name: _look_up(store, name, is_fresh=False) for name in names}
+    fresh = {name: _look_up(store, name, is_fresh=True) for name in found if _is_read(found[name])}
+    return {**found, **fresh}
+
+
+def _is_read(known: SharedQuotaLookup) -> bool:
+    """Return whether nothing may be granted of a quota without a read or a write of it."""
+    return known.shared is None or not known.shared.quota.is_of_one
 
 
 def shared_of(lookups: SharedLookups) -> dict[str, Shared | None]:
@@ -80,6 +93,28 @@ def blocking_reason(
     return next((unavailable_quotas[name] for name in names if name in unavailable_quotas), None)
 
 
+def recall_headroom(store: SharedQuotaStore, namespace: str, lookups: SharedLookups) -> None:
+    """Ask for what other namespaces hold unused; a write that fails is left to the next request.
+
+    Only headroom was in the way of a pod; its request comes again.
+    """
+    for name, one in lookups.items():
+        grants = None if one.shared is None else one.shared.grants
+        if grants is None or grants.is_recalled or not grants.headroom_elsewhere(namespace):
+            continue
+        try:
+            _recall(store, name)
+        except (ApiError, InvalidFieldError) as err:
+            _log.info("headroom not recalled", extra={"quota": name, "error": str(err)})
+
+
+def _recall(store: SharedQuotaStore, name: str) -> None:
+    with store.locked([name], until=time.monotonic() + _RECALL_SECONDS) as is_held:
+        version = store.fetch(name) if is_held else None
+        if version is not None and version.shared and not version.grants.is_recalled:
+            store.write(version, with_recall(version.grants, is_recalled=True))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingRaise:
     """A namespace whose claims are to be decided, and what they need granted."""
@@ -87,8 +122,8 @@ class PendingRaise:
     namespace: str
     names: Sequence[str]
     """The shared quotas that its ledger counts."""
-    decide: Callable[[SharedLookups], Mapping[str, ResourceList]]
-    """Decides by the quotas; returns what the namespace has to hold of them: quota name → amounts.
+    decide: Callable[[SharedLookups], Mapping[str, Raise]]
+    """Decides by the quotas; returns what the namespace is to hold of them, by quota name.
     The ledger that it decides on was read before."""
     is_fresh: bool
     """It may deny: the quotas are read after it came."""
@@ -163,20 +198,35 @@ class GrantRaiser:
             names = _names_of(batch)
             is_fresh = any(one.is_fresh for one in batch)
             lookups = look_up(self.store, names, is_fresh=is_fresh)
-            raised = _decided(batch, lookups)
-            if raised is None:
+            changed = _decided(batch, lookups)
+            if changed is None:
                 return set()
-            failed = self._write(lookups, raised)
+            failed = self._write(lookups, changed)
+            if not is_fresh:
+                failed |= self._outdated(lookups, names - changed.keys())
             return {one for one in batch if failed.isdisjoint(one.names)}
 
-    def _write(self, lookups: SharedLookups, raised: Mapping[str, Shared]) -> set[str]:
+    def _outdated(self, lookups: SharedLookups, names: Iterable[str]) -> set[str]:
+        """Return the quotas of which nothing is written and that are not as they were last known.
+
+        What a write would have found out, a read has to.
+        """
+        return {
+            name
+            for name in names
+            if _is_read(lookups[name])
+            and _resource_version(_look_up(self.store, name, is_fresh=True))
+            != _resource_version(lookups[name])
+        }
+
+    def _write(self, lookups: SharedLookups, changed: Mapping[str, Shared]) -> set[str]:
         """Write each quota in the place of the version that was decided by, in order of names.
 
         Returns:
             The quotas that could not be written: nothing stands that was decided by one of them.
         """
         failed: set[str] = set()
-        for name, shared in sorted(raised.items()):
+        for name, shared in sorted(changed.items()):
             version = lookups[name].version
             assert version is not None  # noqa: S101 - it was raised
             try:
@@ -192,8 +242,12 @@ class GrantRaiser:
         return failed
 
 
-def _names_of(batch: Iterable[PendingRaise]) -> list[str]:
-    return sorted({name for one in batch for name in one.names})
+def _names_of(batch: Iterable[PendingRaise]) -> set[str]:
+    return {name for one in batch for name in one.names}
+
+
+def _resource_version(lookup: SharedQuotaLookup) -> int | None:
+    return None if lookup.version is None else lookup.version.resource_version
 
 
 def _decided(batch: Iterable[PendingRaise], lookups: SharedLookups) -> dict[str, Shared] | None:
@@ -204,7 +258,7 @@ def _decided(batch: Iterable[PendingRaise], lookups: SharedLookups) -> dict[str,
         cannot be had.
     """
     running = dict(lookups)
-    raised: dict[str, Shared] = {}
+    changed: dict[str, Shared] = {}
     for one in batch:
         wanted = one.decide({name: running[name] for name in one.names})
         for name, amounts in wanted.items():
@@ -212,9 +266,9 @@ def _decided(batch: Iterable[PendingRaise], lookups: SharedLookups) -> dict[str,
             former = lookups[name].shared
             if version is None or shared is None or former is None:
                 return None
-            grants = with_raised(shared.grants, one.namespace, amounts)
+            grants = raised(shared.grants, one.namespace, amounts)
             # one write, however many of them it is for
             grants = replace(grants, sequence=former.grants.sequence + 1)
-            raised[name] = replace(shared, grants=grants)
-            running[name] = SharedQuotaLookup(version.saying(raised[name]))
-    return raised
+            changed[name] = replace(shared, grants=grants)
+            running[name] = SharedQuotaLookup(version.saying(changed[name]))
+    return changed

@@ -28,7 +28,6 @@ from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, ConflictError, NotFoundError, TooLargeError
-from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.ledger import (
     NO_LEDGER,
     Admitted,
@@ -39,7 +38,7 @@ from webhook.quota.ledger.ledger import (
     check_observed,
     final_verdicts,
 )
-from webhook.quota.shared.escrow import granting, growth, shared_names
+from webhook.quota.shared.escrow import Raise, granting, growth, is_granted, raises, shared_names
 from webhook.state.batch_decision import (
     Batch,
     BatchDecider,
@@ -54,6 +53,9 @@ from webhook.state.grant_raising import (
     PendingRaise,
     SharedLookups,
     look_up,
+    look_up_shared,
+    recall_headroom,
+    shared_of,
     with_other_namespaces,
 )
 from webhook.state.group_commit import (
@@ -112,23 +114,28 @@ class _Round:
     claims: Sequence[PendingClaim]
     decision: Decision = field(init=False)
     """Made by `decide`."""
+    lookups: SharedLookups = field(init=False)
+    """What it was made by."""
 
     @property
     def may_be_told(self) -> bool:
         """Whether the ledger is new enough for the decision: a cached one may only admit."""
         return self.ledger.is_fresh or self.decision.is_admission_only
 
-    def decide(self, lookups: SharedLookups) -> Mapping[str, ResourceList]:
+    def decide(self, lookups: SharedLookups) -> Mapping[str, Raise]:
         """Decide by a version of every shared quota; return what has to be granted."""
-        namespace = self.ledger.namespace
+        namespace, self.lookups = self.ledger.namespace, lookups
         known = with_other_namespaces(self.known, namespace, lookups)
         self.decision = self.decider.decide(namespace, known, self.claims, lookups)
         if self.decision.status is None or not self.may_be_told:
             return {}
         following = self.decision.following
-        wanted = growth(known, following, sorted(lookups))
-        if wanted:
-            self.decision = self.decision.with_following(granting(following, wanted))
+        needed = growth(known, following, sorted(lookups))
+        if not needed:
+            return {}
+        wanted = raises(needed, following, namespace, shared_of(lookups))
+        granted = {name: one.held for name, one in wanted.items()}
+        self.decision = self.decision.with_following(granting(following, granted))
         return wanted
 
 
@@ -308,10 +315,10 @@ class Reserver:
             batch.settle(claims, NO_LEDGER)
             return _Settled()
         names = shared_names(known)
-        if not names or self._raiser is None:
-            one = _Round(self._decider, ledger, known, claims)
-            one.decide(self._look_up(names, is_fresh=False))
+        one = _Round(self._decider, ledger, known, claims)
+        if self._decides_alone(one, names):
             return self._conclude(one, batch)
+        assert self._raiser is not None  # noqa: S101 - else it decides alone
         until = max(pending.deadline for pending in claims) - _WRITE_SECONDS
         for number in range(_MAX_SHARED_ATTEMPTS):
             one = _Round(self._decider, ledger, known, claims)
@@ -329,6 +336,21 @@ class Reserver:
                 return _Settled()
         return _Contended()
 
+    def _decides_alone(self, one: _Round, names: Sequence[str]) -> bool:
+        """Decide claims where nothing has to be granted for them; return whether that is so.
+
+        Of shared quotas all have to be admitted by what the namespace holds already. No lock is
+        waited for. The quotas are read for it: what runs unasked may have been counted beyond a
+        limit since they were.
+        """
+        if not names or self._raiser is None:
+            one.decide(self._look_up(names, is_fresh=False))
+            return True
+        if not is_granted(one.known, [pending.claim for pending in one.claims], names):
+            return False
+        wanted = one.decide(look_up_shared(self._raiser.store, names))
+        return not wanted and one.decision.is_admission_only
+
     def _look_up(self, names: Sequence[str], *, is_fresh: bool) -> SharedLookups:
         if not names:
             return NO_SHARED_QUOTAS
@@ -341,6 +363,8 @@ class Reserver:
         ledger, claims, decision = one.ledger, one.claims, one.decision
         if not one.may_be_told:
             return _Stale()
+        if decision.is_recalling and self._raiser is not None:
+            recall_headroom(self._raiser.store, ledger.namespace, one.lookups)
         if decision.status is None:
             _settle_final(batch, claims, decision, ledger.version)
             return _Settled()

@@ -8,6 +8,7 @@ Names are those of ledgers (`cdq/both`).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
+    ApiError,
     ClusterApi,
     ConflictError,
     NotFoundError,
@@ -106,6 +108,19 @@ class SharedQuotaLookup:
         return None if self.version is None else self.version.shared
 
 
+@dataclass(slots=True)
+class _Reads:
+    """Reads of one quota by threads that join one another's."""
+
+    begun: int = 0
+    done: int = 0
+    """Number of the last that was answered."""
+    found: SharedQuotaVersion | None = None
+    """Its answer."""
+    error: ApiError | InvalidFieldError | None = None
+    """Why it has none."""
+
+
 class SharedQuotaStore:
     """Reads and writes shared quotas. Safe to use from several threads."""
 
@@ -115,6 +130,7 @@ class SharedQuotaStore:
         self._known: dict[str, SharedQuotaVersion] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._contended: dict[str, float] = {}
+        self._reads: dict[str, _Reads] = {}
 
     def follow(self, timing: InformerTimings | None = None) -> Informer[SharedQuotaVersion]:
         """Return an informer that, once started, keeps aside what others write."""
@@ -156,6 +172,29 @@ class SharedQuotaStore:
                 self._known.pop(name, None)
             return None
         return self._keep(read_shared_quota(found))
+
+    def fetch_together(self, name: str) -> SharedQuotaVersion | None:
+        """Read a shared quota as `fetch`, or take what another thread has read since this call.
+
+        Raises:
+            ApiError: The API server does not answer.
+            InvalidFieldError: Not even its identity can be read.
+        """
+        with self._lock:
+            reads = self._reads.setdefault(name, _Reads())
+            begun = reads.begun
+        with self.locked([f"{name} read"], until=math.inf):
+            if reads.done <= begun:  # what was begun before this call may be older than it
+                reads.begun = number = reads.begun + 1
+                reads.found = reads.error = None
+                try:
+                    reads.found = self.fetch(name)
+                except (ApiError, InvalidFieldError) as err:
+                    reads.error = err
+                reads.done = number
+            if reads.error is not None:
+                raise reads.error
+            return reads.found
 
     def write(self, version: SharedQuotaVersion, grants: Grants) -> SharedQuotaVersion:
         """Write what the namespaces hold in the place of `version`, whose spec can be read.
@@ -205,7 +244,8 @@ class SharedQuotaStore:
             for name in sorted(names):
                 with self._lock:
                     lock = self._locks.setdefault(name, threading.Lock())
-                if not lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                wait = -1.0 if until == math.inf else max(0.0, until - time.monotonic())
+                if not lock.acquire(timeout=wait):
                     yield False
                     return
                 stack.callback(lock.release)
@@ -216,6 +256,8 @@ class SharedQuotaStore:
             known = self._known.get(version.name)
             if known is None or known.resource_version < version.resource_version:
                 self._known[version.name] = version
+            elif known.resource_version == version.resource_version:
+                return known  # its status has been read
         return version
 
     def _on_change(self, change: Change[SharedQuotaVersion]) -> None:

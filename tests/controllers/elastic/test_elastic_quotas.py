@@ -50,6 +50,95 @@ def test_a_team_borrows_up_to_its_max_what_others_leave() -> None:
         ]
 
 
+def _pool_writes(here: World) -> int:
+    calls = here.harness.client.calls
+    return sum(one.kind == CLUSTER_DEFERRED_QUOTAS and one.verb == "update" for one in calls)
+
+
+def _shares(here: World, name: str, part: str) -> dict[str, str]:
+    status = FieldReader(here.derived()[name]).child("status")
+    found = {
+        one.text("name"): one.child(part).text("requests.cpu")
+        for one in status.children("namespaces")
+    }
+    return {namespace: amount for namespace, amount in found.items() if amount}
+
+
+HEADROOM: Object = {"elastic": {"headroom": True}}
+
+
+def test_binds_within_headroom_write_no_pool(tmp_path: Path) -> None:
+    quotas = (
+        an_elastic_quota("team-a", {"cpu": 9}),
+        an_elastic_quota("team-b", {"cpu": 9}, {"cpu": 12}),
+    )
+    with world(*quotas, directory=tmp_path, settings=HEADROOM) as here:
+        here.wait_for(
+            epool_default={"requests.cpu": "18"}, **{"eq_team-b_q": {"requests.cpu": "12"}}
+        )
+        for namespace in ("team-a", "team-b"):
+            assert here.bind("first", namespace).allowed
+        assert _shares(here, "epool.default", "headroom") == {"team-a": "4", "team-b": "4"}
+        assert _shares(here, "eq.team-b.q", "headroom") == {"team-b": "11"}
+        before = _shares(here, "epool.default", "granted")
+        for namespace in ("team-a", "team-b"):
+            assert [here.bind(f"p{number}", namespace).allowed for number in range(4)] == [True] * 4
+        assert _shares(here, "epool.default", "granted") == before
+        for namespace in ("team-a", "team-b"):
+            eventually(lambda n=namespace: here.status(n).get("used") == {"cpu": "5"}, "5 are used")  # type: ignore[misc]
+
+
+def test_headroom_is_recalled_for_a_pod_that_lacks_it(tmp_path: Path) -> None:
+    quotas = [an_elastic_quota(name, {"cpu": 4}) for name in ("team-a", "team-b")]
+    with world(*quotas, directory=tmp_path, settings=HEADROOM) as here:
+        here.wait_for(epool_default={"requests.cpu": "8"})
+        assert here.bind("a", "team-a").allowed
+        assert _shares(here, "epool.default", "headroom") == {"team-a": "1500m"}
+        assert [here.bind(f"p{number}", "team-b").allowed for number in range(7)] == [True] * 7
+        assert 429 in [reply.code for reply in here.replies]
+        assert _shares(here, "epool.default", "headroom") == {}
+        assert here.bind("p8", "team-b").code == 403
+
+
+def test_a_gated_pod_does_not_wait_for_headroom(tmp_path: Path) -> None:
+    quotas = [an_elastic_quota(name, {"cpu": 4}) for name in ("team-a", "team-b")]
+    with world(*quotas, directory=tmp_path, settings=HEADROOM, is_gated=True) as here:
+        here.wait_for(epool_default={"requests.cpu": "8"})
+        assert here.bind("a", "team-a").allowed
+        assert _shares(here, "epool.default", "headroom") == {"team-a": "1500m"}
+        here.wait("big", "team-b", "7")
+        here.says("big", "team-b", "Released")
+
+
+def test_headroom_that_another_definition_drops_is_not_written_again_and_again(
+    tmp_path: Path,
+) -> None:
+    with world(directory=tmp_path, settings=HEADROOM) as here:
+
+        def drop(call: Call, proceed: Proceed) -> object:
+            written = call.body if isinstance(call.body, list) else [{"value": call.body["spec"]}]
+            for one in written:
+                if isinstance(one["value"], dict):
+                    one["value"].pop("headroom", None)
+            return proceed()
+
+        here.harness.client.on("create", CLUSTER_DEFERRED_QUOTAS, drop)
+        here.harness.client.on("patch", CLUSTER_DEFERRED_QUOTAS, drop)
+        for one in A_AND_B:
+            here.harness.api.create(ELASTIC_QUOTAS, dict(one))
+        here.wait_for(**POOL)
+        assert "headroom" not in here.derived()["epool.default"]["spec"]  # type: ignore[operator]
+        assert here.bind("a", "team-a").allowed
+        assert here.bind("b", "team-b").allowed
+        eventually(lambda: here.status("team-b").get("used") == {"cpu": "1"}, "it is used")
+        specs = [
+            call
+            for call in here.harness.client.calls
+            if call.kind == CLUSTER_DEFERRED_QUOTAS and call.verb in ("create", "patch")
+        ]
+        assert len(specs) == len(here.derived())
+
+
 def test_what_is_not_lent_is_kept() -> None:
     # X21 of the rules, a tenth of it: a lends 1 of its 4, b has 1
     quotas = (

@@ -41,6 +41,8 @@ class World:
 
     def __init__(self, harness: AdmissionHarness) -> None:
         self.harness = harness
+        self.replies: list[Reply] = []
+        """All answers to binds."""
 
     def derived(self) -> dict[str, Object]:
         listed = self.harness.api.list(CLUSTER_DEFERRED_QUOTAS).items
@@ -111,7 +113,7 @@ class World:
             name=name, namespace=namespace, requests={**asked}, uid=f"{namespace}-{name}"
         )
         self.harness.catch_up()
-        replies: list[Reply] = []
+        replies = self.replies
 
         def is_decided() -> bool:
             replies.append(self.harness.bind_in_fact(name, namespace=namespace))

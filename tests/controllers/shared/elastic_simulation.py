@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any, ClassVar, Final, cast
 
 from tests.controllers.shared.sharing_simulation import (
@@ -119,7 +120,7 @@ class ElasticSimulation(SharingSimulation):
             one = self._elastic[name]
             left = sorted({*one.namespaces} - {namespace} | ({namespace} if is_in else set()))
             spec = {
-                part: number(amounts[_RESOURCE]) if _RESOURCE in amounts else None
+                part: int(number(amounts[_RESOURCE])) if _RESOURCE in amounts else None
                 for part, amounts in (("min", one.min), ("max", one.max))
             }
             self._elastic[name] = _quota(name, left, spec)
@@ -130,7 +131,9 @@ class ElasticSimulation(SharingSimulation):
 
     def _derived(self) -> dict[str, DerivedQuota]:
         opted_in = self.views[-1].opted_in
-        derived = derived_quotas(self._elastic.values(), opted_in.__contains__, _GB)
+        derived = derived_quotas(
+            self._elastic.values(), opted_in.__contains__, _GB, has_headroom=True
+        )
         return {ledger_name(name): one for name, one in derived.items()}
 
     def keep(self) -> bool:
@@ -147,7 +150,7 @@ class ElasticSimulation(SharingSimulation):
 
         for name, derived in sorted(wanted.items(), key=loses):
             if present.get(name) != derived.spec:
-                self.write_quota(own_name(name), {"kept": [], **derived.spec})
+                self.write_quota(own_name(name), {"kept": [], "headroom": [], **derived.spec})
                 self._written[name] = derived.spec
                 return True
         for name in sorted(present.keys() - wanted.keys()):
@@ -234,14 +237,16 @@ class ElasticSimulation(SharingSimulation):
                     for one, _ in task.raises
                     if one.namespace == namespace
                 )
-                assert held <= needed, f"E4: {held} of {name} are given, {needed} are needed"
+                most = needed + before.most_headroom(namespace, needed)
+                assert held <= most, f"E4: {held} of {name} are given, {needed} are needed"
+                self.tried["headroom"] += held > needed
         law = "E2" if name == POOL else "E1"
         assert now.total <= now.hard, f"{law}: {now.total} are held of {now.hard} of {name}"
         self.tried.update({"E3", "E4", law})
         return True
 
     def check_owners_first(
-        self, store: SharedQuotaStore, waits: Mapping[str, int], namespace: str, own: int
+        self, store: SharedQuotaStore, waits: Mapping[str, int], namespace: str, own: Fraction
     ) -> None:
         """Check that no pod borrows what the first pod of another queue lacks within its min.
 
@@ -254,11 +259,12 @@ class ElasticSimulation(SharingSimulation):
         version, quotas = store.known(POOL), self.by_namespace()
         if version is None or namespace not in quotas:
             return
-        granted = version.grants.namespaces
+        granted = version.grants.in_use
         held = {one: number(granted.get(one, {}).get(CPU, ZERO)) for one in self.namespaces}
 
-        def beyond(name: str, changed: Mapping[str, int]) -> int:
-            used = sum({**held, **changed}[one] for one in quotas[name].namespaces)
+        def beyond(name: str, changed: Mapping[str, Fraction]) -> Fraction:
+            after = {**held, **changed}
+            used = sum((after[one] for one in quotas[name].namespaces), Fraction())
             return used - number(quotas[name].min.get(_RESOURCE, ZERO))
 
         for owner, lacking in waits.items():

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final, TypeVar, cast
 
@@ -68,13 +69,14 @@ from webhook.quota.shared.cluster_quotas import (
     ledger_name,
     own_name,
 )
+from webhook.quota.shared.escrow import Shared
 from webhook.state.grant_raising import GrantRaiser, PendingRaise
 from webhook.state.group_commit import CommitQueue, CommitQueues, Pending
 from webhook.state.ledger_store import LEDGER_NAME, LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.reserver import Reserved, Reserver
-from webhook.state.shared_quotas import SharedQuotaStore
+from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
 CPU: Final = "requests.cpu"
 KEYS: Final = frozenset({CPU})
@@ -85,6 +87,7 @@ _BASE: Final = ResourceQuota.from_object(
 )
 _HANG_SECONDS: Final = 600
 """Longer than a task with the lowest priority waits for a processor that others use."""
+_ZERO: Final = Fraction()
 _NO_TIME: Final = datetime(2026, 5, 4, tzinfo=UTC)
 
 
@@ -224,6 +227,21 @@ class _SteppedStore(SharedQuotaStore):
             self._taken -= taken
 
 
+class _FormerStore(SharedQuotaStore):
+    """The store of a release before headroom: it reads none, and drops what is said of it."""
+
+    def _keep(self, version: SharedQuotaVersion) -> SharedQuotaVersion:
+        shared = version.shared
+        if shared is None:
+            return super()._keep(version)
+        quota = replace(shared.quota, headroom=())
+        grants = replace(shared.grants, headroom={})
+        former = SharedQuotaVersion(
+            quota, version.uid, version.resource_version, Shared(quota, grants)
+        )
+        return super()._keep(former)
+
+
 @dataclass(frozen=True)
 class UserState:
     """What people have written, at one moment."""
@@ -275,31 +293,62 @@ class StoredQuota:
 
     uid: str
     hard: int
-    granted: Mapping[str, int]
+    granted: Mapping[str, Fraction]
     is_complete: bool
     promises: frozenset[str] = frozenset()
     """The uids of all that something is promised to."""
-    promised: Mapping[str, int] = field(default_factory=dict)
+    promised: Mapping[str, Fraction] = field(default_factory=dict)
     """Uid → what is promised to a pod for which nothing is reserved."""
-    kept: Sequence[tuple[frozenset[str], int]] = ()
+    kept: Sequence[tuple[frozenset[str], Fraction]] = ()
     """What is kept for some namespaces."""
+    headroom: Sequence[tuple[frozenset[str], Fraction]] = ()
+    """Up to what some namespaces may hold without using it."""
+    unused: Mapping[str, Fraction] = field(default_factory=dict)
+    """What the status says that is."""
+    is_of_one: bool = False
+    """Whether its spec is about one namespace alone."""
 
     @property
-    def total(self) -> int:
-        return sum(self.granted.values())
+    def total(self) -> Fraction:
+        return sum(self.granted.values(), _ZERO)
 
-    def held_for_others(self, but: Collection[str], namespaces: Collection[str]) -> int:
+    def held_for_others(self, but: Collection[str], namespaces: Collection[str]) -> Fraction:
         """What is granted, promised to other pods than some, and kept for other namespaces.
 
         Of what is kept, the grants and the promises to pods of its namespaces are a part; all
         promises are subtracted here, which leaves no more than there is.
         """
-        held = self.total + sum(cpu for uid, cpu in self.promised.items() if uid not in but)
+        held = self.total
+        held += sum((cpu for uid, cpu in self.promised.items() if uid not in but), _ZERO)
         for names, amount in self.kept:
             if {*namespaces} - names:
-                own = sum(self.granted.get(one, 0) for one in names)
-                held += max(0, amount - own - sum(self.promised.values()))
+                own = sum((self.granted.get(one, _ZERO) for one in names), _ZERO)
+                held += max(_ZERO, amount - own - sum(self.promised.values(), _ZERO))
         return held
+
+    def without_headroom(self) -> StoredQuota:
+        """The same without what namespaces do not use."""
+        in_use = {one: held - self.unused.get(one, _ZERO) for one, held in self.granted.items()}
+        return replace(self, granted=in_use, unused={})
+
+    def room_of(self, namespace: str, own: Collection[str]) -> Fraction:
+        """What a namespace may use at most, with all that is promised to its own pods."""
+        held = self.held_for_others(own, {namespace})
+        return self.hard - held + self.granted.get(namespace, _ZERO)
+
+    def most_headroom(self, namespace: str, needed: Fraction) -> Fraction:
+        """How much more than it needs a namespace may be given."""
+        if self.granted.keys() <= {namespace}:
+            room = self.hard - needed
+        else:
+            unused = sum((amount for one, amount in self.unused.items() if one != namespace), _ZERO)
+            room = (self.room_of(namespace, ()) - needed - unused) / 2
+        most = _ZERO
+        for names, amount in self.headroom:
+            if namespace in names:
+                others = sum((self.granted.get(one, _ZERO) for one in names - {namespace}), _ZERO)
+                most = max(most, amount - others - needed)
+        return max(_ZERO, min(room, most))
 
 
 _NO_QUOTA: Final = StoredQuota("", 0, {}, is_complete=False)
@@ -359,6 +408,11 @@ class SharingSimulation:
         return self.seed % 5 == 4
 
     @property
+    def has_headroom(self) -> bool:
+        """Whether namespaces may hold more than they use."""
+        return self.seed % 7 > 2
+
+    @property
     def has_threads(self) -> bool:
         """Whether one replica decides on several threads."""
         return self.seed % 4 == 3
@@ -371,6 +425,9 @@ class SharingSimulation:
         self.requests: list[Request] = []
         self.asked: set[str] = set()
         """Uids that a request is on its way for."""
+        self.rooms: dict[str, dict[str, Fraction]] = {}
+        """Uid of a pod that a handler is asked about → quota → the most that there was for its
+        namespace at one moment since."""
         self.views: list[UserState] = [UserState(frozenset(self.namespaces))]
         self.number = 0
         self.admitted = 0
@@ -402,7 +459,13 @@ class SharingSimulation:
     def _put_quota(self, hard: int, selector: Mapping[str, object], kept: int) -> None:
         part = {"namespaces": ["a"], "amounts": {CPU: str(kept)}}
         spec: dict[str, object] = {"namespaceSelector": selector, "hard": {CPU: str(hard)}}
-        self.write_quota(QUOTA, {**spec, "kept": [part] if kept else []})
+        headroom = [
+            {"namespaces": [name], "amounts": {CPU: str(self.rng.choice((1, 2, 4)))}}
+            for name in self.namespaces
+            if self.has_headroom
+        ]
+        parts = {"kept": [part] if kept else [], "headroom": headroom}
+        self.write_quota(QUOTA, {**spec, **parts})
 
     def write_quota(self, own: str, spec: Mapping[str, object]) -> None:
         """Create a shared quota with this spec, or edit it."""
@@ -415,6 +478,7 @@ class SharingSimulation:
             stored = self.api.patch(kind, own, patch).object
         quotas = {**self.views[-1].quotas, ledger_name(own): cluster_quota(stored)}
         self._see(quotas=quotas)
+        self._note_rooms()
 
     def delete_quota(self, name: str = NAME) -> None:
         """Delete a shared quota."""
@@ -466,6 +530,8 @@ class SharingSimulation:
             pod.uid, pod.uid, ReservationSource.BIND, cpus(pod.cpu), names, observed_version=NEWEST
         )
         self.asked.add(pod.uid)
+        self.rooms[pod.uid] = {}
+        self._note_rooms()
 
         def ask() -> None:
             is_admitted = False
@@ -476,6 +542,7 @@ class SharingSimulation:
                 )
                 is_admitted = isinstance(outcome, Reserved)
             finally:
+                del self.rooms[pod.uid]
                 if is_admitted:
                     self.admitted += 1
                     self.requests.append(Request(pod))
@@ -523,6 +590,14 @@ class SharingSimulation:
         actor.task.may_promise = True
         self.step(actor)
 
+    def look(self, actor: ControllerActor) -> None:
+        """Let a controller note how much of what is granted is used, and end recalls."""
+        if actor.task is None:
+            actor.task = Task(
+                lambda: actor.shared_controller.reconcile(self.epoch), is_webhook=False
+            )
+            self.step(actor)
+
     def drop(self, actor: ControllerActor, namespace: str, name: str) -> None:
         """Let a controller drop a namespace that it does not track from a quota."""
         if actor.task is None and namespace not in self.views[actor.view].opted_in:
@@ -559,6 +634,10 @@ class SharingSimulation:
                     for name in self.views[-1].quotas:
                         self.drop(self.controllers[0], namespace, name)
                         self._finish(self.controllers[0])
+            for name in self.views[-1].quotas:  # as an informer hears of it
+                self.controllers[0].shared.store.fetch(name)
+            self.look(self.controllers[0])
+            self._finish(self.controllers[0])
 
     def _finish(self, actor: ControllerActor) -> None:
         while actor.task is not None:
@@ -617,10 +696,18 @@ class SharingSimulation:
             for uid, cpu in promises.items()
             if uid not in reserved and not self._is_running(uid)
         }
-        kept = [
-            (frozenset(one["namespaces"]), number(Quantity.parse(one["amounts"][CPU])))
-            for one in raw["spec"].get("kept", ())
-        ]
+        kept, headroom = (
+            [
+                (frozenset(one["namespaces"]), number(Quantity.parse(one["amounts"][CPU])))
+                for one in raw["spec"].get(part, ())
+            ]
+            for part in ("kept", "headroom")
+        )
+        unused = {
+            one["name"]: number(Quantity.parse(one["headroom"].get(CPU, "0")))
+            for one in status.get("namespaces", ())
+            if "headroom" in one
+        }
         return StoredQuota(
             raw["metadata"]["uid"],
             int(raw["spec"]["hard"][CPU]),
@@ -629,6 +716,12 @@ class SharingSimulation:
             promises=frozenset(promises),
             promised=promised,
             kept=kept,
+            headroom=headroom,
+            unused=unused,
+            is_of_one=any(
+                len(one["values"]) == 1
+                for one in raw["spec"]["namespaceSelector"].get("matchExpressions", ())
+            ),
         )
 
     def _is_running(self, uid: str) -> bool:
@@ -643,21 +736,43 @@ class SharingSimulation:
         for name in sorted(names):
             former, present = before.quota(name), now.quota(name)
             if is_door:
-                assert present.total <= max(present.hard, former.total), (
+                assert present.total <= max(Fraction(present.hard), former.total), (
                     f"C: an admission exceeds {name}"
                 )
                 self.note_raise(cast("Task", task), name, former, present)
             else:
                 self._check_joined(name, former, now)
+        self._note_rooms()
         if kind == QUOTA_LEDGERS and is_door:
             for namespace, ledger in now.ledgers.items():
                 _check_own(before.ledgers[namespace], ledger)
+                self._check_current(before.ledgers[namespace], ledger)
             is_broken = cast("Task", task).breaks_promise
             assert not is_broken, "E, F: what is promised or kept is given to others"
         if kind == QUOTA_LEDGERS and not is_door and isinstance(task, Task):
             for pod in task.counts:
                 pod.is_asked = True
         self.check(now)
+
+    def _note_rooms(self) -> None:
+        now = self.read_stored()
+        for uid, rooms in self.rooms.items():
+            namespace = self.pods[uid].namespace
+            own = [one.uid for one in self.pods.values() if one.namespace == namespace]
+            for name, quota in now.quotas.items():
+                room = quota.room_of(namespace, own)
+                rooms[name] = max(room, rooms.get(name, room))
+
+    def _check_current(self, before: Ledger | None, now: Ledger | None) -> None:
+        """What is admitted fits at one moment since its request came."""
+        if before is None or now is None or before.reservations.keys() == now.reservations.keys():
+            return
+        for uid in now.reservations.keys() - before.reservations.keys():
+            for name in now.reservations[uid].charges.keys() & self.rooms.get(uid, {}).keys():
+                if self.read_stored().quota(name).is_of_one:
+                    continue
+                held, room = held_in(now.accounts[name]), self.rooms[uid][name]
+                assert held <= room, f"G: {uid} makes {held} of {name}, there were {room}"
 
     @staticmethod
     def note_raise(task: Task, name: str, before: StoredQuota, now: StoredQuota) -> None:
@@ -724,6 +839,8 @@ class SharingSimulation:
         self.run_all()
         for request in list(self.requests):
             self.commit(request, fails=False)
+        self.run_all()
+        self._check_recalled()
         self.pods = {uid: pod for uid, pod in self.pods.items() if pod.is_assigned}
         self.run_all()
         self.check()
@@ -734,7 +851,26 @@ class SharingSimulation:
             sharing = {one for one in self.namespaces if view.shares(one, name)}
             assert quota.is_complete or not sharing, f"{name} is never complete"
             expected = {one: self.taken(one) for one in sharing}
-            assert quota.granted == expected, f"{quota.granted} of {name}, {expected} taken"
+            in_use = quota.without_headroom().granted
+            assert in_use == expected, f"{in_use} of {name}, {expected} taken"
+            assert quota.total <= max(quota.hard, sum(expected.values())), "headroom beyond it"
+
+    def _check_recalled(self) -> None:
+        """No first pod of a queue waits for what others hold unused."""
+        now, view = self.read_stored(), self.views[-1]
+        for namespace, ledger in now.ledgers.items():
+            pod = next((one for one in self.waiting() if one.namespace == namespace), None)
+            if ledger is None or pod is None or pod.uid in ledger.reservations:
+                continue
+            own = [one.uid for one in self.pods.values() if one.namespace == namespace]
+            left, left_in_use = _ZERO, _ZERO
+            for one in view.shared_by(namespace):
+                name, quota = one.quota.name, now.quota(one.quota.name)
+                needed = held_in(ledger.accounts[name]) + pod.cpu
+                left = min(left, quota.room_of(namespace, own) - needed)
+                in_use = quota.without_headroom().room_of(namespace, own)
+                left_in_use = min(left_in_use, in_use - needed)
+            assert left == 0 or left_in_use < 0, f"H: {pod.uid} waits for what others do not use"
 
     def taken(self, namespace: str) -> int:
         """What assigned pods really take."""
@@ -760,7 +896,9 @@ class SharingSimulation:
 
     def _new_controller(self, number: int) -> ControllerActor:
         client = _stepped_client(self)
-        store, ledgers = SharedQuotaStore(client), LedgerStore(client)
+        is_former = number == 2 and self.seed % 11 == 5
+        store = _FormerStore(client) if is_former else SharedQuotaStore(client)
+        ledgers = LedgerStore(client)
         timing = ControllerTimings(clock=lambda: self.clock[0], write_interval_seconds=0.0)
         usage_cache = _SimulatedUsageCache(self, number)
         leadership = Leadership(lambda: self.epoch, lambda: None)
@@ -856,6 +994,9 @@ class _SimulatedUsageCache:
 
     def requeue_after(self, _namespace: str, _seconds: float) -> None:
         """The world looks when it likes."""
+
+    def any_failing(self, _namespaces: Collection[str]) -> bool:
+        return False
 
     def clear_abandoned(self, _namespace: str) -> None:
         """The world does that too."""
@@ -975,10 +1116,10 @@ def _check_own(before: Ledger | None, now: Ledger | None) -> None:
         assert held <= max(had, granted), f"A: {held} of {name} are given away of {granted}"
 
 
-def held_in(account: Account | None) -> int:
+def held_in(account: Account | None) -> Fraction:
     """What an account says is used and reserved."""
     if account is None:
-        return 0
+        return _ZERO
     return number(account.used.get(CPU, ZERO)) + number(account.reserved.get(CPU, ZERO))
 
 
@@ -998,9 +1139,9 @@ def cpus(amount: int) -> dict[str, Quantity]:
     return {CPU: Quantity.parse(str(amount))}
 
 
-def number(amount: Quantity) -> int:
-    """An amount as a whole number."""
-    return amount.value
+def number(amount: Quantity) -> Fraction:
+    """An amount as a plain number."""
+    return Fraction(amount.nano, 10**9)
 
 
 def drive(seed: int, length: int) -> int:
@@ -1132,4 +1273,5 @@ _ACTS: Final[Acts] = {
     "disturb": (4, _disturb),
     "drop": (2, _drop),
     "promise": (6, _promise),
+    "look": (3, lambda world, _name: world.look(world.rng.choice(world.controllers))),
 }

@@ -21,7 +21,7 @@ from webhook.quota.charging.deferral import deferred_part, observed_as
 from webhook.quota.ledger.ledger import Account, Ledger
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.shared.cluster_quotas import cluster_quota
-from webhook.quota.shared.grants import Grants, Promise, grants_status
+from webhook.quota.shared.grants import Grants, Promise, grants_status, with_headroom
 
 Object = dict[str, Any]
 
@@ -42,6 +42,7 @@ def shared(
     used: str = "1",
     is_counted: bool = True,
     promises: Mapping[str, Promise] | None = None,
+    unused: str = "0",
 ) -> None:
     """Put a cluster quota in, as it is when `team-a` holds 1 of it: its pod that runs.
 
@@ -57,6 +58,7 @@ def shared(
     observed = observed_as(read.quota, hard)
     held = {name: cpu(each) for name, each in (granted or {NAMESPACE: "1"}).items()}
     grants = Grants(held, observed if is_counted else None, sequence=1, promises=promises or {})
+    grants = with_headroom(grants, NAMESPACE, cpu(unused))
     load(cluster, {**wanted, "status": grants_status(grants, hard)})
     account = Account(observed, hard, cpu(used), granted=cpu(ledger))
     count(cluster, lambda one: with_account(one, account))
@@ -317,3 +319,9 @@ def test_one_that_is_charged_is_none() -> None:
         cluster, elastic(conditions=[{"type": "Charged", "status": "True", "reason": "AllCharged"}])
     )
     assert "elastic" not in str(ids(examined(cluster)))
+
+
+def test_what_a_namespace_may_hold_unused_is_no_finding() -> None:
+    cluster = healthy()
+    shared(cluster, granted={NAMESPACE: "3"}, ledger="3", unused="2")
+    assert found(cluster) == []

@@ -181,11 +181,18 @@ def test_what_is_not_lent_is_kept_for_the_namespaces_of_its_quota() -> None:
         a_quota("out", {"cpu": "2"}, lendable={"cpu": "0"}),
         a_quota("b", {"cpu": "1"}),
     )
-    found = derived_quotas(quotas, lambda namespace: namespace != "out", DEFAULT_GB)
+    found = derived_quotas(
+        quotas, lambda namespace: namespace != "out", DEFAULT_GB, has_headroom=True
+    )
     pool = next(one for one in found.values() if "requests.cpu" in one.hard)
     assert pool.spec["kept"] == [
         {"namespaces": ["x", "y"], "amounts": {"requests.cpu": "2"}},
         {"namespaces": ["a"], "amounts": {"requests.cpu": "3"}},
+    ]
+    assert pool.spec["headroom"] == [
+        {"namespaces": ["x", "y"], "amounts": {"requests.cpu": "2"}},
+        {"namespaces": ["a"], "amounts": {"requests.cpu": "4"}},
+        {"namespaces": ["b"], "amounts": {"requests.cpu": "1"}},
     ]
     memory = next(one for one in found.values() if "requests.memory" in one.hard)
     assert "kept" not in memory.spec

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.ledger.ledger import (
     Account,
@@ -21,16 +23,21 @@ from webhook.quota.ledger.ledger import (
     admit_all,
     exceeded_quotas,
 )
-from webhook.quota.shared.cluster_quotas import KeptPart, cluster_quota
+from webhook.quota.shared.cluster_quotas import QuotaPart, cluster_quota
 from webhook.quota.shared.escrow import (
+    Raise,
     Shared,
     beside,
     granting,
     growth,
+    headroom,
+    headroom_limit,
     open_to,
+    raised,
     shared_names,
+    without_headroom,
 )
-from webhook.quota.shared.grants import Grants, Promise, with_promise
+from webhook.quota.shared.grants import Grants, Promise, with_headroom, with_promise, with_recall
 
 CPU = "requests.cpu"
 
@@ -156,7 +163,7 @@ def test_promises_beyond_the_limit_let_nothing_in_but_their_pods_once_there_is_r
 
 
 def keeping(found: Shared, amount: str, *namespaces: str) -> Shared:
-    part = KeptPart(frozenset(namespaces), cpu(amount))
+    part = QuotaPart(frozenset(namespaces), cpu(amount))
     return Shared(replace(QUOTA, kept=(*found.quota.kept, part)), found.grants)
 
 
@@ -190,7 +197,7 @@ def test_what_is_kept_is_read_and_no_part_of_what_is_counted() -> None:
     spec = {"namespaceSelector": {}, "hard": {CPU: "10"}}
     kept = [{"namespaces": ["b"], "amounts": {CPU: "4"}}]
     read = cluster_quota({"metadata": {"name": "both", "uid": "u"}, "spec": {**spec, "kept": kept}})
-    assert read.kept == (KeptPart(frozenset({"b"}), cpu("4")),)
+    assert read.kept == (QuotaPart(frozenset({"b"}), cpu("4")),)
     assert read.quota.spec_hash == QUOTA.quota.spec_hash
 
 
@@ -209,3 +216,100 @@ def test_a_part_that_makes_no_sense_cannot_be_read(part: object, fault: str) -> 
     with pytest.raises(InvalidFieldError) as caught:
         cluster_quota({"metadata": {"name": "both", "uid": "u"}, "spec": spec})
     assert str(caught.value) == fault
+
+
+def with_spare(found: Shared, **unused: str) -> Shared:
+    grants = found.grants
+    for name, amount in unused.items():
+        grants = with_headroom(grants, name, cpu(amount))
+    return replace(found, grants=grants)
+
+
+def with_parts(found: Shared, **least: str) -> Shared:
+    parts = tuple(QuotaPart(frozenset(name), cpu(amount)) for name, amount in least.items())
+    return replace(found, quota=replace(found.quota, headroom=parts))
+
+
+HEADROOM: dict[str, tuple[Shared, str, str, str]] = {
+    "what the spec allows": (with_parts(shared(a="1", b="0"), a="5"), "1", "4", "2"),
+    "half of what is free": (with_parts(shared(a="1", b="5"), a="9"), "1", "2", "2"),
+    "the headroom of others is a part of that half": (
+        with_parts(with_spare(shared(a="1", b="5"), b="3"), a="9"), "1", "500m", "500m",
+    ),
+    "what all of its quota hold is taken of its part": (
+        with_parts(shared(a="1", b="2", c="0"), ab="5"), "1", "2", "1",
+    ),
+    "all where it is alone": (with_parts(shared(a="1"), a="9"), "1", "8", "8"),
+    "nothing where it needs all that the spec allows": (
+        with_parts(shared(a="5", b="0"), a="5"), "5", "0", "0",
+    ),
+    "nothing where nothing is free": (with_parts(shared(a="5", b="5"), a="8"), "5", "0", "0"),
+    "nothing where more is held than there is": (
+        with_parts(shared(a="5", b="9"), a="8"), "5", "0", "0",
+    ),
+    "nothing that is promised": (
+        with_parts(promising(shared(a="1", b="1"), "p", "8"), a="8"), "1", "0", "0",
+    ),
+    "nothing for those that the spec does not name": (
+        with_parts(shared(a="1", c="1"), b="5"), "1", "0", "0",
+    ),
+    "nothing while it is recalled": (
+        with_parts(Shared(QUOTA, with_recall(shared(a="1").grants, is_recalled=True)), a="5"),
+        "1", "0", "0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "wanted", "most", "taken"), HEADROOM.values(), ids=HEADROOM)
+def test_headroom_is_at_most_half_of_what_is_free(
+    found: Shared, wanted: str, most: str, taken: str
+) -> None:
+    assert headroom_limit(found, "a", cpu(wanted)).get(CPU, ZERO) == Quantity.parse(most)
+    assert headroom(found, "a", cpu(wanted)).get(CPU, ZERO) == Quantity.parse(taken)
+
+
+@given(
+    used=st.lists(st.integers(0, 5), min_size=2, max_size=5),
+    least=st.lists(st.integers(0, 6), min_size=5, max_size=5),
+    turns=st.lists(st.integers(0, 4), max_size=12),
+)
+def test_all_headroom_together_is_at_most_half_of_what_is_free(
+    used: list[int], least: list[int], turns: list[int]
+) -> None:
+    names = "abcde"[: len(used)]
+    limits = {name: str(least[index]) for index, name in enumerate(names)}
+    found = with_parts(shared(**dict(zip(names, map(str, used), strict=True))), **limits)
+    size = max(sum(used), 10)
+    quota = replace(found.quota, quota=replace(QUOTA.quota, hard=cpu(str(size))))
+    found = replace(found, quota=quota)
+    for turn in turns:
+        name, own = names[turn % len(names)], used[turn % len(names)]
+        given_more = headroom(found, name, cpu(str(own)))
+        grants = raised(found.grants, name, Raise(cpu(str(own)), given_more))
+        found = replace(found, grants=grants)
+        spare = sum(one.get(CPU, ZERO).nano for one in grants.headroom.values())
+        assert 2 * spare <= (size - sum(used)) * 10**9
+        assert grants.total[CPU] <= Quantity.parse(str(size))
+        assert given_more.get(CPU, ZERO) <= Quantity.parse(str(max(0, int(limits[name]) - own)))
+
+
+def test_a_raise_says_how_much_is_not_used() -> None:
+    found = raised(shared(a="1", b="1").grants, "a", Raise(cpu("2"), cpu("3")))
+    assert (found.namespaces["a"], found.headroom) == (cpu("5"), {"a": cpu("3")})
+    again = raised(found, "a", Raise(cpu("4")))
+    assert (again.namespaces["a"], again.headroom) == (cpu("5"), {"a": cpu("1")})
+    assert raised(again, "a", Raise(cpu("6"))).headroom == {}
+    assert raised(shared(a="5").grants, "a", Raise(cpu("2"))).headroom == {}
+
+
+def test_headroom_of_others_is_left_out_but_for_what_is_kept_for_them() -> None:
+    found = {NAME: with_spare(shared(a="1", b="6"), b="4")}
+    rest = without_headroom(beside(a_ledger(), "a", found), "a", found)
+    assert rest is not None
+    assert rest.accounts[NAME].used_elsewhere == cpu("2")
+    assert without_headroom(a_ledger(), "a", {NAME: shared(a="1", b="6")}) is None
+    part = QuotaPart(frozenset({"b"}), cpu("5"))
+    kept = {NAME: replace(found[NAME], quota=replace(QUOTA, kept=(part,)))}
+    rest = without_headroom(beside(a_ledger(), "a", kept), "a", kept)
+    assert rest is not None
+    assert rest.accounts[NAME].used_elsewhere == add(cpu("2"), cpu("3"))

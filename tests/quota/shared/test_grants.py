@@ -18,9 +18,11 @@ from webhook.quota.shared.grants import (
     grants_from_status,
     grants_status,
     mark_complete,
+    with_headroom,
     with_lowered,
     with_promise,
     with_raised,
+    with_recall,
     without,
     without_promises,
 )
@@ -50,6 +52,16 @@ def test_it_reads_back_as_itself() -> None:
         {"requests.cpu": "4500m"},
     )
     assert (status["members"], status["summary"]) == (2, "requests.cpu 4500m/20")
+
+
+def test_headroom_reads_back_and_is_not_used() -> None:
+    grants = with_recall(with_headroom(GRANTS, "a", cpu("2")), is_recalled=True)
+    status: Any = decode_json(encode_json(grants_status(grants, cpu("20"))))
+    assert grants_from_status(status, "both") == grants
+    assert status["used"] == {"requests.cpu": "2500m"}
+    assert grants.in_use == {"a": cpu("1"), "b": cpu("1500m")}
+    assert grants.headroom_elsewhere("a") == {}
+    assert without(grants, "a").headroom == {}
 
 
 def test_nothing_is_granted_by_an_absent_status() -> None:

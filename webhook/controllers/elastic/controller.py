@@ -151,6 +151,7 @@ class ElasticQuotaController:
         """Another one after each change: what was worked out before is not kept after it."""
         self._specs: dict[str, dict[str, object]] = {}
         """Name of a derived quota → the spec that was written last."""
+        self._drops_headroom = False
         self._statuses: dict[str, _WrittenStatus] = {}
         """Uid of an elastic quota → its status."""
         self._events = context.events
@@ -270,8 +271,7 @@ class ElasticQuotaController:
         return [one for one in every if one.key not in faults]
 
     def _wanted(self) -> dict[str, DerivedQuota]:
-        gb_per_gpu = self._settings().gpu_memory_gb
-        return derived_quotas(self._counting(), self._managed.is_managed, gb_per_gpu)
+        return self._derived(self._counting(), self._managed.is_managed)
 
     def _wanted_now(self) -> dict[str, DerivedQuota]:
         """Return what is wanted by what the API server has now.
@@ -284,8 +284,15 @@ class ElasticQuotaController:
         listed = self._api.list(NAMESPACES, ListOptions(label_selector=selector)).items
         opted_in = {FieldReader(raw).child("metadata").text("name") for raw in listed}
         opted_in -= self._managed.exempt()
-        gb_per_gpu = self._settings().gpu_memory_gb
-        return derived_quotas(self._counting_of(stored), opted_in.__contains__, gb_per_gpu)
+        return self._derived(self._counting_of(stored), opted_in.__contains__)
+
+    def _derived(
+        self, quotas: Iterable[ElasticQuota], is_opted_in: Callable[[str], bool]
+    ) -> dict[str, DerivedQuota]:
+        settings = self._settings()
+        return derived_quotas(
+            quotas, is_opted_in, settings.gpu_memory_gb, has_headroom=settings.headroom
+        )
 
     def _write_quotas(self) -> _Written:
         """Write the derived quotas, as far as they differ.
@@ -295,7 +302,7 @@ class ElasticQuotaController:
         """
         wanted, stored = self._wanted(), self._stored()
         if stored.keys() == wanted.keys() and all(
-            stored[name].get("spec") == one.spec for name, one in wanted.items()
+            self._is_stored(one, stored[name]) for name, one in wanted.items()
         ):
             return _Written(wanted)
         wanted = self._wanted_now()
@@ -310,6 +317,17 @@ class ElasticQuotaController:
                 failure = err
         return _Written(wanted, frozenset(taken), failure)
 
+    def _is_stored(self, quota: DerivedQuota, stored: Object) -> bool:
+        spec = quota.spec
+        if self._drops_headroom:
+            spec.pop("headroom", None)
+        return stored.get("spec") == spec
+
+    def _note_dropped(self, quota: DerivedQuota, answered: Object) -> None:
+        """Note whether an older definition drops a field: another write changes nothing."""
+        if quota.headroom:
+            self._drops_headroom = not FieldReader(answered).child("spec").has("headroom")
+
     def _stored(self) -> dict[str, Object]:
         listed = self._api.list(
             CLUSTER_DEFERRED_QUOTAS, ListOptions(label_selector=ELASTIC_LABEL)
@@ -323,7 +341,7 @@ class ElasticQuotaController:
         changed = [
             one
             for name, one in wanted.items()
-            if name in stored and stored[name].get("spec") != one.spec
+            if name in stored and not self._is_stored(one, stored[name])
         ]
         changed.sort(key=lambda one: not _gains(stored[one.name], one))
         for name, one in wanted.items():
@@ -355,6 +373,7 @@ class ElasticQuotaController:
         except AlreadyExistsError:
             taken.add(quota.name)
             return
+        self._note_dropped(quota, made)
         self._note_written(quota, made, "deleted")
         _log.info("elastic quota charged", extra={"quota": quota.name})
 
@@ -365,7 +384,8 @@ class ElasticQuotaController:
             {"op": "test", "path": "/metadata/generation", "value": generation},
             {"op": "add", "path": "/spec", "value": quota.spec},
         ]
-        self._api.patch(CLUSTER_DEFERRED_QUOTAS, quota.name, patch)
+        answered = self._api.patch(CLUSTER_DEFERRED_QUOTAS, quota.name, patch)
+        self._note_dropped(quota, answered.object)
         self._note_written(quota, stored, "changed")
         _log.info("elastic quota charged by its new amounts", extra={"quota": quota.name})
 
@@ -430,7 +450,7 @@ class ElasticQuotaController:
 
     def _grants(self, name: str) -> Mapping[str, ResourceList]:
         known = self._shared.known(ledger_name(name))
-        return {} if known is None else known.grants.namespaces
+        return {} if known is None else known.grants.in_use
 
     def _write_status(
         self, obj: ElasticQuotaObject, figures: Mapping[str, object], condition: Condition

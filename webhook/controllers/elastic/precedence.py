@@ -80,7 +80,7 @@ class OwnersFirst:
     def _held(self, pool: str, namespaces: Collection[str]) -> ResourceList:
         version = self._shared.known(pool)
         total: ResourceList = {}
-        grants: Mapping[str, ResourceList] = {} if version is None else version.grants.namespaces
+        grants: Mapping[str, ResourceList] = {} if version is None else version.grants.in_use
         for name in namespaces:
             total = add(total, grants.get(name, {}))
         return total

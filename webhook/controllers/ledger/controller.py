@@ -245,7 +245,7 @@ class LedgerController:
             # under an earlier leader. That leader is over, so a list that is made now has all of
             # these, and one that the caches were checked with is as good as another.
             there = self.participation.managed_namespaces() if opted_in is None else opted_in
-        self._shared.completeness.reset()
+        self._shared.reset()
         self.shared_controller.reset()
         with self.usage_cache.lock:
             self.usage_cache.had_ledger.update(there)

@@ -220,6 +220,7 @@ class LedgerReconciler:
         if prepared is None:
             raise _WriteConflictError(version.resource_version)
         cycle = self._pod_queues.run_cycle(namespace, state, prepared.ledger, prepared.queue)
+        transaction.recall_headroom(cycle.pending)
         # Grants rise before the ledger that relies on them is written, and fall after the ledger
         # that needs less: a crash in between leaves too much granted, never too little.
         granted = transaction.raise_grants(

@@ -8,9 +8,11 @@ namespace shares is complete. All of that is checked when a shared quota or a na
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Set
+from collections.abc import Callable, Set
+from dataclasses import replace
 from typing import Final
 
 from webhook.controllers.ledger.recorder import LedgerRecorder
@@ -19,10 +21,20 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError
 from webhook.kube.informer import Change
 from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import mask, remove_zeros, subtract_non_negative
 from webhook.quota.ledger.ledger import QuotaRevision
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
-from webhook.quota.shared.escrow import Shared, is_within
-from webhook.quota.shared.grants import without
+from webhook.quota.shared.escrow import (
+    Raise,
+    Shared,
+    holding_only,
+    is_counted_as,
+    is_within,
+    lowered,
+    need,
+    rewritten,
+)
+from webhook.quota.shared.grants import Grants, with_headroom, with_recall, without
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaVersion
@@ -30,6 +42,11 @@ from webhook.state.shared_quotas import SharedQuotaVersion
 _log = logging.getLogger(__name__)
 
 _WAIT_SECONDS: Final = 1.0
+_HEADROOM_SECONDS: Final = 1.0
+"""Between two looks at how much of what is granted is used."""
+_RECALL_SECONDS: Final = 30.0
+"""How long no headroom is given after it was in the way of a pod: the scheduler may come again as
+late."""
 
 
 class SharedQuotaController:
@@ -52,6 +69,10 @@ class SharedQuotaController:
         self._recorder = recorder
         self._is_due = threading.Event()
         self._warned: set[tuple[str, str]] = set()
+        self._headroom_seen = -math.inf
+        """When it was looked at last how much is used."""
+        self._recalled: dict[str, float] = {}
+        """Quota → when headroom was last needed, where it is recalled."""
         self._participants: dict[str, Set[str]] = {}
         """Quota → the namespaces that took part in it when it was looked at last."""
         if quotas.shared is not None:
@@ -62,6 +83,7 @@ class SharedQuotaController:
         """Look at everything anew."""
         self._warned.clear()
         self._participants.clear()
+        self._recalled.clear()
         self.requeue()
 
     def requeue(self) -> None:
@@ -74,6 +96,10 @@ class SharedQuotaController:
         Raises:
             NotLeadingError: Another process may be writing.
         """
+        now = self.shared.clock()
+        if now - self._headroom_seen >= _HEADROOM_SECONDS:
+            self._headroom_seen = now
+            self._look_at_headroom(epoch)
         if not self._is_due.is_set():
             return
         self._is_due.clear()
@@ -120,9 +146,104 @@ class SharedQuotaController:
             and _frees_quota(change.old, change.new)
         ):
             self.shared.usage_cache.requeue_waiting_for(change.new.name)
+        if change.new is not None and _begins_recall(change.old, change.new):
+            self.shared.recall(change.new.grants.headroom)
 
     def _on_namespace(self, _change: Change[bool]) -> None:
         self.requeue()
+
+    # -- headroom ------------------------------------------------------------------------------
+
+    def _look_at_headroom(self, epoch: int) -> None:
+        for quota in self.shared.usage_cache.managed.shared_specs():
+            if not isinstance(quota, ClusterQuota):
+                continue
+            version = self.shared.store.known(quota.quota.name)
+            try:
+                if version is not None and version.shared is not None:
+                    self._look_at(version.name, version.shared, epoch)
+            except (ApiError, InvalidFieldError) as err:
+                _log.info("headroom not noted", extra={"quota": quota.name, "error": str(err)})
+
+    def _look_at(self, name: str, shared: Shared, epoch: int) -> None:
+        grants = shared.grants
+        if not (shared.quota.headroom or grants.headroom or grants.is_recalled):
+            return
+        if grants.is_recalled:
+            self._take_back(name, grants, epoch)
+        else:
+            self._recalled.pop(name, None)
+        is_over = grants.is_recalled and self._is_recall_over(name)
+        if self._noted(name, grants, is_over=is_over) is not grants:
+            self._write(name, epoch, lambda now: self._noted(name, now, is_over=is_over))
+
+    def _take_back(self, name: str, grants: Grants, epoch: int) -> None:
+        """Have namespaces give headroom back; of those that cannot be counted it is taken."""
+        self.shared.recall(grants.headroom)
+        for namespace in grants.headroom:
+            if self.shared.usage_cache.any_failing({namespace}):
+                self.take_back(name, namespace, epoch)
+
+    def take_back(self, name: str, namespace: str, epoch: int) -> None:
+        """Let a namespace hold what its ledger says that it needs; nothing is counted for that.
+
+        Raises:
+            ApiError: The API server does not do it.
+            InvalidFieldError: Its ledger cannot be read.
+            NotLeadingError: Another process may be writing.
+        """
+        with self.shared.store.locked([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
+            version = self.shared.store.fetch(name) if is_held else None
+            stored = self.shared.ledgers.fetch(namespace) if version is not None else None
+            ledger = None if stored is None else stored.ledger
+            if version is None or version.shared is None or stored is None or ledger is None:
+                return
+            account = ledger.accounts.get(name)
+            if account is None or not is_counted_as(account, version.shared):
+                return
+            kept = Raise(need(account))
+            lowered_ledger = rewritten(holding_only(ledger, name, kept.need))
+            self.shared.require_leadership(epoch)
+            self.shared.ledgers.write(namespace, stored, lowered_ledger)
+            self.shared.write(version, lowered(version.grants, namespace, kept), epoch)
+
+    def _is_recall_over(self, name: str) -> bool:
+        """Return whether no pod has waited for a quota for a while."""
+        now = self.shared.clock()
+        since = self._recalled.setdefault(name, now)
+        if self.shared.has_waiting(name):
+            self._recalled[name] = since = now
+        if now - since < _RECALL_SECONDS:
+            return False
+        self._recalled.pop(name, None)
+        return True
+
+    def _noted(self, name: str, grants: Grants, *, is_over: bool) -> Grants:
+        """Return the grants with what is unused by the ledgers, recalled where pods wait for it."""
+        noted = grants
+        for namespace, held in grants.namespaces.items():
+            known = self.shared.ledgers.known(namespace)
+            ledger = None if known is None else known.ledger
+            account = None if ledger is None else ledger.accounts.get(name)
+            needed = {} if account is None else need(account)
+            unused = remove_zeros(subtract_non_negative(held, mask(needed, held)))
+            if account is None:
+                unused = {}
+            if unused != grants.headroom.get(namespace, {}):
+                noted = with_headroom(noted, namespace, unused)
+        if is_over and noted.is_recalled:
+            noted = with_recall(noted, is_recalled=False)
+        elif noted.headroom and not noted.is_recalled and self.shared.has_waiting(name):
+            noted = with_recall(noted, is_recalled=True)
+        return noted if noted is grants else replace(noted, sequence=grants.sequence + 1)
+
+    def _write(self, name: str, epoch: int, change: Callable[[Grants], Grants]) -> None:
+        with self.shared.store.locked([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
+            version = self.shared.store.fetch(name) if is_held else None
+            if version is not None and version.shared is not None:
+                following = change(version.grants)
+                if following is not version.grants:
+                    self.shared.write(version, following, epoch)
 
     # -- one quota -----------------------------------------------------------------------------
 
@@ -221,6 +342,10 @@ class SharedQuotaController:
                 "QuotaUnreadable",
                 f"nothing is decided in the namespaces that it may select: {quota.fault}",
             )
+
+
+def _begins_recall(old: SharedQuotaVersion | None, new: SharedQuotaVersion) -> bool:
+    return new.grants.is_recalled and not (old is not None and old.grants.is_recalled)
 
 
 def _frees_quota(old: SharedQuotaVersion, new: SharedQuotaVersion) -> bool:

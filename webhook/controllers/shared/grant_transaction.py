@@ -25,21 +25,31 @@ from webhook.controllers.ledger.usage_cache import LedgerUpdate
 from webhook.controllers.shared.completeness import SHARED_RETRY_SECONDS
 from webhook.controllers.shared.shared_context import EXCESS_SECONDS, SharedQuotaContext
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
-from webhook.quota.amounts.resources import ResourceList, max_of
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import (
+    ResourceList,
+    max_of,
+    remove_zeros,
+    subtract_non_negative,
+)
 from webhook.quota.ledger.ledger import Account, Ledger
 from webhook.quota.objects.names import SHARED_PREFIX
-from webhook.quota.queue.queued_pods import Blocker, PendingReason, QueuedPod
+from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatus, QueuedPod
 from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.escrow import (
+    Raise,
     Shared,
+    headroom_limit,
     holding_only,
     is_counted_as,
     is_within,
+    lowered,
     need,
+    raised,
     rewritten,
     shared_names,
 )
-from webhook.quota.shared.grants import with_lowered, with_raised, without
+from webhook.quota.shared.grants import with_recall, without
 from webhook.state.grant_raising import look_up, unavailable, with_other_namespaces
 from webhook.state.shared_quotas import SharedQuotaVersion
 
@@ -90,8 +100,8 @@ class GrantTransaction:
     """The leadership to write under."""
     versions: dict[str, SharedQuotaVersion | None]
     """Its shared quotas, each at the version that is to be written over."""
-    to_lower: dict[str, ResourceList | None] = field(default_factory=dict)
-    """What is to be lowered when the ledger is written; None is dropped altogether."""
+    to_lower: dict[str, Raise | None] = field(default_factory=dict)
+    """What is to be held once the ledger is written; None is dropped altogether."""
 
     def prepare(self, update: LedgerUpdate) -> LedgerUpdate | None:
         """Return what follows with what others hold; None when it counts quotas not looked up.
@@ -118,6 +128,31 @@ class GrantTransaction:
         queue = update.queue if not blocked else tuple(_block(one, blocked) for one in update.queue)
         return LedgerUpdate(ledger, queue)
 
+    def recall_headroom(self, pending: Mapping[str, PendingStatus]) -> None:
+        """Have others give their headroom of the quotas that pods of the queue wait for.
+
+        Raises:
+            NotLeadingError: Another process may be writing.
+        """
+        waited_for = {
+            one.quota for one in pending.values() if one.reason is PendingReason.QUOTA_EXCEEDED
+        }
+        self.shared.forget_others(self.versions, self.namespace)
+        for name, version in self.versions.items():
+            self.shared.note_waiting(name, self.namespace, is_waiting=name in waited_for)
+            if version is None or name not in waited_for or version.grants.is_recalled:
+                continue
+            if version.grants.headroom:
+                try:
+                    following = with_recall(version.grants, is_recalled=True)
+                    self.versions[name] = self.shared.write(version, following, self.epoch)
+                except ApiError:
+                    # the version stays the one that was decided by: a raise must not be written
+                    # over another
+                    self._requeue_after(SHARED_RETRY_SECONDS)
+                else:
+                    self.shared.recall(version.grants.headroom)
+
     def raise_grants(self, ledger: Ledger, *, has_released: bool = False) -> Ledger | None:
         """Let the namespace hold what the ledger needs; None when it may not be written now.
 
@@ -127,7 +162,7 @@ class GrantTransaction:
                 compared for that, even if the namespace holds enough.
 
         Returns:
-            The ledger to write, in which it holds no more than it needs.
+            The ledger to write, in which it holds what it needs, and its headroom.
 
         Raises:
             NotLeadingError: Another process may be writing.
@@ -147,8 +182,9 @@ class GrantTransaction:
                 held = self._raise(name, version, wanted, has_released=has_released)
                 if held is None:
                     return None
-                self._plan_lowering(name, held, wanted)
-                ledger = holding_only(ledger, name, wanted)
+                kept = Raise(wanted, self._kept_headroom(name, held, wanted))
+                self._plan_lowering(name, held, kept)
+                ledger = holding_only(ledger, name, kept.held)
         self._plan_leaving(ledger)
         self._refresh_lowered(ledger)
         return rewritten(ledger) if self.to_lower else ledger  # which makes it a change
@@ -167,7 +203,7 @@ class GrantTransaction:
             following = (
                 without(version.grants, self.namespace)
                 if wanted is None
-                else with_lowered(version.grants, self.namespace, wanted)
+                else lowered(version.grants, self.namespace, wanted)
             )
             try:
                 self.versions[name] = self.shared.write(version, following, self.epoch)
@@ -273,7 +309,8 @@ class GrantTransaction:
         is_granted = former is not None and is_within(wanted, former.granted)
         if is_granted and not has_released and held is not None and is_within(floor, held):
             return version
-        following = with_raised(version.grants, self.namespace, floor)
+        unused = subtract_non_negative(floor, wanted)
+        following = raised(version.grants, self.namespace, Raise(wanted, unused))
         try:
             written = self.versions[name] = self.shared.write(version, following, self.epoch)
         except (ConflictError, NotFoundError) as err:
@@ -296,9 +333,22 @@ class GrantTransaction:
         account = None if ledger is None else ledger.accounts.get(name)
         return account is None or account.granted != former.granted
 
-    def _plan_lowering(self, name: str, version: SharedQuotaVersion, wanted: ResourceList) -> None:
+    def _kept_headroom(
+        self, name: str, version: SharedQuotaVersion, wanted: ResourceList
+    ) -> ResourceList:
+        """Return what the namespace goes on to hold unused, out of what its ledger has unused."""
+        former, shared = self._previous(name), version.shared
+        if former is None or shared is None or not shared.quota.headroom:
+            return {}
+        if self.shared.has_waiting(name):
+            return {}
+        limit = headroom_limit(shared, self.namespace, wanted)
+        unused = subtract_non_negative(former.granted, wanted)
+        return remove_zeros({one: min(unused.get(one, ZERO), most) for one, most in limit.items()})
+
+    def _plan_lowering(self, name: str, version: SharedQuotaVersion, kept: Raise) -> None:
         """Plan to lower what the ledger needs no more, or no handler has used for a while."""
-        held = version.grants.namespaces.get(self.namespace, {})
+        held, wanted = version.grants.namespaces.get(self.namespace, {}), kept.held
         if is_within(held, wanted):
             self.state.excess.pop(name, None)
             return
@@ -310,7 +360,7 @@ class GrantTransaction:
             since = now  # a handler has just raised it, and is about to write the ledger
         self.state.excess[name] = (since, held)
         if has_fallen or now - since >= EXCESS_SECONDS:
-            self.to_lower[name] = wanted
+            self.to_lower[name] = kept
         else:
             self._requeue_after(EXCESS_SECONDS)
 

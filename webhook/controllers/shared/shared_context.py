@@ -7,6 +7,8 @@ The order of reads and writes, and why nothing can be given twice, is in
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from webhook.controllers.ledger.usage_cache import UsageCache
@@ -51,6 +53,42 @@ class SharedQuotaContext:
         self.clock: Final = timings.clock
         self.completeness: Final = Completeness(usage_cache, self.write, timings.now)
         self._leadership = leadership
+        self._lock = threading.Lock()
+        self._waiting: dict[str, set[str]] = {}
+        """Quota → the namespaces in which a gated pod waits for it."""
+
+    def reset(self) -> None:
+        """Forget what an earlier leadership has seen."""
+        self.completeness.reset()
+        with self._lock:
+            self._waiting.clear()
+
+    def note_waiting(self, name: str, namespace: str, *, is_waiting: bool) -> None:
+        """Note whether a gated pod of a namespace waits for a quota."""
+        with self._lock:
+            waiting = self._waiting.setdefault(name, set())
+            if is_waiting:
+                waiting.add(namespace)
+            else:
+                waiting.discard(namespace)
+
+    def forget_others(self, names: Collection[str], namespace: str) -> None:
+        """Forget that pods of a namespace wait for quotas that it does not share any more."""
+        with self._lock:
+            for name, waiting in self._waiting.items():
+                if name not in names:
+                    waiting.discard(namespace)
+
+    def has_waiting(self, name: str) -> bool:
+        """Return whether gated pods wait for a quota."""
+        with self._lock:
+            waiting = tuple(self._waiting.get(name, ()))
+        return any(one in self.usage_cache.namespaces for one in waiting)
+
+    def recall(self, holders: Iterable[str]) -> None:
+        """Have the namespaces that hold headroom of a quota reconciled: they give it back."""
+        for namespace in holders:
+            self.usage_cache.requeue_after(namespace, 0.0)
 
     def quotas_naming(self, namespace: str) -> list[str]:
         """Return the quotas that name a namespace, as far as is known."""
@@ -66,5 +104,9 @@ class SharedQuotaContext:
             ConflictError: Another client wrote first.
             ApiError: The API server does not do it.
         """
-        self._leadership.require(epoch)
+        self.require_leadership(epoch)
         return self.store.write(version, grants)
+
+    def require_leadership(self, epoch: int) -> None:
+        """Raise NotLeadingError where the leadership to write under is over."""
+        self._leadership.require(epoch)

@@ -269,7 +269,7 @@ def _against_ledger(
             " taken: the others can be granted too much",
             "Was the status edited? " + CONTROLLER_LOG,
         )
-    idle = exceeding(held, taken)
+    idle = exceeding(_of(one.grants.in_use[name], hard), taken)
     if idle:
         key = "over", name, render(held), render(granted), render(taken)
         found[key] = warning(

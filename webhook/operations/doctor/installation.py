@@ -70,6 +70,8 @@ CLUSTER_QUOTA_FIELDS: Final[Mapping[str, str]] = {
     "status.used": "object",
     "status.namespaces.name": "string",
     "status.namespaces.granted": "object",
+    "status.namespaces.headroom": "object",
+    "status.isRecalled": "boolean",
     "status.members": "integer",
     "status.serial": "integer",
     "status.summary": "string",

@@ -35,7 +35,7 @@ from webhook.quota.ledger.ledger import OPTED_OUT, Ledger, check_observed, reser
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.queue.queued_pods import QueueCriteria
 from webhook.quota.shared.cluster_quotas import ClusterQuota, ledger_name
-from webhook.quota.shared.escrow import Shared, beside, open_to
+from webhook.quota.shared.escrow import Shared, beside, open_to, without_headroom
 from webhook.state.ledger_store import LEDGER_NAME, read_ledger
 from webhook.state.well_known import (
     AUTO_GATING,
@@ -245,8 +245,9 @@ def _decided_by(
         text = f"the namespaces that share a quota are being counted: {', '.join(closed)}"
         return replace(facts, uncounted=text)
     stored = beside(ledger, facts.name, known)
+    stored = without_headroom(stored, facts.name, known) or stored
     holdings = {
-        name: {place: held for place, held in one.grants.namespaces.items() if place != facts.name}
+        name: {place: held for place, held in one.grants.in_use.items() if place != facts.name}
         for name, one in known.items()
         if name in ledger.accounts
     }

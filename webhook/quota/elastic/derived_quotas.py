@@ -13,6 +13,7 @@ shared quotas (`ledger.ledger`, `shared.escrow`), and what is borrowed is never 
 others leave unused.
 
 What a quota does not lend of its min (`lendable`) is kept for its namespaces in the pool's spec.
+Up to its min they may have headroom: hold more than they use, so that a bind writes no pool.
 
 A namespace shares the pool as soon as an elastic quota counts it. Its minimum is part of the pool
 only while a namespace of it has opted in: what is not charged lends nothing.
@@ -21,7 +22,7 @@ only while a namespace of it has opted in: what is not charged lends nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
@@ -30,8 +31,8 @@ from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory_key
 from webhook.quota.elastic.elastic_quotas import COMPOSITE, ElasticQuota
 from webhook.quota.objects.names import MAX_NAME_BYTES, POOL_PREFIX, is_extended_resource
+from webhook.quota.shared.cluster_quotas import NAMESPACE_NAME_LABEL
 
-_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 _COMPUTE: Final = frozenset({"cpu", "memory"})
 
 
@@ -46,23 +47,28 @@ class DerivedQuota:
     """By quota key."""
     kept: tuple[tuple[tuple[str, ...], ResourceList], ...] = ()
     """Namespaces of a quota → the part of its min that is not lent, by quota key."""
+    headroom: tuple[tuple[tuple[str, ...], ResourceList], ...] = ()
+    """Namespaces of a quota → up to what they may hold without using it, by quota key."""
 
     @property
     def spec(self) -> dict[str, object]:
         """Return the spec of the object."""
-        kept = [
-            {"namespaces": [*names], "amounts": to_text(amounts)} for names, amounts in self.kept
-        ]
-        expression = {"key": _NAMESPACE_LABEL, "operator": "In", "values": [*self.namespaces]}
+        kept, headroom = _parts(self.kept), _parts(self.headroom)
+        expression = {"key": NAMESPACE_NAME_LABEL, "operator": "In", "values": [*self.namespaces]}
         return {
             "namespaceSelector": {"matchExpressions": [expression]},
             "hard": to_text(self.hard),
             **({"kept": kept} if kept else {}),
+            **({"headroom": headroom} if headroom else {}),
         }
 
 
 def derived_quotas(
-    quotas: Iterable[ElasticQuota], is_opted_in: Callable[[str], bool], gb_per_gpu: int
+    quotas: Iterable[ElasticQuota],
+    is_opted_in: Callable[[str], bool],
+    gb_per_gpu: int,
+    *,
+    has_headroom: bool = False,
 ) -> dict[str, DerivedQuota]:
     """Return the quotas by which elastic quotas are charged, by name.
 
@@ -70,14 +76,20 @@ def derived_quotas(
         quotas: Those that count: none is wrong, and no namespace has two.
         is_opted_in: Returns whether the pods of a namespace are charged at the bind.
         gb_per_gpu: Memory of a whole GPU, GB.
+        has_headroom: Whether namespaces may hold more than they use.
     """
     every = sorted(quotas, key=lambda one: one.key)
     found = [*_pools(every, is_opted_in, gb_per_gpu)]
     for quota in every:
         hard = _by_key(quota.max, gb_per_gpu)
         if hard:
-            found.append(DerivedQuota(max_name(quota), quota.namespaces, hard))
-    return {one.name: one for one in found}
+            whole = ((quota.namespaces, hard),)
+            found.append(DerivedQuota(max_name(quota), quota.namespaces, hard, headroom=whole))
+    return {one.name: one if has_headroom else replace(one, headroom=()) for one in found}
+
+
+def _parts(parts: Iterable[tuple[tuple[str, ...], ResourceList]]) -> list[dict[str, object]]:
+    return [{"namespaces": [*names], "amounts": to_text(amounts)} for names, amounts in parts]
 
 
 def _pools(
@@ -96,7 +108,8 @@ def _pools(
         for namespaces, hard in sizes.items():
             part = "" if namespaces == every else ",".join(sorted(hard))
             kept = tuple(_kept(members, hard, is_opted_in, gb_per_gpu))
-            yield DerivedQuota(pool_name(pool, part), namespaces, hard, kept)
+            headroom = tuple(_guaranteed(members, hard, is_opted_in, gb_per_gpu))
+            yield DerivedQuota(pool_name(pool, part), namespaces, hard, kept, headroom)
 
 
 def _kept(
@@ -117,6 +130,21 @@ def _kept(
                 amounts = {**amounts, key: own}
         if amounts:
             yield one.namespaces, amounts
+
+
+def _guaranteed(
+    quotas: Iterable[ElasticQuota],
+    hard: Mapping[str, Quantity],
+    is_opted_in: Callable[[str], bool],
+    gb_per_gpu: int,
+) -> Iterator[tuple[tuple[str, ...], ResourceList]]:
+    """Yield the min of each quota of a pool that takes part, of what the pool is limited to."""
+    for one in quotas:
+        if any(map(is_opted_in, one.namespaces)):
+            by_key = _by_key(one.min, gb_per_gpu)
+            amounts = {key: least for key, least in by_key.items() if key in hard and least > ZERO}
+            if amounts:
+                yield one.namespaces, amounts
 
 
 def _size(

@@ -30,7 +30,7 @@ from webhook.quota.objects.quota_validation import (
     quota_update_errors,
     quota_warnings,
 )
-from webhook.quota.shared.cluster_quotas import read_kept
+from webhook.quota.shared.cluster_quotas import read_parts
 
 SELECTING_FIELDS: Final = SCOPE_FIELDS | {"namespaceSelector"}
 """The fields of the spec that say which pods it is about."""
@@ -95,7 +95,7 @@ def _own_errors(raw: Mapping[str, object], keys: Set[str]) -> Iterator[FieldErro
     yield from _hard_errors(spec, keys)
     try:
         yield from _selector_errors(spec.get("namespaceSelector"))
-        yield from _kept_errors(raw, spec)
+        yield from _part_errors(raw, spec)
     except InvalidFieldError as err:
         yield FieldError("FieldValueInvalid", err.field, err.detail)
 
@@ -111,13 +111,14 @@ def _hard_errors(spec: Mapping[str, object], keys: Set[str]) -> Iterator[FieldEr
         yield FieldError("FieldValueInvalid", f"{_HARD}[{key}]", _NOT_DEFERRED)
 
 
-def _kept_errors(raw: Mapping[str, object], spec: Mapping[str, object]) -> Iterator[FieldError]:
+def _part_errors(raw: Mapping[str, object], spec: Mapping[str, object]) -> Iterator[FieldError]:
     hard = spec.get("hard")
     limited = hard.keys() if isinstance(hard, Mapping) else set()
-    for index, part in enumerate(read_kept(raw)):
-        for key in sorted(part.amounts.keys() - limited):
-            field = f"spec.kept[{index}].amounts[{key}]"
-            yield FieldError("FieldValueInvalid", field, "must be limited by spec.hard")
+    for name in ("kept", "headroom"):
+        for index, part in enumerate(read_parts(raw, name)):
+            for key in sorted(part.amounts.keys() - limited):
+                field = f"spec.{name}[{index}].amounts[{key}]"
+                yield FieldError("FieldValueInvalid", field, "must be limited by spec.hard")
 
 
 def _selector_errors(raw: object) -> Iterator[FieldError]:

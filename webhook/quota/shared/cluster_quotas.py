@@ -9,6 +9,8 @@ spec:
   scopes: [NotTerminating]                        # and scopeSelector, as in a ResourceQuota
   kept:                                           # of hard, for these namespaces alone
   - {namespaces: [team-a], amounts: {requests.cpu: "4"}}
+  headroom:                                       # up to what these may hold unused
+  - {namespaces: [team-a], amounts: {requests.cpu: "10"}}
 ```
 
 In the ledger of each namespace it is one more quota, by a name that no ResourceQuota can have
@@ -31,12 +33,15 @@ from webhook.quota.objects.label_selectors import LabelSelector, read_label_sele
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import SHARED_PREFIX
 
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""What the API server writes on every namespace."""
+
 _SELECTOR: Final = "spec.namespaceSelector"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPart:
-    """A part of a shared quota that is for some namespaces alone, whether they use it or not."""
+class QuotaPart:
+    """A part of a shared quota that some namespaces have together."""
 
     namespaces: frozenset[str]
     amounts: ResourceList
@@ -53,12 +58,23 @@ class ClusterQuota:
     quota: ResourceQuota
     """Its ceilings and scopes, under the name that it has in ledgers. Which namespaces it selects
     is part of its hash: what is counted for it depends on that too."""
-    kept: tuple[KeptPart, ...] = ()
-    """No part of the hash: what is counted does not depend on it."""
+    kept: tuple[QuotaPart, ...] = ()
+    """What is for its namespaces alone, whether they use it or not. No part of the hash: what is
+    counted does not depend on it."""
+    headroom: tuple[QuotaPart, ...] = ()
+    """Up to what its namespaces may hold without using it. No part of the hash either."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Return whether a namespace with these labels shares it."""
         return self.selector.matches(labels)
+
+    @property
+    def is_of_one(self) -> bool:
+        """Whether its spec names the only namespace that can share it."""
+        return any(
+            one.key == NAMESPACE_NAME_LABEL and one.operator == "In" and len(one.values) == 1
+            for one in self.selector.requirements
+        )
 
     def is_same(self, other: object) -> bool:
         """Return whether both are one object with one spec."""
@@ -109,25 +125,26 @@ def cluster_quota(raw: Mapping[str, object]) -> ClusterQuota:
     read = ResourceQuota.from_object({**raw, "status": None})
     quota = replace(read, namespace="", name=ledger_name(read.name), annotations={})
     object.__setattr__(quota, "_spec_hash", _spec_hash(read, selector))
-    return ClusterQuota(read.name, read.uid, selector, quota, read_kept(raw))
+    kept, headroom = read_parts(raw, "kept"), read_parts(raw, "headroom")
+    return ClusterQuota(read.name, read.uid, selector, quota, kept, headroom)
 
 
-def read_kept(raw: Mapping[str, object]) -> tuple[KeptPart, ...]:
-    """Read what a ClusterDeferredQuota keeps for some namespaces.
+def read_parts(raw: Mapping[str, object], name: str) -> tuple[QuotaPart, ...]:
+    """Read the parts of a ClusterDeferredQuota in a field of its spec: `kept` or `headroom`.
 
     Raises:
         InvalidFieldError: A part names no namespace, or an amount that is less than nothing.
         InvalidQuantityError: An amount is not a quantity.
     """
-    return tuple(map(_kept_part, ResourceReader(raw).child("spec").children("kept")))
+    return tuple(map(_part, ResourceReader(raw).child("spec").children(name)))
 
 
-def _kept_part(part: ResourceReader) -> KeptPart:
+def _part(part: ResourceReader) -> QuotaPart:
     namespaces, amounts = part.strings("namespaces"), part.resource_list("amounts")
     if not namespaces:
         raise InvalidFieldError(part.path("namespaces"), "must name at least one")
     check_positive(amounts, part.path("amounts"))
-    return KeptPart(frozenset(namespaces), amounts)
+    return QuotaPart(frozenset(namespaces), amounts)
 
 
 def cluster_quota_or_fault(raw: Mapping[str, object]) -> ClusterQuota | UnreadableClusterQuota:

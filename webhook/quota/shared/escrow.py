@@ -20,12 +20,16 @@ E. Promised. What the status holds for one pod (`Promise`) is elsewhere for ever
 F. Kept. What the spec keeps for some namespaces, and they do not hold, is elsewhere for the
    decisions of all others.
 
+G. Current. Each admission fits beside all that others hold at one moment between its request and
+   the write of its ledger.
+
 Together: what all of them use and have reserved stays within the sum of what is granted.
 
 Raising, for handlers, lines and the controller: (1) have the ledger at a version; (2) decide on it
 by the quota at a version, which says what others hold (`elsewhere`); (3) where that needs more than
-is granted, write the quota in the place of that version, even if it shows as much already; (4)
-write the ledger in the place of the version of (1). Several namespaces may go through (2) together,
+is granted, write the quota in the place of that version, even if it shows as much already; where it
+does not, the version of (2) has to have been read since the request came; (4) write the ledger in
+the place of the version of (1). Several namespaces may go through (2) together,
 one after the other, each beside what those before it are to get; then (3) is one write for all, and
 if it fails, nothing of their decisions is told. Claims are admitted only where the quota is
 `open_to` the namespace; the count of what runs already is written by force, and thereby lets the
@@ -36,6 +40,19 @@ Lowering, for the leader: (1) have the quota at a version; (2) write the ledger 
 place of the version of (1). The write of (2) must change something, because an update that does not
 is none to the API server.
 
+Headroom is what a namespace holds and does not use: a raise takes more than it needs, where the
+spec allows that, and the leader leaves it while nothing is missing. To all of the above it is held
+like the rest, so a bind within it reads the quota and writes only its ledger. How much of what is
+granted it is stands in the status for people, and for two questions that no admission rests on:
+what is to be recalled, and whether a refusal is final. It may be outdated or missing.
+
+Why G needs the read: others are counted by force beyond `hard`, and `hard` is lowered, while a
+namespace holds headroom. The sum of what is granted is then more than `hard`, and what was granted
+once says nothing of what fits now. What it needs itself and what the others hold still does: the
+others use no more than that, whatever they are admitted at the same time. A quota that by its spec
+is of one namespace need not be read: there are no others, and an edit of it is in force once the
+ledger counts it, as that of a ResourceQuota.
+
 Why B holds: of a ledger's raise and any lowering, either the lowering has read the quota before the
 raise wrote it, and its (3) fails; or its (2) comes after the raise had read the ledger, and makes
 the raise's (4) fail, or comes after that and is what the ledger says from then on. A crash between
@@ -45,15 +62,25 @@ two writes leaves the quota's status too high, which is too much usage, never to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.amounts.resources import ResourceList, add, max_of
+from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList, add, mask, max_of
 from webhook.quota.charging.deferral import deferred_part, observed_as
-from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Ledger, excess
+from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Claim, Ledger, excess
 from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.shared.cluster_quotas import ClusterQuota
-from webhook.quota.shared.grants import Grants, Promise
+from webhook.quota.shared.grants import (
+    Grants,
+    Promise,
+    with_headroom,
+    with_lowered,
+    with_raised,
+)
+
+_IN_MILLI: Final = frozenset({"requests.cpu", "limits.cpu"})
+"""Keys whose amounts are divided into thousandths; of others into whole bytes and counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +165,108 @@ def _kept_for_others(shared: Shared, namespace: str) -> ResourceList:
     return total
 
 
+def without_headroom(
+    ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]
+) -> Ledger | None:
+    """Return a ledger from `beside` as if others had no headroom; None where none has any."""
+    unused = {
+        name: replace(found, grants=replace(found.grants, namespaces=found.grants.in_use))
+        for name, found in shared.items()
+        if found is not None and found.grants.headroom_elsewhere(namespace)
+    }
+    return beside(ledger, namespace, unused) if unused else None
+
+
+def headroom(shared: Shared, namespace: str, wanted: ResourceList) -> ResourceList:
+    """Return how much more than `wanted` a namespace may take.
+
+    Half of what its part of the spec has left, so that those who come later get some too, out of
+    at most half of what is free, the headroom of others included; all where it is alone.
+
+    Args:
+        shared: The quota at the version that is to be written over.
+        namespace: A namespace that takes part.
+        wanted: What it needs.
+    """
+    return _headroom(shared, namespace, wanted, share=2)
+
+
+def headroom_limit(shared: Shared, namespace: str, wanted: ResourceList) -> ResourceList:
+    """Return up to how much more than `wanted` a namespace may keep: all that its part has left."""
+    return _headroom(shared, namespace, wanted, share=1)
+
+
+def _headroom(shared: Shared, namespace: str, wanted: ResourceList, *, share: int) -> ResourceList:
+    if shared.grants.is_recalled:
+        return EMPTY
+    is_alone = shared.grants.namespaces.keys() <= {namespace}
+    others = shared.grants.headroom_elsewhere(namespace)
+    free = _free_beside(shared, namespace, wanted)
+    found: dict[str, Quantity] = {}
+    for part in shared.quota.headroom:
+        if namespace not in part.namespaces:
+            continue
+        held: ResourceList = wanted
+        for other in part.namespaces - {namespace}:
+            held = add(held, shared.grants.namespaces.get(other, EMPTY))
+        for name, amount in part.amounts.items():
+            if name not in free:
+                continue
+            left = amount - held.get(name, ZERO)
+            if is_alone:
+                found[name] = min(left, free[name])
+            else:
+                spare = free[name] - others.get(name, ZERO)
+                found[name] = min(_part(name, left, share), _part(name, spare, 2))
+    return {name: amount for name, amount in found.items() if amount > ZERO}
+
+
+def _free_beside(shared: Shared, namespace: str, wanted: ResourceList) -> ResourceList:
+    """Return what is left of each limit beside what a namespace needs; it may be below zero."""
+    elsewhere = add(shared.grants.held_elsewhere(namespace), _kept_for_others(shared, namespace))
+    for one in shared.grants.promises.values():
+        elsewhere = add(elsewhere, one.amounts)
+    return {
+        name: amount - elsewhere.get(name, ZERO) - wanted.get(name, ZERO)
+        for name, amount in shared.quota.quota.hard.items()
+    }
+
+
+def _part(name: str, amount: Quantity, share: int) -> Quantity:
+    unit = 10**6 if name in _IN_MILLI else 10**9
+    return Quantity.of_nano(amount.nano // share // unit * unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """What a namespace is to hold of a quota."""
+
+    need: ResourceList
+    """What it needs, at least."""
+    headroom: ResourceList = field(default_factory=dict)
+    """How much more it takes."""
+
+    @property
+    def held(self) -> ResourceList:
+        """Both together."""
+        return add(self.need, self.headroom)
+
+
+def raised(grants: Grants, namespace: str, wanted: Raise) -> Grants:
+    """Return the grants after a raise."""
+    following = with_raised(grants, namespace, wanted.held)
+    if not (wanted.headroom or namespace in grants.headroom):
+        return following
+    held, former = following.namespaces[namespace], grants.headroom.get(namespace, EMPTY)
+    unused = {name: held[name] - amount for name, amount in wanted.need.items()}
+    return with_headroom(following, namespace, {**former, **unused})
+
+
+def lowered(grants: Grants, namespace: str, kept: Raise) -> Grants:
+    """Return the grants in which a namespace that takes part holds this and no more."""
+    return with_headroom(with_lowered(grants, namespace, kept.held), namespace, kept.headroom)
+
+
 def has_room(shared: Shared, promise: Promise) -> bool:
     """Return whether a promise that stands is free by now, beside all that is held and kept."""
     held = add(shared.grants.total, _kept_for_others(shared, promise.namespace))
@@ -153,6 +282,15 @@ def need(account: Account) -> ResourceList:
         name: account.used.get(name, ZERO) + account.reserved.get(name, ZERO)
         for name in account.hard
     }
+
+
+def is_granted(ledger: Ledger, claims: Iterable[Claim], names: Iterable[str]) -> bool:
+    """Return whether the namespace holds what claims ask of shared quotas, if all are new."""
+    asked = {name: need(ledger.accounts[name]) for name in names}
+    for claim in claims:
+        for name in asked.keys() & set(claim.quotas):
+            asked[name] = add(asked[name], mask(claim.usage, asked[name]))
+    return all(is_within(amounts, ledger.accounts[name].granted) for name, amounts in asked.items())
 
 
 def growth(before: Ledger, following: Ledger, names: Iterable[str]) -> dict[str, ResourceList]:
@@ -176,6 +314,30 @@ def growth(before: Ledger, following: Ledger, names: Iterable[str]) -> dict[str,
         }
         if more:
             found[name] = more
+    return found
+
+
+def raises(
+    wanted: Mapping[str, ResourceList],
+    ledger: Ledger,
+    namespace: str,
+    shared: Mapping[str, Shared | None],
+) -> dict[str, Raise]:
+    """Return what a namespace is to hold where it needs more: with headroom, as far as it may.
+
+    Args:
+        wanted: What has to be granted (`growth`).
+        ledger: The ledger that needs it.
+        shared: The quotas at the versions that are to be written over.
+    """
+    found: dict[str, Raise] = {}
+    for name, amounts in wanted.items():
+        quota = shared[name]
+        if quota is None or not quota.quota.headroom:
+            found[name] = Raise(amounts)
+        else:
+            whole = need(ledger.accounts[name])
+            found[name] = Raise(whole, headroom(quota, namespace, whole))
     return found
 
 

@@ -7,13 +7,15 @@ status:
   namespaces:
   - name: team-a
     granted: {requests.cpu: "7"}
+    headroom: {requests.cpu: "2"}       # of it, what may be unused
+  isRecalled: true                      # pods lack what others hold unused: none is given
   promises:                             # held for one pod each, see `Promise`
   - {uid: ..., namespace: team-b, pod: web-1, amounts: {requests.cpu: "2"}}
   serial: 12                            # every write raises it
   hard: {requests.cpu: "20"}            # for people
-  used: {requests.cpu: "7"}             # for people: the sum of what is granted
+  used: {requests.cpu: "5"}             # for people: the sum of what is granted, without headroom
   members: 1                            # for people
-  summary: requests.cpu 7/20            # for people
+  summary: requests.cpu 5/20            # for people
   conditions: []
 ```
 
@@ -34,7 +36,7 @@ from webhook.jsonfields.fields import (
     text,
 )
 from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.amounts.resources import ResourceList, add, max_of
+from webhook.quota.amounts.resources import ResourceList, add, mask, max_of, subtract_non_negative
 from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out, counter
 from webhook.quota.ledger.ledger_values import Condition, QuotaRevision
 from webhook.quota.ledger.reservation_codec import amounts_in, amounts_out, check_positive
@@ -43,7 +45,7 @@ from webhook.quota.shared.cluster_quotas import ledger_name
 _FIELDS: Final = frozenset(
     {
         "format", "observed", "namespaces", "promises", "serial", "hard", "used", "members",
-        "summary", "conditions",
+        "summary", "conditions", "isRecalled",
     }
 )  # fmt: skip
 FORMAT: Final = 1
@@ -85,15 +87,18 @@ class Grants:
     """Fields of the status that this version of the program does not know."""
     promises: Mapping[str, Promise] = field(default_factory=dict)
     """Pod uid → what is held for it."""
+    headroom: Mapping[str, ResourceList] = field(default_factory=dict)
+    """Namespace → about how much of what it holds it does not use. Binds use it up without a write
+    of it here. Nothing is admitted or refused by it alone."""
+    is_recalled: bool = False
+    """Whether headroom was in the way of a pod, and none is given until the leader says so."""
     _total: ResourceList | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def total(self) -> ResourceList:
         """What all of them hold together."""
         if self._total is None:
-            total: ResourceList = {}
-            for granted in self.namespaces.values():
-                total = add(total, granted)
+            total = _sum(self.namespaces.values())
             object.__setattr__(self, "_total", total)
             return total
         return self._total
@@ -103,25 +108,51 @@ class Grants:
         own = self.namespaces.get(namespace, {})
         return {name: amount - own.get(name, ZERO) for name, amount in self.total.items()}
 
+    def headroom_elsewhere(self, namespace: str) -> ResourceList:
+        """Return the headroom of the other namespaces together."""
+        return _sum(unused for name, unused in self.headroom.items() if name != namespace)
+
+    @property
+    def in_use(self) -> Mapping[str, ResourceList]:
+        """Namespace → what it holds without its headroom."""
+        if not self.headroom:
+            return self.namespaces
+        return {
+            name: subtract_non_negative(held, mask(self.headroom.get(name, {}), held))
+            for name, held in self.namespaces.items()
+        }
+
 
 NO_GRANTS: Final = Grants()
 
 
-def with_raised(grants: Grants, namespace: str, need: ResourceList) -> Grants:
-    """Let a namespace hold at least `need`; it takes part from now on."""
-    held = max_of(grants.namespaces.get(namespace, {}), need)
+def with_raised(grants: Grants, namespace: str, wanted: ResourceList) -> Grants:
+    """Let a namespace hold at least `wanted`; it takes part from now on."""
+    held = max_of(grants.namespaces.get(namespace, {}), wanted)
     return _with(grants, {**grants.namespaces, namespace: held})
 
 
-def with_lowered(grants: Grants, namespace: str, need: ResourceList) -> Grants:
-    """Let a namespace that takes part hold `need` and no more."""
-    return _with(grants, {**grants.namespaces, namespace: need})
+def with_lowered(grants: Grants, namespace: str, held: ResourceList) -> Grants:
+    """Let a namespace that takes part hold `held` and no more."""
+    return _with(grants, {**grants.namespaces, namespace: held})
+
+
+def with_headroom(grants: Grants, namespace: str, unused: ResourceList) -> Grants:
+    """Note what a namespace does not use of what it holds; a part of a write that changes more."""
+    left = {name: one for name, one in grants.headroom.items() if name != namespace}
+    given = {name: amount for name, amount in unused.items() if amount > ZERO}
+    return replace(grants, headroom={**left, namespace: given} if given else left)
+
+
+def with_recall(grants: Grants, *, is_recalled: bool) -> Grants:
+    """Ask for all headroom, or let it be given again."""
+    return replace(grants, is_recalled=is_recalled, sequence=grants.sequence + 1)
 
 
 def without(grants: Grants, namespace: str) -> Grants:
     """Let a namespace hold nothing and take no part any more."""
     left = {name: held for name, held in grants.namespaces.items() if name != namespace}
-    return _with(grants, left)
+    return with_headroom(_with(grants, left), namespace, {})
 
 
 def with_promise(grants: Grants, promise: Promise) -> Grants:
@@ -166,15 +197,17 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
         if observed is None
         else {"observed": {"uid": observed.uid, "specHash": observed.spec_hash}}
     )
-    used = {name: grants.total.get(name, ZERO) for name in hard}
+    total = grants.total if not grants.headroom else _sum(grants.in_use.values())
+    used = {name: total.get(name, ZERO) for name in hard}
     return {
         **grants.unknown_fields,
         "format": FORMAT,
         **named,
         "namespaces": [
-            {"name": name, "granted": amounts_out(held)}
+            {"name": name, "granted": amounts_out(held), **_headroom_out(grants, name)}
             for name, held in sorted(grants.namespaces.items())
         ],
+        **({"isRecalled": True} if grants.is_recalled else {}),
         **_promises_out(grants.promises),
         "serial": grants.sequence,
         "hard": amounts_out(hard),
@@ -195,6 +228,7 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
     status = mapping(raw, field)
     check_format(status, field, FORMAT)
     namespaces: dict[str, ResourceList] = {}
+    headroom: dict[str, ResourceList] = {}
     for index, item in enumerate(sequence(status.get("namespaces"), f"{field}.namespaces")):
         path = f"{field}.namespaces[{index}]"
         one = mapping(item, path)
@@ -204,6 +238,9 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
         granted = amounts_in(one.get("granted"), field=f"{path}.granted")
         check_positive(granted, f"{path}.granted")
         namespaces[namespace] = granted
+        if "headroom" in one:
+            unused = headroom[namespace] = amounts_in(one["headroom"], field=f"{path}.headroom")
+            check_positive(unused, f"{path}.headroom")
     return Grants(
         namespaces,
         _observed_in(status.get("observed"), name, f"{field}.observed"),
@@ -211,7 +248,15 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={key: value for key, value in status.items() if key not in _FIELDS},
         promises=_promises_in(status.get("promises"), f"{field}.promises"),
+        headroom=headroom,
+        is_recalled=status.get("isRecalled") is True,
     )
+
+
+def _headroom_out(grants: Grants, namespace: str) -> dict[str, object]:
+    # a version that does not know it writes the entries without it, and holds none itself
+    unused = grants.headroom.get(namespace)
+    return {"headroom": amounts_out(unused)} if unused else {}
 
 
 def _promises_out(promises: Mapping[str, Promise]) -> dict[str, object]:
@@ -257,6 +302,13 @@ def _observed_in(raw: object, name: str, field: str) -> QuotaRevision | None:
         text(observed.get("uid"), f"{field}.uid"),
         text(observed.get("specHash"), f"{field}.specHash"),
     )
+
+
+def _sum(amounts: Iterable[ResourceList]) -> ResourceList:
+    total: ResourceList = {}
+    for one in amounts:
+        total = add(total, one)
+    return total
 
 
 def _with(grants: Grants, namespaces: Mapping[str, ResourceList]) -> Grants:
