@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from tests.install.twin import Twin, run
 from webhook.install import InstallError
 from webhook.install.installation import InstallApi
-from webhook.install.policies import choose_form
-from webhook.operations.names import policy_kinds
+from webhook.install.policies import VALIDATING_POLICIES, apply_identities, choose_form
+from webhook.install.rendering import render
+from webhook.operations.names import DEVICE_CLAIMS_POLICY, policy_kinds
 
 STAMPS = (
     "MutatingAdmissionPolicyBinding deferred-quota-stamp",
@@ -108,3 +110,19 @@ def test_where_nothing_can_hold_the_service_accounts_that_is_told() -> None:
     _, lines = run(twin)
     assert any("so a client with one of their tokens may write all" in line for line in lines)
     assert not any("ValidatingAdmissionPolicy" in each for each in twin.written)
+
+
+@pytest.mark.parametrize(("minor", "has_it"), [(33, False), (34, True), (0, True)])
+def test_a_server_without_device_classes_gets_no_policy_with_these(
+    minor: int, *, has_it: bool
+) -> None:
+    applied: list[str] = []
+    served = {"resources": [{"name": VALIDATING_POLICIES}]}
+    api = SimpleNamespace(raw=lambda *_: served)
+    applier = SimpleNamespace(
+        apply_all=lambda objects: applied.extend(each["metadata"]["name"] for each in objects)
+    )
+    identities = render().identities
+    apply_identities(cast("Any", api), identities, cast("Any", applier), print, minor=minor)
+    assert (applied.count(DEVICE_CLAIMS_POLICY) == 2) is has_it
+    assert len(applied) == len(identities) - (0 if has_it else 2)

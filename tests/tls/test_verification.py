@@ -130,13 +130,21 @@ def test_a_problem_says_which_registration_which_name_and_why() -> None:
     calls = [
         a_call("bind", b"x"),
         a_call("resize", b"x"),
-        a_call("marks"),
         a_call("j", b"x", where=JOBS),
     ]
     found = verify(calls, Handshakes())
     why = "the caBundle there does not verify the serving certificate for n: of another CA"
     assert found.problems == (f"{GUARD}, bind and 1 more: {why}", f"{JOBS}, j: {why}")
     assert (found.notes, found.refusing) == ((), 3)
+
+
+def test_entries_that_trust_another_ca_are_noted_while_others_trust_this_one() -> None:
+    """Without the replica the calls that succeed would fail as well."""
+    found = verify([a_call("bind"), a_call("j", b"x", where=JOBS)], Handshakes())
+    assert found.problems == ()
+    (note,) = found.notes
+    assert note.startswith(f"{JOBS}, j: the caBundle there does not verify")
+    assert found.refusing == 1
 
 
 def test_an_entry_without_a_bundle_is_noted_and_makes_nothing_not_ready() -> None:

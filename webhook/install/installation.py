@@ -228,7 +228,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
         _apply_and_settle(applier, wish, (*parts.stamps, *parts.registrations))
         drop_entries(api, parts.entries, parts.registrations, applier, report)
         if early != parts.identities:
-            apply_identities(api, parts.identities, applier, report)
+            apply_identities(api, parts.identities, applier, report, minor=minor)
         if not wish.waits and (narrowed or installed not in {None, configuration}):
             report(
                 "mask: hides what was deferred before, at most; run this again without --no-wait"
@@ -385,7 +385,7 @@ def _prepare(
     if not wish.dry_run:
         for definition in (each for each in parts.cluster if each["kind"] == _DEFINITION):
             wait_until_established(api, definition, wish.patience)
-    apply_identities(api, parts.identities, applier, report)
+    apply_identities(api, parts.identities, applier, report, minor=minor)
 
 
 def _trusted(api: InstallApi, wish: InstallOptions, report: Report) -> bytes:

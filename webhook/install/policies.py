@@ -17,6 +17,7 @@ from webhook.install.apply import (
 from webhook.install.kustomizations import InstallError, entries_of
 from webhook.jsonfields.fields import mapping, sequence
 from webhook.kube.api import JsonPatch, Object
+from webhook.operations.names import DEVICE_CLAIMS_POLICY, DEVICE_CLASS_MINOR
 from webhook.operations.retry import Report
 
 Choice: TypeAlias = Literal["auto", "policy", "webhook"]
@@ -143,15 +144,23 @@ def _entry_names(configuration: Object) -> set[object]:
 
 
 def apply_identities(
-    api: Paths, identities: Sequence[Object], applier: Applier, report: Report
+    api: Paths, identities: Sequence[Object], applier: Applier, report: Report, *, minor: int
 ) -> None:
     """Hold our service accounts to what they need, or say that the API server cannot.
+
+    Args:
+        minor: The minor version of the API server; 0 where it is not known.
 
     Raises:
         ApiError: It does not answer, or refused a policy.
     """
     if VALIDATING_POLICIES in _served(api):
-        applier.apply_all(identities)
+        lacks_classes = 0 < minor < DEVICE_CLASS_MINOR
+        applier.apply_all(
+            each
+            for each in identities
+            if not (lacks_classes and each["metadata"]["name"] == DEVICE_CLAIMS_POLICY)  # type: ignore[index]
+        )
     else:
         report(_NO_VALIDATING_POLICIES)
 

@@ -83,6 +83,7 @@ CONFIG_MAPS: Final = _core("ConfigMap", "configmaps", status=False)
 SECRETS: Final = _core("Secret", "secrets", status=False)
 JOBS: Final = _workload("batch", "v1", "Job", "jobs")
 PRIORITY_CLASSES: Final = _cluster("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses")
+DEVICE_CLASSES: Final = _cluster("resource.k8s.io", "v1", "DeviceClass", "deviceclasses")
 LEASES: Final = _plain("coordination.k8s.io", "v1", "Lease", "leases")
 MUTATING_WEBHOOKS: Final = _cluster(
     _ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"
@@ -145,7 +146,7 @@ KNOWN_KINDS: Final[tuple[Kind, ...]] = (
     _workload("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
     _workload("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
     _plain("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
-    _cluster("resource.k8s.io", "v1", "DeviceClass", "deviceclasses"),
+    DEVICE_CLASSES,
     _cluster("storage.k8s.io", "v1", "StorageClass", "storageclasses"),
     _plain("events.k8s.io", "v1", "Event", "events"),
     _plain(_RBAC, "v1", "Role", "roles"),

@@ -24,6 +24,9 @@ OWN_NAMESPACE_POLICY: Final = "deferred-quota-own-namespace"
 CLUSTER_QUOTAS_POLICY: Final = "deferred-quota-cluster-quotas"
 LEDGERS_POLICY: Final = "deferred-quota-ledgers"
 DEVICE_CLAIMS_POLICY: Final = "deferred-quota-device-claims"
+DEVICE_CLASS_MINOR: Final = 34
+"""Kubernetes 1.34: the first with DeviceClasses in `resource.k8s.io/v1`. An older API server looks
+for them each second, as the policy has them as parameters, and logs that there are none."""
 IS_OURS: Final = "is-ours"
 IS_NOT_OURS: Final = "is-not-ours"
 """Conditions of these policies, which name our service accounts."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
@@ -117,11 +117,7 @@ class CertificateWatch:
 
     def warnings(self) -> Sequence[str]:
         """Return what people should see to although another certificate would not mend it."""
-        unread = {
-            str(each.last_error)
-            for each in self._informers
-            if not each.has_synced and each.last_error is not None
-        }
+        unread = {str(each.last_error) for each in self._informers if each.last_error is not None}
         return [
             *(f"what is served is not compared with the cluster: {each}" for each in unread),
             *(() if self._found is None else self._found.notes),
@@ -151,6 +147,9 @@ class CertificateWatch:
         except OSError as err:  # a server that is slow has no other certificate for that
             self._obstacle = f"the certificate is not verified yet: {err}"
             return _AGAIN_SECONDS
+        if any(each.last_error for each in self._registrations):
+            # what is known of them may be of the past: no reason to take this replica out
+            found = replace(found, problems=(), notes=(*found.problems, *found.notes))
         if found.problems and (self._found is None or found.problems != self._found.problems):
             _log.warning("certificate not verified", extra={"problems": found.problems})
         self._found = found

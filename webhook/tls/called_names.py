@@ -19,6 +19,8 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind, Object
 from webhook.state.well_known import LAST_REGISTRATION, REGISTRATION
 
+GUARD: Final = f"{VALIDATING_WEBHOOKS.kind} {REGISTRATION}"
+"""The registration of the entries that are called for each bind, as a `RegisteredCall` names it."""
 REGISTRATIONS: Final = (
     (MUTATING_WEBHOOKS, REGISTRATION),
     (MUTATING_WEBHOOKS, LAST_REGISTRATION),

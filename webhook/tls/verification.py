@@ -12,15 +12,17 @@ Source: kubernetes v1.36, apiserver/pkg/util/webhook/client.go, client-go/transp
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from webhook.tls.called_names import RegisteredCall
+from webhook.tls.called_names import GUARD, RegisteredCall
 
 _SECONDS: Final = 5.0
+_PEM: Final = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 Handshake: TypeAlias = Callable[[str, bytes], str]
 """Calls this process by a name, trusting a bundle; returns why it was refused, empty if it was not.
@@ -32,11 +34,11 @@ class Verification:
     """What came of calling by every entry."""
 
     problems: tuple[str, ...] = ()
-    """Why calls fail that another certificate would let succeed."""
+    """Why no bind is decided, where another certificate would let calls succeed."""
     notes: tuple[str, ...] = ()
-    """Why calls fail whatever is served here."""
+    """Why other calls fail, or all whatever is served here."""
     refusing: int = 0
-    """Of how many entries the problems are."""
+    """How many entries have a caBundle that does not verify the certificate."""
 
 
 def verify(calls: Iterable[RegisteredCall], handshake: Handshake) -> Verification:
@@ -47,10 +49,12 @@ def verify(calls: Iterable[RegisteredCall], handshake: Handshake) -> Verificatio
     """
     refusals: dict[tuple[str, bytes], str] = {}
     refused: dict[tuple[str, str, bytes], list[str]] = {}
+    is_trusted = False
     for call in calls:
         how = call.name, call.bundle
         if how not in refusals:
             refusals[how] = handshake(*how)
+        is_trusted |= call.registration == GUARD and bool(call.bundle) and not refusals[how]
         if refusals[how]:
             refused.setdefault((call.registration, *how), []).append(call.entry)
     problems, notes, refusing = list[str](), list[str](), 0
@@ -59,7 +63,8 @@ def verify(calls: Iterable[RegisteredCall], handshake: Handshake) -> Verificatio
         where = f"{registration}, {_some(entries)}"
         if bundle:
             refusing += len(entries)
-            problems.append(
+            # while binds are decided here: without this replica they would fail as well
+            (notes if is_trusted else problems).append(
                 f"{where}: the caBundle there does not verify the serving certificate for {name}:"
                 f" {why}"
             )
@@ -81,10 +86,10 @@ def handshake_with(address: tuple[str, int]) -> Handshake:
         context.set_alpn_protocols(["http/1.1"])
         try:
             if bundle:
-                context.load_verify_locations(cadata=bundle.decode("ascii"))
+                _trust(context, bundle)
             else:
                 context.load_default_certs()
-        except (ssl.SSLError, ValueError):
+        except ssl.SSLError:
             return "it cannot be read"
         try:  # a name that no certificate has is found without a socket, which would stay open
             context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
@@ -100,6 +105,23 @@ def handshake_with(address: tuple[str, int]) -> Handshake:
             return err.verify_message
 
     return handshake
+
+
+def _trust(context: ssl.SSLContext, bundle: bytes) -> None:
+    """Trust what an API server takes of a bundle: each certificate that can be read.
+
+    Raises:
+        SSLError: None can.
+    """
+    failure: ssl.SSLError | None = None
+    blocks = _PEM.findall(bundle.decode("ascii", "ignore"))
+    for block in blocks:
+        try:
+            context.load_verify_locations(cadata=block)
+        except ssl.SSLError as err:
+            failure = err
+    if not context.cert_store_stats()["x509"]:
+        raise failure or ssl.SSLError("no certificate in it")
 
 
 def _some(entries: list[str]) -> str:

@@ -103,8 +103,9 @@ def test_a_tenant_with_many_quotas_leaves_evictions_to_others() -> None:
 def test_of_more_quotas_than_evictions_each_has_one() -> None:
     here = Evicting(limit=5)
     here.quotas = {f"q{number}": _quota(f"q{number}") for number in range(20)}
-    evicted = [here.evict(f"q{number}", slice(number, 50)) for number in range(6)]
-    assert evicted == [1, 1, 1, 1, 1, 0]
+    evicted = [here.evict(f"q{number}", slice(number * 3, 50)) for number in range(6)]
+    assert evicted[0] == 3
+    assert sum(evicted) == 5
 
 
 def test_one_eviction_in_a_minute_may_be_of_any_quota() -> None:
@@ -130,16 +131,33 @@ def _gang(here: Evicting, pods: slice) -> None:
     here.pods[pods] = [replace(pod, group="gang") for pod in here.pods[pods]]
 
 
-def test_a_group_goes_as_a_whole_or_not_at_all() -> None:
+def test_of_groups_beyond_a_share_one_goes_in_a_minute() -> None:
     here = Evicting(limit=8)
     here.quotas = {name: _quota(name) for name in ("owner", "another")}
     _gang(here, slice(2, 7))
-    assert here.evict("owner", slice(0, 7)) == 2, "of the group nothing: four are left"
-    here.clock += 30
-    assert here.evict("owner", slice(2, 7)) == 0
-    here.clock += 31
-    assert here.evict("owner", slice(2, 7)) == 5, "as the first of a minute, beyond what is left"
-    assert here.evict("another", slice(10, 50)) == 3, "which takes nothing from others"
+    assert here.evict("owner", slice(0, 7)) == 7, "all of the group, though two are left"
+    here.pods[10:15] = [replace(pod, group="other") for pod in here.pods[10:15]]
+    assert here.evict("another", slice(10, 15)) == 0
+    assert here.evict("another", slice(20, 50)) == 3, "which the group has taken nothing of"
+    here.clock += 61
+    assert here.evict("another", slice(10, 15)) == 5
+
+
+def test_groups_of_many_quotas_are_not_beyond_the_limit_together() -> None:
+    here = Evicting(limit=8)
+    names = [f"q{number}" for number in range(8)]
+    here.quotas = {name: _quota(name) for name in names}
+    for number in range(8):
+        group = [replace(pod, group=f"g{number}") for pod in here.pods[number * 8 : number * 8 + 8]]
+        here.pods[number * 8 : number * 8 + 8] = group
+    evicted = [here.evict(name, slice(at * 8, at * 8 + 8)) for at, name in enumerate(names)]
+    assert sum(evicted) == 8
+
+
+def test_of_very_many_quotas_one_still_has_its_part_of_the_other_half() -> None:
+    here = Evicting(limit=60)
+    here.quotas = {f"q{number}": _quota(f"q{number}") for number in range(60)}
+    assert here.evict("q0", slice(0, 50)) == 16
 
 
 def test_a_group_of_more_than_a_minutes_evictions_goes_as_the_limit_lets_it() -> None:

@@ -95,11 +95,11 @@ class Evictor:
     def _is_within(self, quota: str, pods: int) -> bool:
         """Return whether so many pods may be evicted together for a quota now.
 
-        A group that is larger than the share of a quota is its first of a minute: it would wait
-        for ever, and a tenant would keep what it borrows by one label.
+        A group that is larger than the share of its quota would wait for ever, and a tenant would
+        keep what it borrows by one label. One such group goes in a minute, of all quotas.
         """
         left = self._evictions_left(quota)
-        return left >= pods or (left > 0 and all(key != quota for _, key, _ in self._times))
+        return left >= pods or (left > 0 and all(is_within for _, _, is_within in self._times))
 
     def _evictions_left(self, quota: str) -> int:
         """Return how many pods may be evicted for a quota in this minute.
@@ -117,7 +117,7 @@ class Evictor:
         made = Counter(key for _, key, is_within in self._times if is_within)
         reserved = max(1, limit // (2 * len(quotas)))
         taken = sum(max(0, count - reserved) for key, count in made.items() if key != quota)
-        shared = max(0, limit - reserved * len(quotas) - taken)
+        shared = max(0, limit - min(reserved * len(quotas), limit // 2) - taken)
         return max(0, min(reserved + (shared + 1) // 2 - own, limit - made.total()))
 
     def _units(self, victims: Sequence[ElasticPod]) -> list[list[ElasticPod]]:

@@ -42,7 +42,14 @@ from webhook.operations.creation import (
     CreationRules,
     narrowed_entries,
 )
-from webhook.operations.names import GATE_ENTRY, MASK_ENTRY, SHAPE_ENTRY, UNGATED_ENTRY
+from webhook.operations.names import (
+    DEVICE_CLAIMS_POLICY,
+    DEVICE_CLASS_MINOR,
+    GATE_ENTRY,
+    MASK_ENTRY,
+    SHAPE_ENTRY,
+    UNGATED_ENTRY,
+)
 from webhook.policy import Policy
 from webhook.quota.charging.limited_resources import LimitedResource
 from webhook.state.feature_gates import PROBE_MINOR
@@ -82,6 +89,9 @@ _DEFINITION: Final = "CustomResourceDefinition"
 _ELSEWHERE: Final = frozenset({_DEFINITION, "Namespace", JOBS.kind})
 """Kinds that are not in the template of rights."""
 _KEEPS_PROBE: Final = f'semverCompare ">=1.{PROBE_MINOR}.0-0" .Capabilities.KubeVersion.Version'
+_HAS_DEVICE_CLASSES: Final = (
+    f'semverCompare ">=1.{DEVICE_CLASS_MINOR}.0-0" .Capabilities.KubeVersion.Version'
+)
 _NETWORK_POLICY: Final = MANIFESTS / "components/network-policy"
 _MONITORING: Final = MANIFESTS / "components/monitoring"
 _CERT_MANAGER: Final = MANIFESTS / CERT_MANAGER
@@ -165,6 +175,7 @@ def templates() -> dict[str, str]:
     guarding, hiding = _Marked.of("webhook", _GUARD), _Marked.of("policy", _MASK)
     cluster = guarding.filled(lambda each: each.cluster)
     definitions = [_kept(each) for each in cluster if each["kind"] == _DEFINITION]
+    identities = guarding.filled(lambda each: each.identities)
     page = guarding.filled(lambda each: each.page)
     services = [each for each in page if each["kind"] == "Service"]
     configuration = guarding.filled(lambda each: configured(each.configuration, _CONFIGURATION))
@@ -201,7 +212,8 @@ def templates() -> dict[str, str]:
         "reclaim": _file(act, _helper("reclaims")),
         "node-fit": _file(guarding.filled(lambda each: each.node_fit), _helper("judgesNodes")),
         "configuration": _file(configuration),
-        "identities": _file(guarding.filled(lambda each: each.identities)),
+        "identities": _file(one for one in identities if not _is_of_devices(one)),
+        "device-claims": _file(filter(_is_of_devices, identities), _HAS_DEVICE_CLASSES),
         "client-auth": _file([authority], f"and ({_CLIENTS_SHOWN}) ({_IN_CLUSTER})"),
         "workloads": _file(map(_workload, workloads), _IN_CLUSTER),
         "network-policy": _file(
@@ -408,6 +420,10 @@ def _kept(definition: Tree) -> Tree:
     metadata = definition["metadata"]
     annotations = {**metadata.get("annotations", {}), "helm.sh/resource-policy": "keep"}
     return {**definition, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _is_of_devices(policy: Tree) -> bool:
+    return bool(policy["metadata"]["name"] == DEVICE_CLAIMS_POLICY)
 
 
 def _is_ours(definition: Tree) -> bool:

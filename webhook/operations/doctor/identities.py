@@ -10,8 +10,8 @@ from typing import Final
 
 from webhook.config import Configuration
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NotFoundError
-from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.kube.api import ApiError, NotFoundError
+from webhook.kube.kinds import DEVICE_CLASSES, NAMESPACE_NAME_LABEL
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.doctor.masks import policy_name
@@ -84,6 +84,8 @@ def identities(scene: CheckContext) -> Iterator[Finding]:
     found = {subject_of(VALIDATING_POLICIES, raw).name: raw for raw in policies}
     for name, consequence in _CONSEQUENCES.items():
         if name not in found:
+            if name == DEVICE_CLAIMS_POLICY and not _has_device_classes(scene):
+                continue
             subject = Subject(VALIDATING_POLICIES.kind, name)
             yield warning("identities.missing", subject, f"does not exist: {consequence}", APPLY)
             continue
@@ -95,6 +97,15 @@ def identities(scene: CheckContext) -> Iterator[Finding]:
             return _judged(scene, node, subject, bound)
 
         yield from scene.judged(VALIDATING_POLICIES, [found[name]], judge)
+
+
+def _has_device_classes(scene: CheckContext) -> bool:
+    """Return whether the API server has DeviceClasses; False where that cannot be seen."""
+    try:
+        scene.objects(DEVICE_CLASSES)
+    except (ApiError, NotInSnapshotError):
+        return False
+    return True
 
 
 def _judged(
