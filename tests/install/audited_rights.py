@@ -101,7 +101,10 @@ def _rights_of(account: str, rule: Any) -> Iterator[Right]:
 
 def _right_of(line: str) -> Right | None:
     """Return the right that a line is about; None where another client asked."""
-    event = json.loads(line)
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None  # half a line, of an API server that was killed
     account = _ACCOUNT.fullmatch(event["user"]["username"])
     place = event.get("objectRef")
     if account is None or place is None or not event.get("userAgent", "").startswith(_AGENT):

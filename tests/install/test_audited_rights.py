@@ -70,6 +70,11 @@ def test_what_was_asked_for_without_a_right_is_named(tmp_path: Path, right: Righ
     assert differences(granted, used) == [f"used and not granted: {right.of_any}"]
 
 
+def test_half_a_line_of_a_server_that_was_killed_is_left_out(tmp_path: Path) -> None:
+    right = Right(CONTROLLER, "", "pods", "list")
+    assert logged(tmp_path, line(right)[:-40], line(right)) == {right}
+
+
 def test_what_others_ask_for_is_not_ours(tmp_path: Path) -> None:
     right = Right(CONTROLLER, "", "pods", "delete", "web")
     assert (
