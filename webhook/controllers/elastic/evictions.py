@@ -117,8 +117,11 @@ class Evictor:
         made = Counter(key for _, key, is_within in self._times if is_within)
         reserved = max(1, limit // (2 * len(quotas)))
         taken = sum(max(0, count - reserved) for key, count in made.items() if key != quota)
-        shared = max(0, limit - min(reserved * len(quotas), limit // 2) - taken)
-        return max(0, min(reserved + (shared + 1) // 2 - own, limit - made.total()))
+        is_short = reserved * len(quotas) > limit // 2  # one for each is more than that half
+        divided = limit // 2 if is_short else reserved * len(quotas)
+        shared = max(0, limit - divided - taken)
+        part = shared // 2 if is_short else (shared + 1) // 2
+        return max(0, min(reserved + part - own, limit - made.total()))
 
     def _units(self, victims: Sequence[ElasticPod]) -> list[list[ElasticPod]]:
         """Return victims as they go: those of one group together, but for those just refused.
