@@ -320,10 +320,10 @@ class ControlPlane:
         return self._process("etcd", arguments, _answers(Rest(self.etcd_url, None), "/readyz"))
 
     def _apiserver(self) -> Process:
-        arguments = flags.apiserver_arguments(
+        arguments = audit_flags(self.directory, self.ports.apiserver)
+        arguments += flags.apiserver_arguments(  # a log of its own comes last, and stands
             self._keys(), self.ports, self._extras, has_service_accounts=self._has_controllers
         )
-        arguments += audit_flags(self.directory, self.ports.apiserver)
         return self._process("kube-apiserver", arguments, _answers(self.rest, "/readyz"))
 
     def _make_controller_manager(self) -> Process:
