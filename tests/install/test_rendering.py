@@ -57,7 +57,7 @@ def test_the_mask_names_the_configured_resources(mask: Mask) -> None:
     plain = render(mask=mask)
     extended = render(mask=mask, deferred_resources=[gpu, "cpu"])
     assert "gpu" not in str(plain)
-    assert str(extended).count(f"'limits.memory', '{gpu}']") == (3 if mask == "policy" else 2)
+    assert str(extended).count(f"'limits.memory', '{gpu}']") == (4 if mask == "policy" else 3)
     assert str(extended).replace(f", '{gpu}'", "").replace(f"'{gpu}'", "''") == str(plain)
 
 
