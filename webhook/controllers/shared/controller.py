@@ -22,7 +22,7 @@ from webhook.kube.api import ApiError
 from webhook.kube.informer import Change
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import mask, remove_zeros, subtract_non_negative
-from webhook.quota.ledger.ledger import QuotaRevision
+from webhook.quota.ledger.ledger import Account, QuotaRevision
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.quota.shared.escrow import (
     Raise,
@@ -222,13 +222,9 @@ class SharedQuotaController:
         """Return the grants with what is unused by the ledgers, recalled where pods wait for it."""
         noted = grants
         for namespace, held in grants.namespaces.items():
-            known = self.shared.ledgers.known(namespace)
-            ledger = None if known is None else known.ledger
-            account = None if ledger is None else ledger.accounts.get(name)
-            needed = {} if account is None else need(account)
+            account = self._known_account(namespace, name)
+            needed = held if account is None else need(account)
             unused = remove_zeros(subtract_non_negative(held, mask(needed, held)))
-            if account is None:
-                unused = {}
             if unused != grants.headroom.get(namespace, {}):
                 noted = with_headroom(noted, namespace, unused)
         if is_over and noted.is_recalled:
@@ -280,13 +276,17 @@ class SharedQuotaController:
 
     def _check_excess(self, namespace: str, name: str, shared: Shared) -> None:
         """Have a namespace reconciled that may hold more than its ledger says, or less."""
-        known = self.shared.ledgers.known(namespace)
-        ledger = None if known is None else known.ledger
-        account = None if ledger is None else ledger.accounts.get(name)
+        account = self._known_account(namespace, name)
         granted = {} if account is None else account.granted
         granted_to = shared.grants.namespaces[namespace]
         if not (is_within(granted_to, granted) and is_within(granted, granted_to)):
             self.shared.usage_cache.requeue_after(namespace, EXCESS_SECONDS)
+
+    def _known_account(self, namespace: str, name: str) -> Account | None:
+        """Return what a ledger says of a quota, as far as that is known here."""
+        known = self.shared.ledgers.known(namespace)
+        ledger = None if known is None else known.ledger
+        return None if ledger is None else ledger.accounts.get(name)
 
     def drop(self, namespace: str, name: str, epoch: int) -> None:
         """Drop a namespace that is not tracked, once nothing can be admitted by its ledger.

@@ -88,10 +88,6 @@ _MARKS: Final = re.compile(
 _DEFINITION: Final = "CustomResourceDefinition"
 _ELSEWHERE: Final = frozenset({_DEFINITION, "Namespace", JOBS.kind})
 """Kinds that are not in the template of rights."""
-_KEEPS_PROBE: Final = f'semverCompare ">=1.{PROBE_MINOR}.0-0" .Capabilities.KubeVersion.Version'
-_HAS_DEVICE_CLASSES: Final = (
-    f'semverCompare ">=1.{DEVICE_CLASS_MINOR}.0-0" .Capabilities.KubeVersion.Version'
-)
 _NETWORK_POLICY: Final = MANIFESTS / "components/network-policy"
 _MONITORING: Final = MANIFESTS / "components/monitoring"
 _CERT_MANAGER: Final = MANIFESTS / CERT_MANAGER
@@ -106,6 +102,10 @@ _CLIENTS_SHOWN: Final = f"{_CLIENT_AUTH}.ca"
 
 def _helper(name: str) -> str:
     return f'include "deferred-quota.{name}" .'
+
+
+def _since(minor: int) -> str:
+    return f'semverCompare ">=1.{minor}.0-0" .Capabilities.KubeVersion.Version'
 
 
 _BY_POLICY: Final = f'eq ({_helper("creation")}) "policy"'
@@ -200,7 +200,9 @@ def templates() -> dict[str, str]:
             if not _is_ours(each)
         },
         "access": _file(each for each in cluster if each["kind"] not in _ELSEWHERE),
-        "job-gates": _file((each for each in cluster if each["kind"] == JOBS.kind), _KEEPS_PROBE),
+        "job-gates": _file(
+            (each for each in cluster if each["kind"] == JOBS.kind), _since(PROBE_MINOR)
+        ),
         "page": _file((each for each in page if each not in services), _helper("page")),
         "page-service": _file(services, f"and ({_helper('page')}) ({_IN_CLUSTER})"),
         "cert-manager": _file(
@@ -213,7 +215,7 @@ def templates() -> dict[str, str]:
         "node-fit": _file(guarding.filled(lambda each: each.node_fit), _helper("judgesNodes")),
         "configuration": _file(configuration),
         "identities": _file(one for one in identities if not _is_of_devices(one)),
-        "device-claims": _file(filter(_is_of_devices, identities), _HAS_DEVICE_CLASSES),
+        "device-claims": _file(filter(_is_of_devices, identities), _since(DEVICE_CLASS_MINOR)),
         "client-auth": _file([authority], f"and ({_CLIENTS_SHOWN}) ({_IN_CLUSTER})"),
         "workloads": _file(map(_workload, workloads), _IN_CLUSTER),
         "network-policy": _file(
