@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 import ssl
+import struct
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,7 +35,8 @@ from webhook.kube.api import (
     UnavailableError,
     UnreachableError,
 )
-from webhook.kube.rest import RestClient
+from webhook.kube.rest import RestClient, RestConfig
+from webhook.kube.rest.identity import Credentials, Identity
 from webhook.kube.rest.transport import Request, Transport
 from webhook.telemetry.trace import read_trace, under
 
@@ -405,6 +410,29 @@ class TestTls:
 
         with ScriptedServer(script, tls=context) as server, pytest.raises(UnreachableError):
             get(server.client())
+
+    def test_a_connection_that_breaks_before_the_handshake_is_closed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+
+            def break_connection(_: socket.socket) -> None:
+                peer = listener.accept()[0]
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                peer.close()
+
+            monkeypatch.setattr("webhook.kube.rest.dialer._tune", break_connection)
+            host, port = listener.getsockname()
+            access = RestConfig(
+                server=f"https://{host}:{port}", source="", credentials=Credentials(Identity)
+            )
+            client = RestClient(access)
+            with warnings.catch_warnings(record=True) as left_open:
+                warnings.simplefilter("always", ResourceWarning)
+                with pytest.raises(UnreachableError):
+                    get(client)
+                gc.collect()
+        assert not left_open
 
     def test_a_long_answer_comes_in_many_records(self, context: ssl.SSLContext) -> None:
         with ScriptedServer(answering(reply(body={"a": "x" * (3 << 20)})), tls=context) as server:

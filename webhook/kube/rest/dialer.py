@@ -56,6 +56,7 @@ class Dialer:
         self, sock: socket.socket, context: ssl.SSLContext, deadline: float
     ) -> ssl.SSLSocket:
         sock.settimeout(seconds_until(deadline))
+        sock.getpeername()  # `wrap_socket` takes a socket whose peer is gone, and leaves it open
         wrapped = context.wrap_socket(
             sock, server_hostname=self._name, do_handshake_on_connect=False
         )
