@@ -51,6 +51,16 @@ def test_whom_a_namespace_will_share_with_is_told() -> None:
     )
 
 
+def test_headroom_of_others_is_not_held_against_a_namespace() -> None:
+    spare = [
+        {"name": "team-b", "granted": {"requests.cpu": "20"}, "headroom": {"requests.cpu": "19"}}
+    ]
+    quota = with_status(a_cluster_quota(selector=HERE), namespaces=spare)
+    (finding,) = told(quota, a_pod(node="node-1", requests={"cpu": "3"}))
+    assert finding.severity == "info"
+    assert finding.message.endswith("one other namespace, which holds requests.cpu=1")
+
+
 def test_a_namespace_that_will_share_a_quota_changes() -> None:
     assert [one.id for one in planned(a_cluster_quota(selector={}))] == ["enable.cluster-quota"]
     assert [one.id for one in planned(a_cluster_quota())] == ["enable.nothing"]

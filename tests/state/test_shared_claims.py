@@ -11,14 +11,14 @@ import pytest
 
 from tests.reactions import Call, Proceed, ReactiveClient, lose_answer, preceded_by
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, ConflictError
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Account, Claim, Ledger, ReservationSource, Undecided
-from webhook.quota.shared.grants import Grants, mark_complete, with_raised
-from webhook.state.grant_raising import GrantRaiser
+from webhook.quota.shared.grants import Grants, mark_complete, with_headroom, with_raised
+from webhook.state.grant_raising import GrantRaiser, look_up_shared
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Outcome, Reserved, Reserver
 from webhook.state.shared_quotas import SharedQuotaStore
@@ -141,6 +141,19 @@ def test_what_is_granted_already_is_compared_with_what_others_hold_by_now(
     assert isinstance(scenario.ask("b", "2"), QuotaExceeded)
 
 
+def test_a_quota_that_others_write_all_the_time_is_read_once(scenario: Scenario) -> None:
+    scenario.ask("a", "2")
+    stale = scenario.store.known(NAME)
+    assert stale is not None
+    scenario.elsewhere("1500m")
+    with pytest.raises(ConflictError):
+        scenario.store.write(stale, stale.grants)
+    assert scenario.store.is_contended(NAME)
+    scenario.client.calls.clear()
+    look_up_shared(scenario.store, [NAME])
+    assert scenario.calls() == ["get clusterdeferredquotas"]
+
+
 def test_threads_share_a_read_that_began_after_they_came(scenario: Scenario) -> None:
     has_read, may_answer = threading.Event(), threading.Event()
 
@@ -195,6 +208,17 @@ def test_a_try_writes_nothing(scenario: Scenario) -> None:
     for amount, kind in (("3", Reserved), ("4", QuotaExceeded)):
         claim = Claim("a", "a", ReservationSource.BIND, cpu(amount), (NAME,))
         assert isinstance(scenario.reserver.dry_run(NS, claim, scenario.observed), kind)
+    assert not scenario.writes()
+
+
+def test_a_try_recalls_nothing_and_says_so(scenario: Scenario) -> None:
+    version = scenario.quotas.fetch(NAME)
+    assert version is not None
+    scenario.quotas.write(version, with_headroom(version.grants, "team-b", cpu("1")))
+    claim = Claim("a", "a", ReservationSource.BIND, cpu("4"), (NAME,))
+    tried = scenario.reserver.dry_run(NS, claim, scenario.observed)
+    assert isinstance(tried, Undecided)
+    assert tried.message.endswith("a bind has it recalled")
     assert not scenario.writes()
 
 

@@ -165,7 +165,7 @@ def joining(
 def _joining(
     namespace: str, one: SharedQuota, quota: DeferredQuota, company: Company, there: Inhabitants
 ) -> Finding:
-    others = one.grants.held_elsewhere(namespace)
+    others = one.grants.without_headroom.held_elsewhere(namespace)
     total = add(mask(others, quota.hard), taken_at_bind(quota, there.pods, now=there.now).most)
     number = len(one.grants.namespaces.keys() - {namespace})
     share, evicted = "will share", "no pod is evicted, and none is bound"

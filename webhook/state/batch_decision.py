@@ -34,6 +34,9 @@ LEDGER_BUSY: Final = Undecided("the quota ledger is busy")
 HEADROOM_RECALLED: Final = Undecided(
     "other namespaces hold what is missing without using it; it is being recalled"
 )
+HEADROOM_HELD: Final = Undecided(
+    "other namespaces hold what is missing without using it; a bind has it recalled"
+)
 LEDGER_FULL: Final = Undecided("the quota ledger holds as many reservations as it can")
 MAX_LEDGER_BYTES: Final = 1_280 * 1024
 """Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""

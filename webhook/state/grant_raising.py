@@ -53,9 +53,8 @@ def _look_up(store: SharedQuotaStore, name: str, *, is_fresh: bool) -> SharedQuo
 
 def look_up_shared(store: SharedQuotaStore, names: Iterable[str]) -> SharedLookups:
     """Look shared quotas up as they are now; as last known those of one namespace alone."""
-    found = {name: _look_up(store, name, is_fresh=False) for name in names}
-    fresh = {name: _look_up(store, name, is_fresh=True) for name in found if _is_read(found[name])}
-    return {**found, **fresh}
+    known = {name: SharedQuotaLookup(store.known(name)) for name in names}
+    return {name: _look_up(store, name, is_fresh=_is_read(one)) for name, one in known.items()}
 
 
 def _is_read(known: SharedQuotaLookup) -> bool:

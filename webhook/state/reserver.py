@@ -40,6 +40,7 @@ from webhook.quota.ledger.ledger import (
 )
 from webhook.quota.shared.escrow import Raise, granting, growth, is_granted, raises, shared_names
 from webhook.state.batch_decision import (
+    HEADROOM_HELD,
     Batch,
     BatchDecider,
     Decision,
@@ -233,6 +234,8 @@ class Reserver:
         known = with_other_namespaces(version.ledger, namespace, lookups)
         pending = PendingClaim(claim, observed, deadline=0.0)
         decision = self._decider.decide(namespace, known, [pending], lookups)
+        if decision.is_recalling:
+            return HEADROOM_HELD
         return outcome_of(decision.verdicts[0], version.resource_version)
 
     def verify_uncharged(

@@ -14,7 +14,7 @@ from tests.controllers.shared.shared_quota_steps import shared_quota, steps
 from tests.reactions import fail, for_name, in_namespace, unavailable
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, RESOURCE_QUOTAS
 from webhook.kube.errors import ForbiddenError
-from webhook.quota.shared.grants import Grants
+from webhook.quota.shared.grants import Grants, with_headroom
 from webhook.state.well_known import MODE_LABEL
 
 OTHER = "team-b"
@@ -185,6 +185,18 @@ def test_what_another_namespace_gives_back_wakes(sharing: RequeueHarness) -> Non
     sharing.harness.finish("big", OTHER)
     woken = [name for _ in range(8) for name in sharing.reconcile(after=1)]
     assert woken == ["a"]
+
+
+def test_what_another_namespace_does_not_use_wakes(sharing: RequeueHarness) -> None:
+    sharing.reject_pod("a", message=SHARED)
+    assert sharing.reconcile(after=1) == []
+    known = sharing.harness.store.fetch("cdq/both")
+    assert known is not None
+    unused = known.grants.namespaces[OTHER]
+    sharing.harness.store.write(known, with_headroom(known.grants, OTHER, unused))
+    sharing.harness.catch_up()
+    sharing.requeuer.run_pass()
+    assert sharing.touched == ["a"]
 
 
 def test_nobody_is_woken_while_nothing_can_be_granted(sharing: RequeueHarness) -> None:

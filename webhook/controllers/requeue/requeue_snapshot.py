@@ -17,11 +17,12 @@ from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.ledger.ledger import Ledger, Undecided
 from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, QueuePolicy
 from webhook.quota.shared.cluster_quotas import own_name
-from webhook.quota.shared.escrow import shared_names
+from webhook.quota.shared.escrow import shared_names, without_headroom
 from webhook.state.grant_raising import (
     NO_SHARED_QUOTAS,
     SharedLookups,
     blocking_reason,
+    shared_of,
     unavailable,
     with_other_namespaces,
 )
@@ -61,10 +62,11 @@ class RequeueSnapshot:
     """What all of this is of: the same while nothing has changed."""
 
     def ledger(self) -> Ledger | None:
-        """Return the ledger with what others hold."""
+        """Return the ledger with what others hold and use: what they do not use a bind recalls."""
         if self.own_ledger is None:
             return None
-        return with_other_namespaces(self.own_ledger, self.namespace, self.shared)
+        ledger = with_other_namespaces(self.own_ledger, self.namespace, self.shared)
+        return without_headroom(ledger, self.namespace, shared_of(self.shared)) or ledger
 
     def available(self, candidates: tuple[QueuedPod, ...]) -> tuple[QueuedPod, ...]:
         """Return the candidates without a claim on quotas that nothing may be granted of now."""

@@ -170,7 +170,7 @@ def without_headroom(
 ) -> Ledger | None:
     """Return a ledger from `beside` as if others had no headroom; None where none has any."""
     unused = {
-        name: replace(found, grants=replace(found.grants, namespaces=found.grants.in_use))
+        name: replace(found, grants=found.grants.without_headroom)
         for name, found in shared.items()
         if found is not None and found.grants.headroom_elsewhere(namespace)
     }

@@ -122,6 +122,11 @@ class Grants:
             for name, held in self.namespaces.items()
         }
 
+    @property
+    def without_headroom(self) -> Grants:
+        """The same, as if no namespace held more than it uses."""
+        return replace(self, namespaces=self.in_use, headroom={})
+
 
 NO_GRANTS: Final = Grants()
 
