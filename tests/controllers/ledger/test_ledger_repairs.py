@@ -116,7 +116,7 @@ def test_the_first_ledger_of_a_namespace_is_not_called_rebuilt(harness: Controll
 
 def test_a_ledger_of_a_newer_release_is_left_alone(harness: ControllerHarness) -> None:
     harness.pod("web")
-    hand_edit(harness, "format", 2)
+    hand_edit(harness, "format", 3)
     stored = harness.api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     for _ in range(3):  # past the time after which one that is lost is made anew
         look(harness)
@@ -126,8 +126,8 @@ def test_a_ledger_of_a_newer_release_is_left_alone(harness: ControllerHarness) -
     assert harness.events_recorded() == ["LedgerOfNewerRelease"]
     (said,) = harness.ledgers.newer_formats()
     assert said == (
-        "the ledger of namespace team-a cannot be read: status.format: is 2, of a newer release: "
-        "this one reads up to 1"
+        "the ledger of namespace team-a cannot be read: status.format: is 3, of a newer release: "
+        "this one reads up to 2"
     )
     hand_edit(harness, "format", 1)
     look(harness)

@@ -344,7 +344,7 @@ def test_a_namespace_that_is_left_is_left_alone(watching: ShadowHarness, how: st
             "quotas": [{"name": "q", "hard": {}, "used": {}}],
             "summary": "q requests.cpu 1/4",
         },
-        {"format": 2, "summary": "of a newer release"},
+        {"format": 3, "summary": "of a newer release"},
     ],
 )
 def test_a_ledger_that_guards_is_never_touched(

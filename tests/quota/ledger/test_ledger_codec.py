@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.quota.ledger_world.driver import STEPS, random_steps
@@ -16,7 +18,7 @@ from webhook.quota.ledger.ledger import (
     Reservation,
     ReservationSource,
 )
-from webhook.quota.ledger.ledger_codec import ledger_from_status, ledger_status
+from webhook.quota.ledger.ledger_codec import FORMAT, ledger_from_status, ledger_status
 from webhook.quota.ledger.reservation_codec import line_of, reservation_of
 
 CPU = {"requests.cpu": Quantity.parse("500m")}
@@ -91,9 +93,26 @@ def test_a_ledger_that_was_never_counted_is_none(status: object) -> None:
     assert ledger_from_status(status) is None
 
 
+def holding(granted: str) -> Ledger:
+    """A ledger with 2 cpus used and reserved of a quota of which this much is granted."""
+    account = LEDGER.accounts["p1"]
+    granted_to = {"requests.cpu": Quantity.parse(granted), "requests.memory": Quantity.parse("1")}
+    return replace(LEDGER, accounts={"p1": replace(account, granted=granted_to)})
+
+
+@pytest.mark.parametrize(("granted", "number"), [("1", 1), ("2", 1), ("2001m", 2)])
+def test_the_format_says_whether_more_is_held_than_is_used(granted: str, number: int) -> None:
+    """A program that knows the first alone would admit by it without a look at the quota."""
+    ledger = holding(granted)
+    status = written(ledger)
+    assert isinstance(status, dict)
+    assert status["format"] == number
+    assert ledger_from_status(status) == ledger
+
+
 def test_one_of_a_newer_release_is_not_taken_for_an_empty_one() -> None:
     with pytest.raises(NewerFormatError):
-        ledger_from_status({"format": 2})
+        ledger_from_status({"format": FORMAT + 1})
 
 
 def test_what_is_reserved_is_summed_from_the_reservations_not_believed() -> None:
@@ -106,7 +125,7 @@ def test_what_is_reserved_is_summed_from_the_reservations_not_believed() -> None
 
 
 BROKEN: dict[str, tuple[dict[str, object], str]] = {
-    "a newer format": ({"format": 2}, "status.format"),
+    "a newer format": ({"format": FORMAT + 1}, "status.format"),
     "amount": (
         {"quotas": [{"name": "q", "hard": {}, "used": {"cpu": "1x"}}]},
         "status.quotas[0].used.cpu",

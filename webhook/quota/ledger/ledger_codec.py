@@ -2,7 +2,7 @@
 
 ```yaml
 status:
-  format: 1
+  format: 1                     # 2 where the namespace holds more of a shared quota than it uses
   quotas:
   - name: p1
     observed: {uid: ..., specHash: ...}
@@ -62,9 +62,14 @@ from webhook.quota.ledger.reservation_codec import amounts_in, amounts_out, line
 
 SHADOW_FIELD: Final = "shadow"
 """What was found in shadow mode stands here while nothing is guarded (`shadow_codec`)."""
-FORMAT: Final = 1
-"""Version of the format. A ledger without one is of the first; one of a newer version is not read,
-so that nothing is admitted by what an older program would misunderstand."""
+FORMAT: Final = 2
+"""Newest version of the format. A ledger without one is of the first; one of a newer version is not
+read, so that nothing is admitted by what an older program would misunderstand.
+
+Both versions read alike. The second says that the namespace holds more of a shared quota than it
+uses: a program that knows the first only would admit by that without a look at the quota. It cannot
+write the ledger in the place of one that it cannot read, so it decides nothing, however old what it
+knows is. Without headroom the first is written, which both read."""
 _MOST_COUNTED: Final = 2**62
 """Of a number that only grows. Stored are 64 bits: at their end a ledger would admit no more."""
 
@@ -90,7 +95,7 @@ def ledger_status(ledger: Ledger) -> dict[str, object]:
         others.pop(SHADOW_FIELD, None)
     return {
         **others,
-        "format": FORMAT,
+        "format": _format_of(ledger),
         "quotas": [_account_out(account) for account in ledger.accounts.values()],
         "reservations": "\n".join(map(line_of, ledger.reservations.values())),
         "podsResourceVersion": str(ledger.pods_resource_version),
@@ -99,6 +104,11 @@ def ledger_status(ledger: Ledger) -> dict[str, object]:
         "summary": summary(ledger),
         **conditions_out(ledger.conditions),
     }
+
+
+def _format_of(ledger: Ledger) -> int:
+    has_headroom = any(account.has_headroom for account in ledger.accounts.values())
+    return FORMAT if has_headroom else 1
 
 
 class EncodedStatus(bytes):

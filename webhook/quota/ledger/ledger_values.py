@@ -68,6 +68,15 @@ class Account:
     _written: object = field(default=None, init=False, repr=False, compare=False)
     """The written form of all but `reserved`, kept by `ledger_codec`."""
 
+    @property
+    def has_headroom(self) -> bool:
+        """Whether the namespace holds more of a shared quota than is used and reserved."""
+        return any(
+            held > self.used.get(name, ZERO) + self.reserved.get(name, ZERO)
+            for name, held in self.granted.items()
+            if name in self.hard
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
