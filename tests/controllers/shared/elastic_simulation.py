@@ -5,9 +5,10 @@ other what they do not use; some have a max. People edit min, max and lendable, 
 from the composite to `d` and back, let namespaces join with running pods, and lose objects. What
 charges them is written one object at a time, so handlers and leaders meet every state between.
 
-Leaders release pods in the order of `OwnersFirst`, and make plans to reclaim, whose victims end one
-by one. The laws of what is held are checked at each write; those of labels, shares and plans after
-each step, on what really runs (`tests.quota.elastic.laws`).
+Leaders release pods in the order of `OwnersFirst`, and reclaim: their plans begin with a promise,
+their victims end one by one, and each promise ends in a bind or in a withdrawal. The laws of what
+is held are checked at each write; those of labels, shares and plans after each step, on what really
+runs (`tests.quota.elastic.laws`).
 """
 
 from __future__ import annotations
@@ -31,12 +32,20 @@ from tests.controllers.shared.sharing_simulation import (
     Task,
     held_in,
     number,
+    pause,
 )
 from tests.quota.elastic import laws
-from webhook.config import ElasticSettings
+from webhook.config import ElasticSettings, NodeFit, ReclaimMode, ReclaimSettings
+from webhook.controllers.elastic.assigned_pods import AssignedPod, read_assigned_pod
 from webhook.controllers.elastic.precedence import OwnersFirst
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
+from webhook.controllers.elastic.reclaim_controller import Reclaimer, ReclaimParts
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.events import ObjectReference
+from webhook.controllers.runtime.timings import ControllerTimings
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, ClusterApi, NotFoundError, Object
+from webhook.kube.informer import Informer
 from webhook.kube.kinds import Kind
+from webhook.kube.metadata import time_text
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.capacity import ElasticPod
@@ -45,17 +54,29 @@ from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quot
 from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.elastic.reclaim_plan import plan_reclaim
 from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import CycleResult, PendingReason, QueuedPod, QueuePolicy
 from webhook.quota.queue.release_order import run_cycle
 from webhook.quota.shared.cluster_quotas import ledger_name, own_name
 from webhook.state.grant_raising import PendingRaise
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore
+from webhook.telemetry.metrics import Metrics
 
 POOL: Final = "cdq/epool.default"
 _RESOURCE: Final = CPU.removeprefix("requests.")
 _GB: Final = 32
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _UNIT: Final = 10**9
+_PATIENCE: Final = 30.0
+_ROUNDS: Final = 8
+"""Looks at promises after which each has ended."""
+_SETTINGS: Final = ElasticSettings(
+    reclaim=ReclaimSettings(
+        mode=ReclaimMode.ACT, after_seconds=0, node_fit=NodeFit.OFF, cool_down_seconds=5
+    )
+)
+_METRICS: Final = Metrics()
 
 
 def _quota(name: str, namespaces: list[str], spec: Mapping[str, int | None]) -> ElasticQuota:
@@ -83,9 +104,13 @@ class ElasticSimulation(SharingSimulation):
     _elastic: dict[str, ElasticQuota] = field(default_factory=dict)
     _written: dict[str, Mapping[str, object]] = field(default_factory=dict)
     """Name of an object that charges elastic quotas → its spec."""
-    _leaving: list[str] = field(default_factory=list)
-    """Victims of plans that have not ended yet."""
+    leaving: list[str] = field(default_factory=list)
+    """Pods that were evicted and have not ended yet."""
     _checked: object = None
+    reclaimers: dict[int, Reclaimer] = field(default_factory=dict)
+    """Those of the leaders, by the identity of the store of each."""
+    had_quota: set[str] = field(default_factory=set)
+    """Uids of pods that something was reserved for."""
 
     # -- people ----------------------------------------------------------------------------
 
@@ -179,8 +204,9 @@ class ElasticSimulation(SharingSimulation):
         often = {"settle": 40, "see": 20, "run all": 5}
         return {**acts, **{name: (often[name], acts[name][1]) for name in often}, **_ACTS}
 
-    def pod_queues(self, store: SharedQuotaStore) -> object:
-        """Return queues of a leader in which owners come first."""
+    def pod_queues(self, store: SharedQuotaStore, ledgers: LedgerStore) -> object:
+        """Return queues of a leader in which owners come first, and for which it reclaims."""
+        self.reclaimers[id(store)] = self.reclaimer(store, ledgers)
         return _PodQueues(self, store)
 
     def by_namespace(self) -> dict[str, ElasticQuota]:
@@ -192,27 +218,76 @@ class ElasticSimulation(SharingSimulation):
             found.update(dict.fromkeys(names, replace(one, namespaces=names)))
         return found
 
-    def reclaim(self, actor: ControllerActor, pod: PodState) -> None:
-        """Let a controller promise to a pod what its plan makes free; the victims end later."""
-        pool, pods = self.pool(), self._pods()
-        if actor.task is None and pod.namespace in pool.quota_of:
-            queued = Queued(pool.quota_of[pod.namespace], _elastic_pod(pod))
-            found = plan_reclaim(pool, pods, queued)
-            if found.victims:
-                self._leaving += [one.uid for one in found.victims]
-                self.promise(actor, pod)
+    def reclaim(self, actor: ControllerActor) -> None:
+        """Let a controller look after promises, and plan for the pods that wait."""
+        if actor.task is None:
+            reclaimer = self.reclaimers[id(actor.shared.store)]
+            actor.task = Task(lambda: self._reclaim_with(reclaimer), is_webhook=False)
+            actor.task.may_promise = True
+            self.step(actor)
+
+    def _reclaim_with(self, reclaimer: Reclaimer) -> None:
+        reclaimer.reconcile("")
+        untold = cast("Task", threading.current_thread()).withdrawn
+        assert not untold, f"E6: what was promised to {untold} is withdrawn without a word"
+
+    def evict(self, uid: str) -> None:
+        """Let a pod end some time later."""
+        if uid not in self.leaving:
+            self.leaving.append(uid)
 
     def leave(self) -> None:
         """Let the next victim end."""
-        if self._leaving:
-            pod = self.pods.get(self._leaving.pop(0))
+        if self.leaving:
+            pod = self.pods.get(self.leaving.pop(0))
             if pod is not None:
                 self.end(pod)
+
+    def reclaimer(self, store: SharedQuotaStore, ledgers: LedgerStore) -> Reclaimer:
+        """Return what a leader reclaims with."""
+        context = ControllerContext(
+            api=cast("ClusterApi", _PodApi(self)),
+            leader_epoch=lambda: self.epoch,
+            timings=ControllerTimings(clock=lambda: self.clock[0], now=lambda: _START),
+            events=_Told(self),
+            metrics=_METRICS,
+        )
+        parts = ReclaimParts(
+            quotas=self.by_namespace,
+            assigned=cast("Informer[AssignedPod]", _AssignedPods(self)),
+            pods=lambda: cast("Informer[Pod]", _WaitingPods(self)),
+            ledgers=ledgers,
+            shared=store,
+            cluster_quotas=lambda: sorted(self.views[-1].quotas),
+            requeue_after=lambda *_: None,
+            settings=lambda: _SETTINGS,
+            patience=lambda: _PATIENCE,
+        )
+        return Reclaimer(context, parts)
+
+    def check_quiet(self) -> None:
+        """Check that promises have an end, under a leader that has not made them."""
+        self.run_all()
+        leader = self.controllers[0]
+        store = leader.shared.store
+        self.reclaimers[id(store)] = self.reclaimer(store, leader.shared.ledgers)
+        for _ in range(_ROUNDS):
+            self.reclaim(leader)
+            self.finish(leader)
+            while self.leaving:
+                self.leave()
+            self.clock[0] += _PATIENCE / 2
+            self.run_all()
+        promises = {uid for one in self.read_stored().quotas.values() for uid in one.promises}
+        assert not promises, f"E6: what is promised to {sorted(promises)} is never withdrawn"
+        super().check_quiet()
 
     # -- what must hold, at each write -----------------------------------------------------
 
     def check_write(self, kind: Kind, before: StoredState) -> None:
         """Check the laws of what is held, then those of all shared quotas."""
+        for ledger in self.read_stored().ledgers.values():
+            self.had_quota |= set() if ledger is None else ledger.reservations.keys()
         task = threading.current_thread()
         if kind == CLUSTER_DEFERRED_QUOTAS and isinstance(task, Task):
             now = self.read_stored()
@@ -227,6 +302,7 @@ class ElasticSimulation(SharingSimulation):
         if not task.may_promise:
             assert now.promises == before.promises, "E6: a write of another kind changed promises"
             self.tried["E6"] += now.granted != before.granted and bool(now.promises)
+        self._note_promises(task, before, now)
         if not task.is_webhook or now.total <= before.total:
             return False
         assert before.is_complete, "E3: raised by one that does not say complete"
@@ -244,6 +320,14 @@ class ElasticSimulation(SharingSimulation):
         assert now.total <= now.hard, f"{law}: {now.total} are held of {now.hard} of {name}"
         self.tried.update({"E3", "E4", law})
         return True
+
+    def _note_promises(self, task: Task, before: StoredQuota, now: StoredQuota) -> None:
+        """Note which promises a write ends that were there before, of pods without quota."""
+        task.promised |= now.promises.keys() - before.promises.keys()
+        left = {uid for one in self.read_stored().quotas.values() for uid in one.promises}
+        ended = before.promises.keys() - left - task.promised
+        task.withdrawn |= {uid for uid in ended if uid not in self.had_quota}
+        self.tried["ended"] += len(ended)
 
     def check_owners_first(
         self, store: SharedQuotaStore, waits: Mapping[str, int], namespace: str, own: Fraction
@@ -347,6 +431,7 @@ class _PodQueues:
     def commit(self, namespace: str, _state: object, cycle: CycleResult, **_rest: object) -> None:
         """Note which pod waits for the pool alone."""
         self._owners.on_queue(namespace, cycle.pending, ())
+        self._world.reclaimers[id(self._store)].on_queue(namespace, cycle.pending, ())
         self._waits.pop(namespace, None)
         for uid, status in cycle.pending.items():
             is_of_pool = {one.quota for one in status.denials} == {POOL}
@@ -356,6 +441,97 @@ class _PodQueues:
 
     def report_lost_reservations(self, *_given: object) -> None:
         """Nothing follows here."""
+
+
+class _PodApi:
+    """The API server as far as a leader asks it about pods."""
+
+    def __init__(self, world: ElasticSimulation) -> None:
+        self._world = world
+
+    def get(self, _kind: Kind, name: str, *, namespace: str) -> Object:
+        """Return a pod."""
+        pause()
+        pod = self._world.pods.get(name)
+        if pod is None or pod.namespace != namespace:
+            raise NotFoundError(name)
+        return pod_object(pod)
+
+    def pages(self, *_given: object) -> list[Any]:
+        """Return no PodDisruptionBudget."""
+        return []
+
+    def evict(self, _name: str, *, uid: str, **_options: object) -> None:
+        """Let a pod end some time later."""
+        pause()
+        self._world.evict(uid)
+
+
+class _AssignedPods:
+    """The pods that run, as the cache of a leader shows them: all that is true now."""
+
+    has_synced = True
+
+    def __init__(self, world: ElasticSimulation) -> None:
+        self._world = world
+
+    def in_namespace(self, namespace: str) -> list[AssignedPod]:
+        """Return those of a namespace."""
+        running = [one for one in self._world.pods.values() if one.is_assigned]
+        leaving = self._world.leaving
+        return [
+            read_assigned_pod(pod_object(one, is_ending=one.uid in leaving))
+            for one in running
+            if one.namespace == namespace
+        ]
+
+
+class _WaitingPods:
+    """The pods as the cache of a leader shows them."""
+
+    has_synced = True
+
+    def __init__(self, world: ElasticSimulation) -> None:
+        self._world = world
+
+    def in_namespace(self, namespace: str) -> list[Pod]:
+        """Return those of a namespace that wait."""
+        waiting = [one for one in self._world.waiting() if one.namespace == namespace]
+        return [Pod.from_stored(pod_object(one)) for one in waiting]
+
+
+class _Told:
+    """Takes the events on pods."""
+
+    def __init__(self, world: ElasticSimulation) -> None:
+        self._world = world
+
+    def normal(self, regarding: ObjectReference, reason: str, message: str) -> None:
+        """Take what is as it should be."""
+
+    def warning(self, regarding: ObjectReference, reason: str, _message: str) -> None:
+        """Take the word that a promise is withdrawn."""
+        if reason == "ReclaimWithdrawn":
+            cast("Task", threading.current_thread()).withdrawn.discard(regarding.uid)
+            self._world.tried["told"] += 1
+
+
+def pod_object(pod: PodState, *, is_ending: bool = False) -> Object:
+    """Return a pod as it is stored."""
+    elastic = _elastic_pod(pod)
+    created = elastic.created
+    assert created is not None
+    requests = {"cpu": str(pod.cpu)}
+    metadata = {"namespace": pod.namespace, "name": pod.uid, "uid": pod.uid}
+    times = {"creationTimestamp": time_text(created)}
+    if is_ending:
+        times["deletionTimestamp"] = time_text(created)
+    spec = {
+        "containers": [{"name": "main", "resources": {"requests": requests}}],
+        "priority": elastic.priority,
+        **({"nodeName": "node"} if pod.is_assigned else {}),
+    }
+    return {"metadata": {**metadata, **times, "resourceVersion": "1"}, "spec": spec}
 
 
 def _following(one: PendingRaise) -> Ledger:
@@ -372,9 +548,8 @@ def _elastic_pod(pod: PodState) -> ElasticPod:
 
 
 def _reclaim(world: ElasticSimulation, _namespace: str) -> None:
-    waiting = world.waiting()
-    if waiting and world.holds_back:
-        world.reclaim(world.rng.choice(world.controllers), world.rng.choice(waiting))
+    if world.holds_back:
+        world.reclaim(world.rng.choice(world.controllers))
 
 
 _ACTS: Final[Acts] = {

@@ -18,8 +18,9 @@ import math
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -40,6 +41,7 @@ from webhook.controllers.shared.controller import SharedQuotaController
 from webhook.controllers.shared.participation import Participation
 from webhook.controllers.shared.shared_context import SharedQuotaContext
 from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.jsonfields.fields import NewerFormatError
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     QUOTA_LEDGERS,
@@ -50,6 +52,7 @@ from webhook.kube.api import (
 from webhook.kube.kinds import Kind
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
+from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.apply_usage import (
     CountedQuota,
     Expiry,
@@ -58,7 +61,7 @@ from webhook.quota.ledger.apply_usage import (
     apply_usage,
 )
 from webhook.quota.ledger.ledger import NEWEST, Account, Claim, Ledger, ReservationSource
-from webhook.quota.ledger.ledger_codec import ledger_from_status
+from webhook.quota.ledger.ledger_codec import ledger_from_status, ledger_status
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.queue.queued_pods import QueuedPod, QueuePolicy
@@ -71,7 +74,8 @@ from webhook.quota.shared.cluster_quotas import (
 )
 from webhook.quota.shared.escrow import Shared
 from webhook.state.grant_raising import GrantRaiser, PendingRaise
-from webhook.state.group_commit import CommitQueue, CommitQueues, Pending
+from webhook.state.group_commit import CommitQueue, CommitQueues, Pending, PendingClaim
+from webhook.state.lazy_ledger import LedgerVersion
 from webhook.state.ledger_store import LEDGER_NAME, LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
@@ -115,6 +119,10 @@ class Task(threading.Thread):
         """Quotas whose last grant, if its ledger is written, takes what is promised to another."""
         self.may_promise = False
         """Whether it makes or withdraws promises."""
+        self.promised: set[str] = set()
+        """Uids of pods that it has promised something to."""
+        self.withdrawn: set[str] = set()
+        """Those whose promise it has withdrawn though they have no quota, and not told."""
         self.raises: Sequence[tuple[PendingRaise, Task]] = ()
         """What its next write of the quota raises, and whose decisions these are."""
         self.error: BaseException | None = None
@@ -124,7 +132,7 @@ class Task(threading.Thread):
         self._go.acquire()
         try:
             self._body()
-        except (TaskEndedError, ApiError, NotLeadingError):
+        except (TaskEndedError, ApiError, NotLeadingError, NewerFormatError):
             pass
         except BaseException as err:  # noqa: BLE001 - the world tells
             self.error = err
@@ -152,11 +160,11 @@ def _stepped_client(world: SharingSimulation) -> ReactiveClient:
     """Return a connection of an actor: the world decides when each call is made."""
 
     def read(_call: Call, proceed: Proceed) -> Any:
-        _pause()
+        pause()
         return proceed()
 
     def write(call: Call, proceed: Proceed) -> Any:
-        order = _pause()
+        order = pause()
         before = world.read_stored()
         written = proceed()
         world.check_write(call.kind, before)
@@ -170,7 +178,8 @@ def _stepped_client(world: SharingSimulation) -> ReactiveClient:
     return client
 
 
-def _pause() -> str:
+def pause() -> str:
+    """Wait until the world lets the next call be made; the order that comes with it."""
     task = threading.current_thread()
     return task.pause() if isinstance(task, Task) else "go"
 
@@ -219,7 +228,7 @@ class _SteppedStore(SharedQuotaStore):
         try:
             for name in sorted(names):
                 while name in self._taken:
-                    _pause()
+                    pause()
                 self._taken.add(name)
                 taken.add(name)
             yield True
@@ -227,7 +236,7 @@ class _SteppedStore(SharedQuotaStore):
             self._taken -= taken
 
 
-class _FormerStore(SharedQuotaStore):
+class _FormerStore(_SteppedStore):
     """The store of a release before headroom: it reads none, and drops what is said of it."""
 
     def _keep(self, version: SharedQuotaVersion) -> SharedQuotaVersion:
@@ -240,6 +249,33 @@ class _FormerStore(SharedQuotaStore):
             quota, version.uid, version.resource_version, Shared(quota, grants)
         )
         return super()._keep(former)
+
+
+class _FormerLedgers(LedgerStore):
+    """The ledgers for a release before headroom, which reads their first format alone."""
+
+    def known(self, namespace: str) -> LedgerVersion | None:
+        version = super().known(namespace)
+        return None if version is None or is_of_later_format(version) else version
+
+    def fetch(self, namespace: str) -> LedgerVersion | None:
+        version = super().fetch(namespace)
+        if version is not None and is_of_later_format(version):
+            raise NewerFormatError("status.format", "is 2")
+        return version
+
+
+def is_of_later_format(version: LedgerVersion) -> bool:
+    """Return whether a release before headroom does not read a ledger."""
+    return version.ledger is not None and ledger_status(version.ledger)["format"] != 1
+
+
+class _FormerReserver(Reserver):
+    """The decisions of a release before headroom: it admits by what it last heard of a quota."""
+
+    def _decides_alone(self, one: Any, names: Sequence[str]) -> bool:
+        wanted = one.decide(self._look_up(names, is_fresh=False))
+        return not names or (not wanted and one.decision.is_admission_only)
 
 
 @dataclass(frozen=True)
@@ -295,8 +331,8 @@ class StoredQuota:
     hard: int
     granted: Mapping[str, Fraction]
     is_complete: bool
-    promises: frozenset[str] = frozenset()
-    """The uids of all that something is promised to."""
+    promises: Mapping[str, Fraction] = field(default_factory=dict)
+    """Uid → what is promised to a pod."""
     promised: Mapping[str, Fraction] = field(default_factory=dict)
     """Uid → what is promised to a pod for which nothing is reserved."""
     kept: Sequence[tuple[frozenset[str], Fraction]] = ()
@@ -350,8 +386,43 @@ class StoredQuota:
                 most = max(most, amount - others - needed)
         return max(_ZERO, min(room, most))
 
+    def least_room_of(self, pod: PodState) -> Fraction:
+        """What its namespace may use at least once others have given their headroom back.
+
+        What is kept for others is subtracted beside all that is promised: more than it takes.
+        """
+        quota = self.without_headroom()
+        held = quota.total - quota.granted.get(pod.namespace, _ZERO)
+        held += sum((cpu for uid, cpu in quota.promises.items() if uid != pod.uid), _ZERO)
+        for names, amount in quota.kept:
+            if pod.namespace not in names:
+                own = sum((quota.granted.get(one, _ZERO) for one in names), _ZERO)
+                held += max(_ZERO, amount - own)
+        return quota.hard - held
+
 
 _NO_QUOTA: Final = StoredQuota("", 0, {}, is_complete=False)
+
+
+@dataclass
+class Shortage:
+    """What may have been too little for a pod, while a handler was asked about it.
+
+    Its namespace's ledger and the quota are read at two moments, so each counts as it was worst.
+    """
+
+    room: Fraction = Fraction(10**6)
+    """The least that its namespace could use, without the headroom of others."""
+    held: Fraction = _ZERO
+    """The most that its namespace used."""
+    has_headroom: bool = True
+    """Whether other namespaces had headroom at every moment."""
+
+    def note(self, quota: StoredQuota, account: Account | None, pod: PodState) -> None:
+        """Take what is stored at one moment."""
+        self.room = min(self.room, quota.least_room_of(pod))
+        self.held = max(self.held, held_in(account))
+        self.has_headroom &= any(name != pod.namespace for name in quota.unused)
 
 
 @dataclass
@@ -372,8 +443,16 @@ class WebhookActor:
     """A thread of a webhook replica."""
 
     reserver: Reserver
+    ledgers: LedgerStore
+    is_former: bool = False
+    """Whether it is of the release before headroom."""
     view: int = 0
     task: Task | None = None
+
+    def hear_of(self, namespace: str) -> None:
+        """Let it hear of a ledger as it is, as by its watch."""
+        with suppress(NewerFormatError):
+            self.ledgers.fetch(namespace)
 
 
 @dataclass
@@ -413,6 +492,11 @@ class SharingSimulation:
         return self.seed % 7 > 2
 
     @property
+    def has_former(self) -> bool:
+        """Whether one webhook and one controller are of the release before headroom."""
+        return self.seed % 11 == 5
+
+    @property
     def has_threads(self) -> bool:
         """Whether one replica decides on several threads."""
         return self.seed % 4 == 3
@@ -428,6 +512,10 @@ class SharingSimulation:
         self.rooms: dict[str, dict[str, Fraction]] = {}
         """Uid of a pod that a handler is asked about → quota → the most that there was for its
         namespace at one moment since."""
+        self.shortages: dict[str, dict[str, Shortage]] = {}
+        """The same → quota → what may have been too little for it since."""
+        self.denied: Counter[bool] = Counter()
+        """How many denials there were, by whether others had headroom all the time."""
         self.views: list[UserState] = [UserState(frozenset(self.namespaces))]
         self.number = 0
         self.admitted = 0
@@ -436,9 +524,14 @@ class SharingSimulation:
         for namespace in self.namespaces:
             LedgerStore(self.api).create(namespace)
         self.begin()
-        self.webhooks = [self._new_webhook() for _ in range(3)]
+        self.webhooks = [
+            self._new_webhook(is_former=number == 2 and self.has_former) for number in range(3)
+        ]
         busy = self.webhooks[0].reserver
-        self.threads = [WebhookActor(busy) for _ in range(4 if self.has_threads else 0)]
+        self.threads = [
+            WebhookActor(busy, self.webhooks[0].ledgers)
+            for _ in range(4 if self.has_threads else 0)
+        ]
         """Of the first replica, beside its first."""
         self.webhooks += self.threads
         self.controllers = [self._new_controller(1), self._new_controller(2)]
@@ -531,6 +624,7 @@ class SharingSimulation:
         )
         self.asked.add(pod.uid)
         self.rooms[pod.uid] = {}
+        self.shortages[pod.uid] = {name: Shortage() for name in names if name in view.quotas}
         self._note_rooms()
 
         def ask() -> None:
@@ -541,8 +635,10 @@ class SharingSimulation:
                     pod.namespace, claim, quotas.observed, deadline=until
                 )
                 is_admitted = isinstance(outcome, Reserved)
+                if isinstance(outcome, QuotaExceeded) and not door.is_former:
+                    self._check_denied(pod)
             finally:
-                del self.rooms[pod.uid]
+                del self.rooms[pod.uid], self.shortages[pod.uid]
                 if is_admitted:
                     self.admitted += 1
                     self.requests.append(Request(pod))
@@ -629,17 +725,18 @@ class SharingSimulation:
             for namespace in self.namespaces:
                 self.clock[0] += 1.5
                 self.reconcile(self.controllers[0], namespace)
-                self._finish(self.controllers[0])
+                self.finish(self.controllers[0])
                 if namespace not in self.views[-1].opted_in:
                     for name in self.views[-1].quotas:
                         self.drop(self.controllers[0], namespace, name)
-                        self._finish(self.controllers[0])
+                        self.finish(self.controllers[0])
             for name in self.views[-1].quotas:  # as an informer hears of it
                 self.controllers[0].shared.store.fetch(name)
             self.look(self.controllers[0])
-            self._finish(self.controllers[0])
+            self.finish(self.controllers[0])
 
-    def _finish(self, actor: ControllerActor) -> None:
+    def finish(self, actor: ControllerActor) -> None:
+        """Let a controller end what it does."""
         while actor.task is not None:
             self.step(actor)
 
@@ -713,7 +810,7 @@ class SharingSimulation:
             int(raw["spec"]["hard"][CPU]),
             granted,
             is_complete=is_complete,
-            promises=frozenset(promises),
+            promises=promises,
             promised=promised,
             kept=kept,
             headroom=headroom,
@@ -762,6 +859,19 @@ class SharingSimulation:
             for name, quota in now.quotas.items():
                 room = quota.room_of(namespace, own)
                 rooms[name] = max(room, rooms.get(name, room))
+        for uid, shortages in self.shortages.items():
+            ledger = now.ledgers[self.pods[uid].namespace]
+            for name, one in shortages.items():
+                account = None if ledger is None else ledger.accounts.get(name)
+                one.note(now.quota(name), account, self.pods[uid])
+
+    def _check_denied(self, pod: PodState) -> None:
+        """A denial stands though others give all back that they do not use."""
+        shortages = self.shortages[pod.uid].values()
+        assert any(one.room < one.held + pod.cpu for one in shortages), (
+            f"E4: {pod.uid} is denied what others hold without using it"
+        )
+        self.denied[all(one.has_headroom for one in shortages)] += 1
 
     def _check_current(self, before: Ledger | None, now: Ledger | None) -> None:
         """What is admitted fits at one moment since its request came."""
@@ -883,26 +993,30 @@ class SharingSimulation:
     def _see(self, **changed: Any) -> None:
         self.views.append(replace(self.views[-1], **changed))
 
-    def _new_webhook(self) -> WebhookActor:
+    def _new_webhook(self, *, is_former: bool) -> WebhookActor:
         client = _stepped_client(self)
-        reserver = Reserver(
-            LedgerStore(client),
+        queues: _SteppedQueues[PendingClaim] = _SteppedQueues()
+        ledgers = (_FormerLedgers if is_former else LedgerStore)(client)
+        made = (_FormerReserver if is_former else Reserver)(
+            ledgers,
             attempts=4,
-            raiser=GrantRaiser(_SteppedStore(client), _SteppedQueues()),
+            raiser=GrantRaiser(
+                (_FormerStore if is_former else _SteppedStore)(client), _SteppedQueues()
+            ),
             sleep=lambda _seconds: None,
-            queues=_SteppedQueues(),
+            queues=queues,
         )
-        return WebhookActor(reserver)
+        return WebhookActor(made, ledgers, is_former)
 
     def _new_controller(self, number: int) -> ControllerActor:
         client = _stepped_client(self)
-        is_former = number == 2 and self.seed % 11 == 5
+        is_former = number == 2 and self.has_former
         store = _FormerStore(client) if is_former else SharedQuotaStore(client)
-        ledgers = LedgerStore(client)
+        ledgers = (_FormerLedgers if is_former else LedgerStore)(client)
         timing = ControllerTimings(clock=lambda: self.clock[0], write_interval_seconds=0.0)
         usage_cache = _SimulatedUsageCache(self, number)
         leadership = Leadership(lambda: self.epoch, lambda: None)
-        lines = self.pod_queues(store)
+        lines = self.pod_queues(store, ledgers)
         membership = SimpleNamespace(
             has_left=lambda namespace, quota: (
                 not self.views[-1].shares(namespace, quota.quota.name)
@@ -945,7 +1059,7 @@ class SharingSimulation:
         usage_cache.actor = actor
         return actor
 
-    def pod_queues(self, _store: SharedQuotaStore) -> object:
+    def pod_queues(self, _store: SharedQuotaStore, _ledgers: LedgerStore) -> object:
         """Return the queues of a leader; their pods go when they are asked about, as all others."""
         return SimpleNamespace(
             run_cycle=lambda _name, _state, ledger, queue: run_cycle(

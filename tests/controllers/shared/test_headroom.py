@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
+from tests.controllers.shared import sharing_simulation
 from tests.controllers.shared.sharing_simulation import (
     CPU,
     NAME,
     QUOTA,
     PodState,
     SharingSimulation,
+    WebhookActor,
     cpus,
     held_in,
 )
@@ -47,9 +49,9 @@ def a_pod(world: SharingSimulation, namespace: str, cpu: int) -> PodState:
     return world.waiting()[-1]
 
 
-def bind(world: SharingSimulation, pod: PodState) -> None:
-    """Let the first handler decide; what it admits is stored."""
-    door = world.webhooks[0]
+def bind(world: SharingSimulation, pod: PodState, door: WebhookActor | None = None) -> None:
+    """Let a handler decide, by default the first; what it admits is stored."""
+    door = door or world.webhooks[0]
     world.bind(door, pod)
     while door.task is not None:
         world.step(door)
@@ -139,6 +141,53 @@ def test_a_recall_that_is_not_written_leaves_the_version_that_was_decided_by(
         waits = PendingStatus(PendingReason.QUOTA_EXCEEDED, quota=NAME)
         transaction.recall_headroom({"pod": waits})
         assert transaction.versions[NAME] is decided_by
+
+
+@pytest.fixture
+def mixed() -> Iterator[SharingSimulation]:
+    """`a` holds headroom; a handler of the release before last heard of the quota before that."""
+    made = SharingSimulation(16)
+    former = made.webhooks[2]
+    assert former.is_former
+    parts = [{"namespaces": [name], "amounts": {CPU: "4"}} for name in ("a", "b")]
+    made.write_quota(QUOTA, {"namespaceSelector": {}, "hard": {CPU: "6"}, "headroom": parts})
+    made.run_all()
+    bind(made, a_pod(made, "a", 1), former)
+    bind(made, a_pod(made, "a", 1))
+    assert made.read_stored().quota(NAME).granted["a"] > 2
+    run_unasked(made, "b", 4)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_handler_of_the_release_before_admits_nothing_beside_headroom(
+    mixed: SharingSimulation,
+) -> None:
+    former = mixed.webhooks[2]
+    for size in (1, 2):
+        former.hear_of("a")
+        bind(mixed, a_pod(mixed, "a", size), former)
+    assert mixed.admitted == 2
+    mixed.write_quota(QUOTA, {"namespaceSelector": {}, "hard": {CPU: "8"}, "headroom": []})
+    mixed.run_all()
+    mixed.run_all()
+    bind(mixed, mixed.waiting()[0], former)
+    assert mixed.admitted == 3
+
+
+def _read_every_format(patch: Patch) -> None:
+    patch.setattr(sharing_simulation, "is_of_later_format", lambda _version: False)
+
+
+def test_a_format_that_the_release_before_reads_is_noticed(
+    mixed: SharingSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _read_every_format(monkeypatch)
+    mixed.webhooks[2].hear_of("a")
+    with pytest.raises(AssertionError, match=r"^G: "):
+        bind(mixed, a_pod(mixed, "a", 1), mixed.webhooks[2])
 
 
 def _admit_by_what_was_known(patch: Patch) -> None:

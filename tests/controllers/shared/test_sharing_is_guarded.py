@@ -1,4 +1,19 @@
-"""Whatever interleaves, no shared quota is given twice; and the world notices where it would be."""
+"""Whatever interleaves, no shared quota is given twice; and the world notices where it would be.
+
+The laws of elastic quotas, and where each is asserted; `ELASTIC_BREACHES` breaks each once:
+
+| law | in the elastic world | elsewhere |
+| --- | --- | --- |
+| E1 Max, E2 Pool | `_check_written`; C, E, F of `sharing_simulation` | torture, per revision |
+| E3 Join | `_check_written`, `_check_joined` | `test_completeness` |
+| E4 Headroom | `_check_written`: how much; `_check_denied`: no 403 | `test_headroom` |
+| E5 Owner first | `check_owners_first` | `test_precedence` |
+| E6 Promise, by whom | `_check_written` | `test_reclaim_controller` |
+| E6 Promise, for whom | `note_raise` | the same |
+| E6 Promise, its end | `_reclaim_with`: told; `check_quiet`: none is left | the same |
+| E7 Entitled, E8 Needed, E9 Stable | `_check_plans`, with `quota.elastic.laws` | its `test_laws` |
+| E10 Share, E11 Labels, E12 Composite | the same | the same |
+"""
 
 from __future__ import annotations
 
@@ -12,6 +27,8 @@ import pytest
 from tests.controllers.shared.elastic_simulation import POOL, ElasticSimulation
 from tests.controllers.shared.sharing_simulation import drive, run
 from webhook.controllers.elastic import precedence
+from webhook.controllers.elastic.promises import HeldPromise, Promises
+from webhook.controllers.elastic.reclaim_controller import Reclaimer
 from webhook.controllers.shared import grant_transaction
 from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.controller import SharedQuotaController
@@ -26,7 +43,7 @@ from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.shared import escrow
 from webhook.quota.shared.escrow import Raise, Shared, raised
 from webhook.quota.shared.grants import Grants, with_raised, without
-from webhook.state import grant_raising
+from webhook.state import batch_decision, grant_raising
 from webhook.state.grant_raising import GrantRaiser, PendingRaise, SharedLookups
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
@@ -270,9 +287,11 @@ ELASTIC: Mapping[str, int] = {
     **dict.fromkeys(("E5", "E7", "E8", "E9", "E10", "E11", "E12"), 10),
     "together": 2,
     "headroom": 20,
+    "ended": 4,
+    "told": 2,
 }
 """Law → how often it is put to the test at least; together: raises of several namespaces with one
-write."""
+write; ended: promises, of which some are withdrawn and told."""
 
 
 def test_the_laws_of_elastic_quotas_hold() -> None:
@@ -306,6 +325,21 @@ def _take_all_that_is_free(patch: Patch) -> None:
         }
 
     patch.setattr(escrow, "headroom", headroom)
+
+
+def _deny_what_others_hold_unused(patch: Patch) -> None:
+    patch.setattr(batch_decision, "_without_headroom", lambda decision, *_: decision)
+
+
+def _withdraw_no_promise(patch: Patch) -> None:
+    patch.setattr(Promises, "withdraw", lambda *_: True)
+
+
+def _withdraw_without_a_word(patch: Patch) -> None:
+    def end(reclaimer: Reclaimer, promise: HeldPromise, _fault: str, epoch: int) -> None:
+        reclaimer._promises.withdraw([promise.uid], epoch)
+
+    patch.setattr(Reclaimer, "_end", end)
 
 
 def _let_borrowers_go_first(patch: Patch) -> None:
@@ -382,8 +416,11 @@ ELASTIC_BREACHES: Mapping[str, tuple[str, range, Callable[[Patch], None]]] = {
     "E3, G: raised before all are named": ("(E3|G)", range(600), _raise_before_all_are_counted),
     "E4: more is given than is needed": ("E4", range(100), _give_more_than_is_needed),
     "E4: all that is free is headroom": ("E4", range(100), _take_all_that_is_free),
+    "E4: what is unused is denied": ("E4", range(28, 300), _deny_what_others_hold_unused),
     "E5: borrowers go first": ("E5", range(300), _let_borrowers_go_first),
     "E6: a raise drops promises": ("E6", range(4, 600, 5), _drop_promises_with_a_raise),
+    "E6: promises have no end": ("E6", range(4, 600, 5), _withdraw_no_promise),
+    "E6: withdrawn without a word": ("E6", range(4, 600, 5), _withdraw_without_a_word),
     "E7, E9: whatever is wanted is claimed": ("E[79]", range(4, 100), _claim_whatever_is_wanted),
     "E8: victims that are not needed are not put back": ("E8", range(100), _put_no_victim_back),
     "E10: twice as much is guaranteed": ("E10", range(100), _guarantee_twice_as_much),
