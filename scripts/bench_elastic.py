@@ -26,7 +26,6 @@ from webhook.quota.elastic.reclaim_plan import plan_reclaim
 NAMESPACES = 20
 ROUNDS = 5
 _START = datetime(2026, 1, 1, tzinfo=UTC)
-_HEADROOM = {"elastic": {"headroom": True}}
 _ACT = {"elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0, "maxEvictionsPerMinute": 6000}}}
 
 
@@ -167,9 +166,7 @@ def bench_rates(count: int) -> None:
     print(f"\nReal control plane: guarded binds over {NAMESPACES} namespaces")
     with (
         control_plane() as bench,
-        Product.start(
-            bench.plane, bench.plane.directory / "product", direct=True, configuration=_HEADROOM
-        ) as product,
+        Product.start(bench.plane, bench.plane.directory / "product", direct=True) as product,
     ):
         plain = [
             bench.namespace(f"plain-{n}", mode="deferred", with_quota=True)

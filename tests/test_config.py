@@ -72,7 +72,7 @@ elastic:
   enabled: false
   gpuMemoryGB: 80
   labelOrder: Priority
-  headroom: true
+  headroom: false
   reclaim: {mode: Act, afterSeconds: 6, protectOwnSeconds: 7, nodeFit: Off,
             maxEvictionsPerMinute: 8, coolDownSeconds: 9, maxGraceSeconds: 61}
 jobGates:
@@ -137,7 +137,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
             enabled=True,
             gpu_memory_gb=32,
             label_order=ElasticLabelOrder.CREATION_TIME,
-            headroom=False,
+            headroom=True,
         ),
         job_gates=JobFeatureGates(mutable_pod_resources=None, mutable_scheduling_directives=None),
         jobs=(),
@@ -185,7 +185,7 @@ def test_every_setting_can_be_set() -> None:
             enabled=False,
             gpu_memory_gb=80,
             label_order=ElasticLabelOrder.PRIORITY,
-            headroom=True,
+            headroom=False,
             reclaim=ReclaimSettings(
                 mode=ReclaimMode.ACT,
                 after_seconds=6,

@@ -299,10 +299,11 @@ class ElasticSettings:
     label_order: ElasticLabelOrder = ElasticLabelOrder.CREATION_TIME
     """`elastic.labelOrder`: what decides first which pods are within their quota."""
 
-    headroom: bool = False
+    headroom: bool = True
     """`elastic.headroom`: whether namespaces may hold more of a pool than they use, up to `min`, so
-    that most binds write their ledger alone. Switch it on once no webhook of a release before it
-    runs: such a webhook decides by what it last heard of the pool."""
+    that most binds write their ledger alone. Ledgers that hold more are of a format that programs
+    without headroom do not read: before you go back to one, switch it off, see `docs/upgrading.md`.
+    """
 
     reclaim: ReclaimSettings = field(default_factory=ReclaimSettings)
     """`elastic.reclaim`"""

@@ -64,15 +64,12 @@ def _shares(here: World, name: str, part: str) -> dict[str, str]:
     return {namespace: amount for namespace, amount in found.items() if amount}
 
 
-HEADROOM: Object = {"elastic": {"headroom": True}}
-
-
 def test_binds_within_headroom_write_no_pool(tmp_path: Path) -> None:
     quotas = (
         an_elastic_quota("team-a", {"cpu": 9}),
         an_elastic_quota("team-b", {"cpu": 9}, {"cpu": 12}),
     )
-    with world(*quotas, directory=tmp_path, settings=HEADROOM) as here:
+    with world(*quotas, directory=tmp_path) as here:
         here.wait_for(
             epool_default={"requests.cpu": "18"}, **{"eq_team-b_q": {"requests.cpu": "12"}}
         )
@@ -90,7 +87,7 @@ def test_binds_within_headroom_write_no_pool(tmp_path: Path) -> None:
 
 def test_headroom_is_recalled_for_a_pod_that_lacks_it(tmp_path: Path) -> None:
     quotas = [an_elastic_quota(name, {"cpu": 4}) for name in ("team-a", "team-b")]
-    with world(*quotas, directory=tmp_path, settings=HEADROOM) as here:
+    with world(*quotas, directory=tmp_path) as here:
         here.wait_for(epool_default={"requests.cpu": "8"})
         assert here.bind("a", "team-a").allowed
         assert _shares(here, "epool.default", "headroom") == {"team-a": "1500m"}
@@ -102,7 +99,7 @@ def test_headroom_is_recalled_for_a_pod_that_lacks_it(tmp_path: Path) -> None:
 
 def test_a_gated_pod_does_not_wait_for_headroom(tmp_path: Path) -> None:
     quotas = [an_elastic_quota(name, {"cpu": 4}) for name in ("team-a", "team-b")]
-    with world(*quotas, directory=tmp_path, settings=HEADROOM, is_gated=True) as here:
+    with world(*quotas, directory=tmp_path, is_gated=True) as here:
         here.wait_for(epool_default={"requests.cpu": "8"})
         assert here.bind("a", "team-a").allowed
         assert _shares(here, "epool.default", "headroom") == {"team-a": "1500m"}
@@ -113,7 +110,7 @@ def test_a_gated_pod_does_not_wait_for_headroom(tmp_path: Path) -> None:
 def test_headroom_that_another_definition_drops_is_not_written_again_and_again(
     tmp_path: Path,
 ) -> None:
-    with world(directory=tmp_path, settings=HEADROOM) as here:
+    with world(directory=tmp_path) as here:
 
         def drop(call: Call, proceed: Proceed) -> object:
             written = call.body if isinstance(call.body, list) else [{"value": call.body["spec"]}]

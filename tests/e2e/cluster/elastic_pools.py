@@ -94,6 +94,10 @@ class Pool:
 
     def bind(self, team: str, name: str, cpu: str = "1", **fields: Any) -> Answer:
         """Create a pod and ask for its bind, until that is decided."""
+        return self.answers(team, name, cpu, **fields)[-1]
+
+    def answers(self, team: str, name: str, cpu: str = "1", **fields: Any) -> list[Answer]:
+        """Create a pod and ask for its bind, until that is decided; return all answers."""
         tenant = self.teams[team]
         made = tenant.pod(name, cpu, **fields)
         answers: list[Answer] = []
@@ -103,7 +107,7 @@ class Pool:
             return answers[-1].code != 429
 
         eventually(is_decided, f"{team}/{name} is decided")
-        return answers[-1]
+        return answers
 
     def status(self, team: str) -> Object:
         """Read the status of a team's quota."""

@@ -135,6 +135,18 @@ class History:
             found.problems += [f"{version}: {words}" for words in sums.problems(limit)]
         return found
 
+    def raises(self, quota: str, namespace: str) -> int:
+        """Count how often a namespace was granted more of a cluster quota."""
+        self._catch_up()
+        sums, found = _Sums(quota, everything), 0
+        with self._lock:
+            events = sorted(self._events, key=lambda one: one[0])
+        for _, plural, event in events:
+            before = sums.held(namespace)
+            sums.take(plural, event.type, event.object)
+            found += sums.held(namespace) > before
+        return found
+
     def _follow(self, kind: Kind, version: int) -> None:
         """Watch until the end; an API server that is busy may end a watch, and it goes on then."""
         try:
@@ -228,6 +240,10 @@ class _Sums:
             if namespace in found:
                 found[namespace] += taken
         return found
+
+    def held(self, namespace: str) -> Quantity:
+        """Return what a namespace holds."""
+        return self._held.get(namespace, _ZERO)
 
     @property
     def assigned(self) -> Quantity:

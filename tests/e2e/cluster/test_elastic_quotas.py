@@ -64,6 +64,27 @@ def test_a_team_borrows_what_others_leave_and_no_more(pool_of: MakePool) -> None
     eventually(lambda: pool.teams["a"].bind("a1").code == 201, "the owner takes what is free again")
 
 
+def test_headroom_spares_writes_of_the_pool_and_is_given_back(
+    pool_of: MakePool, plane: ControlPlane
+) -> None:
+    with History(plane) as history:
+        pool = pool_of(a=amounts(12), b=amounts(12), c=amounts(8, 10))
+        for team, number in (("a", 8), ("c", 2)):
+            codes = [pool.bind(team, f"{team}{one}").code for one in range(number)]
+            assert codes == [201] * number
+        namespaces = {team: tenant.namespace for team, tenant in pool.teams.items()}
+        raises = history.raises(pool.charged_by, namespaces["a"])
+        assert raises <= 3, f"the pool was raised {raises} times for 8 binds"
+        formats = {team: tenant.ledger()["format"] for team, tenant in pool.teams.items()}
+        assert formats == {"a": 2, "b": 1, "c": 2}
+        answers = pool.answers("b", "all-the-rest", "22")
+        assert {one.code for one in answers} == {201, 429}
+        assert any("it is being recalled" in one.message for one in answers)
+        assert pool.bind("a", "a8").code == 403
+        for hard, quota in (("32", pool.charged_by), ("10", f"eq.{namespaces['c']}.q")):
+            assert history.replay(quota, hard).problems == []
+
+
 def test_what_is_not_lent_is_kept(pool_of: MakePool) -> None:
     pool = pool_of(a={**amounts(4), "lendable": {"cpu": 1}}, b=amounts(1))
     assert [pool.bind("b", f"b{number}").code for number in range(3)] == [201, 201, 403]
