@@ -367,7 +367,8 @@ class Configuration:
     deferred_resources: tuple[str, ...] = ()
     """`deferredResources`: quota keys of extended resources that are charged at the bind as cpu
     and memory are, for example `requests.nvidia.com/gpu`. ResourceClaims of a DeviceClass with such
-    an `extendedResourceName` are refused in opted-in namespaces: pods request the resource."""
+    an `extendedResourceName`, and pods that request its devices by the name of the class, are
+    refused in opted-in namespaces: pods request the resource."""
 
     must_specify: MustSpecify = MustSpecify.CREATE
     """`mustSpecify`: when every container has to name the compute resources that a quota limits."""

@@ -1,7 +1,8 @@
-"""Devices of an extended resource that is deferred are to be had by the resource, not by claims.
+"""Devices of an extended resource that is deferred are to be had by the resource alone.
 
 The API server charges claims of such a DeviceClass to the quota of the resource, by the quota's
-status, in which the mask hides it.
+status, in which the mask hides it: also those that a scheduler makes for pods that request devices
+by the name of the class.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.builders import a_container
 from tests.controlplane.features import Gate
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.objects import Answer, Api
@@ -105,6 +107,36 @@ def test_claims_of_what_is_deferred_are_refused(
     assert answer.code == 403, str(answer)
     assert f"claims of the DeviceClass {DEFERRED} are charged by no quota here" in answer.message
     assert "request example.com/gpu in the pod" in answer.message
+
+
+def asking_for(name: str, *, init: bool = False) -> dict[str, Any]:
+    resource = {f"deviceclass.resource.kubernetes.io/{name}": "3"}
+    asks = a_container("asks", limits=resource)
+    return {"init": [asks]} if init else {"containers": [a_container(), asks]}
+
+
+@pytest.mark.parametrize("init", [False, True], ids=["a container", "an init container"])
+def test_pods_that_ask_for_it_by_the_class_are_refused(editor: Tenant, init: bool) -> None:
+    for marks in ({}, dict(MARK)):  # that of a scheduler's claim changes nothing
+        asked = asking_for(DEFERRED, init=init)
+        answer = editor.create("p", dry_run=True, metadata={"annotations": marks}, **asked)
+        assert answer.code == 403, str(answer)
+        assert (
+            f"deviceclass.resource.kubernetes.io/{DEFERRED} is charged by no quota here, because"
+            " requests.example.com/gpu is charged at the bind: request example.com/gpu"
+        ) in answer.message
+
+
+def test_pods_that_ask_for_others_by_the_class_are_left_alone(
+    editor: Tenant, plain: Tenant
+) -> None:
+    for name in OTHERS:
+        answer = editor.create("p", dry_run=True, **asking_for(name))
+        assert answer.ok, str(answer)
+    gpu = {"example.com/gpu": "3"}
+    answer = editor.create("p", dry_run=True, requests=gpu, limits=gpu)
+    assert answer.ok, str(answer)
+    assert plain.create("p", dry_run=True, **asking_for(DEFERRED)).ok
 
 
 def test_other_claims_and_other_namespaces_are_left_alone(

@@ -109,6 +109,35 @@ def test_a_policy_that_does_not_deny_is_named(name: str, change: Change) -> None
     assert of_identities(cluster=cluster) == ["identities.unbound"]
 
 
+def unparametrised(raw: Any) -> None:
+    del raw["spec"]["paramRef"]
+
+
+def of_one_class(raw: Any) -> None:
+    raw["spec"]["paramRef"] = {"name": "a", "parameterNotFoundAction": "Allow"}
+
+
+def of_some_classes(raw: Any) -> None:
+    raw["spec"]["paramRef"]["selector"] = {"matchLabels": {"a": "b"}}
+
+
+@pytest.mark.parametrize("change", [unparametrised, of_one_class, of_some_classes])
+def test_a_binding_that_leaves_device_classes_out_is_named(change: Change) -> None:
+    cluster = healthy()
+    edit(cluster, VALIDATING_BINDINGS, DEVICE_CLAIMS_POLICY, change)
+    assert of_identities(cluster=cluster) == ["identities.unbound"]
+
+
+def of_another_kind(raw: Any) -> None:
+    raw["spec"]["paramKind"] = {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
+def test_a_policy_that_is_not_about_device_classes_is_named() -> None:
+    cluster = healthy()
+    edit(cluster, VALIDATING_POLICIES, DEVICE_CLAIMS_POLICY, of_another_kind)
+    assert of_identities(cluster=cluster) == ["identities.edited"]
+
+
 def ignoring(raw: Any) -> None:
     raw["spec"]["failurePolicy"] = "Ignore"
 

@@ -12,6 +12,7 @@ from webhook.config import Configuration
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import ApiError, NotFoundError
 from webhook.kube.kinds import DEVICE_CLASSES, NAMESPACE_NAME_LABEL
+from webhook.kube.selectors import Term
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.doctor.masks import policy_name
@@ -33,7 +34,7 @@ from webhook.operations.names import (
     VALIDATING_POLICIES,
 )
 from webhook.state.webhook_selectors import WebhookSelector
-from webhook.state.well_known import own_users
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, own_users
 
 _CONSEQUENCES: Final[Mapping[str, str]] = {
     SERVICE_ACCOUNTS_POLICY: "a client with the controller's token may change image, gates and"
@@ -43,8 +44,8 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
     CLUSTER_QUOTAS_POLICY: "a client with the controller's token may write any cluster quota",
     LEDGERS_POLICY: "a client with the right by RBAC may write ledgers and the status of cluster"
     " quotas, and so what counts as used",
-    DEVICE_CLAIMS_POLICY: "a client with the right to create ResourceClaims gets devices of a"
-    " deferred extended resource that no quota is charged for",
+    DEVICE_CLAIMS_POLICY: "a client with the right to create pods or ResourceClaims gets devices"
+    " of a deferred extended resource that no quota is charged for",
 }
 """What is so where a policy is not there."""
 
@@ -53,7 +54,7 @@ DIGESTS: Final[Mapping[str, str]] = {
     OWN_NAMESPACE_POLICY: "5531488a7a9116a0",
     CLUSTER_QUOTAS_POLICY: "3cb877dd96888ed3",
     LEDGERS_POLICY: "e5096e8d1c5ff6bd",
-    DEVICE_CLAIMS_POLICY: "233d2213adda48bf",
+    DEVICE_CLAIMS_POLICY: "94b2bec07603ca14",
 }
 """What the shipped policies do, see `digest`; a test compares them with the manifests."""
 
@@ -63,6 +64,7 @@ _LIST: Final = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'(?:, )?)*\]")
 _QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _EVERYWHERE: Final = WebhookSelector()
+_OPTED_IN: Final = WebhookSelector((Term(MODE_LABEL, frozenset({DEFERRED_MODE})),))
 
 
 def identities(scene: CheckContext) -> Iterator[Finding]:
@@ -112,10 +114,11 @@ def _judged(
     scene: CheckContext, node: FieldReader, subject: Subject, bound: Sequence[FieldReader]
 ) -> Iterator[Finding]:
     consequence = _CONSEQUENCES[subject.name]
-    if not any(map(_denies_everywhere, bound)):
+    spec = node.child("spec")
+    has_parameters = spec.has("paramKind")
+    if not any(_denies_everywhere(one, has_parameters=has_parameters) for one in bound):
         message = f"has no binding that denies in every namespace: {consequence}"
         yield warning("identities.unbound", subject, message, APPLY)
-    spec = node.child("spec")
     if digest(spec) != DIGESTS[subject.name] or not _selects(scene, subject.name, spec):
         message = f"is not that of this release, or was changed: {consequence}"
         yield warning("identities.edited", subject, message, APPLY)
@@ -152,7 +155,7 @@ def digest(spec: FieldReader) -> str:
         "matchPolicy": constraints.text("matchPolicy") or "Equivalent",
         "objects": WebhookSelector.read(constraints.child("objectSelector")).is_empty,
         "excluded": len(constraints.children("excludeResourceRules")),
-        "parameters": spec.has("paramKind"),
+        "parameters": _parameters(spec),
         "rules": rules,
         **{
             field: [_text(item) for item in spec.children(field)]
@@ -160,6 +163,11 @@ def digest(spec: FieldReader) -> str:
         },
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _parameters(spec: FieldReader) -> Sequence[str] | bool:
+    kind = spec.child("paramKind")
+    return spec.has("paramKind") and [kind.text("apiVersion"), kind.text("kind")]
 
 
 def _text(item: FieldReader) -> str:
@@ -170,16 +178,20 @@ def _text(item: FieldReader) -> str:
 def _selects(scene: CheckContext, name: str, spec: FieldReader) -> bool:
     """Return whether a policy is about the namespaces that it has to be about."""
     selector = WebhookSelector.read(spec.child("matchConstraints").child("namespaceSelector"))
-    if name != OWN_NAMESPACE_POLICY:
-        return selector == _EVERYWHERE
-    return selector.matches({NAMESPACE_NAME_LABEL: scene.settings.system_namespace})
+    if name == OWN_NAMESPACE_POLICY:
+        return selector.matches({NAMESPACE_NAME_LABEL: scene.settings.system_namespace})
+    if name == DEVICE_CLAIMS_POLICY:
+        return selector == _OPTED_IN
+    return selector == _EVERYWHERE
 
 
-def _denies_everywhere(binding: FieldReader) -> bool:
+def _denies_everywhere(binding: FieldReader, *, has_parameters: bool) -> bool:
     spec = binding.child("spec")
-    narrowed = spec.child("matchResources")
+    narrowed, parameters = spec.child("matchResources"), spec.child("paramRef")
     return (
         "Deny" in spec.strings("validationActions")
+        and (not has_parameters or parameters.has("selector"))
+        and WebhookSelector.read(parameters.child("selector")).is_empty
         and WebhookSelector.read(narrowed.child("namespaceSelector")).is_empty
         and WebhookSelector.read(narrowed.child("objectSelector")).is_empty
         and not narrowed.children("resourceRules")
