@@ -376,6 +376,11 @@ class ControllerMetrics:
             "When the emergency was opened, in seconds since 1970, as the leader sees it in the"
             " registrations; 0 while it is closed.",
         )
+        self.guard_missing = declare.gauge(
+            "guard_missing",
+            "1 while no registration guards binds, as the leader sees it: it is gone, or does not"
+            " fail closed.",
+        )
         self.masks = declare.counter(
             "quota_status_repairs",
             "Writes of a ResourceQuota status: masked, restored, conflict, failed, unguarded"

@@ -428,6 +428,23 @@ def test_what_was_hidden_comes_back_when_the_guard_goes_and_goes_when_it_comes(
     assert ("Warning", "NotGuarded") in said(mask_harness)
 
 
+def test_the_leader_shows_that_no_registration_guards_and_no_other(
+    mask_harness: MaskHarness,
+) -> None:
+    def shown() -> float | None:
+        return mask_harness.metrics.registry.get_sample_value("deferred_quota_guard_missing")
+
+    assert shown() == 0
+    mask_harness.registration = NO_GUARD
+    eventually(lambda: shown() == 1, "the guard is missing")
+    mask_harness.epoch[0] = 0
+    eventually(lambda: shown() == 0, "a former leader shows none")
+    mask_harness.epoch[0] = 2
+    eventually(lambda: shown() == 1, "the next one shows it")
+    mask_harness.registration = replace(NO_GUARD, is_settling=True)
+    eventually(lambda: shown() == 0, "it stands, and is new")
+
+
 def test_a_guard_that_was_gone_for_a_moment_hides_again_what_came_back_in_it() -> None:
     seldom = replace(_SOON, registration_seconds=1.0)
     with new_mask_harness((RESOURCE_QUOTAS, quota()), timing=seldom) as mask_harness:

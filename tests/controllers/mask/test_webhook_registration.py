@@ -97,7 +97,7 @@ def test_the_registration_shows_since_when_the_emergency_is_open(
 
 
 def test_the_emergency_is_shown_while_a_guard_is_new_and_is_no_change_of_it() -> None:
-    api, clock, shown = FakeClient(FakeCluster()), [10.0], list[int]()
+    api, clock, shown = FakeClient(FakeCluster()), [10.0], list[RegistrationState]()
     guard = RegistrationReader(api, cache_seconds=0, propagation_seconds=3, clock=lambda: clock[0])
     watch = RegistrationWatch(guard, 0, shown.append)
     watch.current()
@@ -111,7 +111,7 @@ def test_the_emergency_is_shown_while_a_guard_is_new_and_is_no_change_of_it() ->
     api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
     api.create(VALIDATING_WEBHOOKS, made)
     assert not watch.current().problem  # else nothing would be masked for some seconds
-    assert shown == [0, 1795658400, 1795658400, 0]
+    assert [one.emergency_since for one in shown] == [0, 1795658400, 1795658400, 0]
 
 
 def test_a_selector_of_everything_guards_everything() -> None:

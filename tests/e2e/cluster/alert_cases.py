@@ -175,6 +175,13 @@ CASES: Final[Mapping[str, Case]] = {
             'deferred_quota_quota_status_repairs_total{result="masked"}': RISES,
         },
     ),
+    "DeferredQuotaGuardMissing": Case(
+        {
+            'deferred_quota_guard_missing{instance="a"}': "1x120",
+            'deferred_quota_guard_missing{instance="b"}': "0x120",
+        },
+        {'deferred_quota_guard_missing{instance="a"}': "0x120"},
+    ),
     "DeferredQuotaEmergencyOpen": Case(
         # one of both leads, and the other shows that it does not
         {

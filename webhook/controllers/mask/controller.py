@@ -24,6 +24,7 @@ from typing import Final
 
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.mask.webhook_registration import (
+    ASSUMED_REGISTERED,
     RegistrationState,
     RegistrationWatch,
     assume_registered,
@@ -122,7 +123,7 @@ class StatusMaskController:
         self._metrics = context.metrics
         self._timings = timings = context.timings
         self._registration = RegistrationWatch(
-            registration, timings.registration_seconds, self._show_emergency
+            registration, timings.registration_seconds, self._show_guard
         )
         self._queue: WorkQueue[str] = WorkQueue(
             ExponentialBackoff(timings.mask_first_retry_seconds, timings.mask_max_retry_seconds),
@@ -184,7 +185,7 @@ class StatusMaskController:
     def poll(self) -> bool:
         """Notice a leadership or another registration; return whether the caches have synced."""
         if not self._leadership.current_epoch():
-            self._show_emergency(0)  # what a former leader saw may be over
+            self._show_guard(ASSUMED_REGISTERED)  # what a former leader saw may be over
         elif self._registration.has_changed():
             self.requeue_all()
         return self._quotas.has_synced and self._namespaces.has_synced
@@ -353,8 +354,10 @@ class StatusMaskController:
         _log.info("quota status written", extra={"quota": quota.key, "what": result})
         return written
 
-    def _show_emergency(self, since: int) -> None:
-        self._metrics.controller.emergency_since.set(since)
+    def _show_guard(self, state: RegistrationState) -> None:
+        is_missing = bool(state.problem) and not state.is_settling
+        self._metrics.controller.guard_missing.set(is_missing)
+        self._metrics.controller.emergency_since.set(state.emergency_since)
 
     def _count(self, result: str) -> None:
         self._metrics.controller.masks.labels(result).inc()

@@ -128,18 +128,18 @@ class RegistrationWatch:
     Args:
         read_state: Returns the state; may ask the API server.
         seconds: Between two looks.
-        on_emergency: Called at each look with when the emergency was opened, 0 for not at all.
+        on_look: Called at each look with what was seen.
     """
 
     def __init__(
         self,
         read_state: Callable[[], RegistrationState],
         seconds: float,
-        on_emergency: Callable[[int], None] = lambda _since: None,
+        on_look: Callable[[RegistrationState], None] = lambda _state: None,
     ) -> None:
         self._read_state = read_state
         self._seconds = seconds
-        self._on_emergency = on_emergency
+        self._on_look = on_look
         self._last: RegistrationState | None = None
         self._is_changed = False
         self._next_check = -math.inf
@@ -152,7 +152,7 @@ class RegistrationWatch:
             InvalidFieldError: Its registration cannot be read.
         """
         registration = self._read_state()
-        self._on_emergency(registration.emergency_since)
+        self._on_look(registration)
         if registration != self._last:
             self._last = registration
             self._is_changed = True
