@@ -14,7 +14,7 @@ from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import PODS, RequestTimeoutError
+from webhook.kube.api import PODS, RequestTimeoutError, TooManyRequestsError
 from webhook.quota.elastic.balance import Claim, Queued, Shortage
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
@@ -140,6 +140,65 @@ def test_of_groups_beyond_a_share_one_goes_in_a_minute() -> None:
     assert here.evict("another", slice(20, 50)) == 3, "which the group has taken nothing of"
     here.clock += 61
     assert here.evict("another", slice(10, 15)) == 5
+
+
+def test_of_groups_beyond_a_share_that_of_a_quota_goes_which_had_none() -> None:
+    """A tenant with two quotas makes pods again that are evicted for it, and is there first."""
+    here = Evicting(limit=8)
+    here.quotas = {name: _quota(name) for name in ("greedy", "too", "owner")}
+    for at in range(0, 100, 5):
+        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    assert here.evict("greedy", slice(0, 5)) == 5
+    here.clock += 61
+    assert here.evict("too", slice(5, 10)) == 5
+    assert here.evict("owner", slice(50, 55)) == 0
+    here.clock += 61
+    assert here.evict("greedy", slice(10, 15)) == 0
+    assert here.evict("too", slice(10, 15)) == 0
+    assert here.evict("owner", slice(50, 55)) == 5
+    here.clock += 61
+    assert here.evict("too", slice(10, 15)) == 0, "the other one waits longer"
+    assert here.evict("greedy", slice(10, 15)) == 5
+
+
+def test_a_quota_that_has_used_its_share_keeps_no_group_of_others_from_going() -> None:
+    here = Evicting(limit=8)
+    here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
+    for at in (50, 55):
+        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    assert here.evict("owner", slice(50, 55)) == 5
+    here.clock += 50
+    assert here.evict("greedy", slice(0, 50)) == 3
+    here.clock += 61
+    assert here.evict("greedy", slice(3, 50)) == 4
+    assert here.evict("owner", slice(55, 60)) == 5
+
+
+def test_a_group_that_is_never_evicted_keeps_no_group_of_others_from_going() -> None:
+    here = Evicting(limit=8)
+    here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
+    for at in (0, 50, 55):
+        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    refused = TooManyRequestsError("the disruption budget does not allow it")
+    for number in range(5):
+        name = for_name(f"p{number}", fail(refused))
+        here.client.on("create", PODS, name, subresource="eviction")
+    assert here.evict("owner", slice(50, 55)) == 5
+    assert here.evict("greedy", slice(0, 5)) == 0
+    here.clock += 61
+    assert here.evict("greedy", slice(0, 5)) == 0
+    assert here.evict("owner", slice(55, 60)) == 5
+
+
+def test_a_quota_that_does_not_ask_any_more_keeps_no_group_from_going() -> None:
+    here = Evicting(limit=8)
+    here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
+    for at in range(0, 100, 5):
+        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    assert here.evict("greedy", slice(0, 5)) == 5
+    assert here.evict("owner", slice(50, 55)) == 0
+    here.clock += 91
+    assert here.evict("greedy", slice(5, 10)) == 5
 
 
 def test_groups_of_many_quotas_are_not_beyond_the_limit_together() -> None:

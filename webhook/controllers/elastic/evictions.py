@@ -37,6 +37,10 @@ _UNDECIDED_SECONDS: Final = 12.0
 _ROUND_SECONDS: Final = 2.0
 """How long pods are evicted for one claim before the other claims have their turn."""
 _MINUTE: Final = 60.0
+_WAITING_SECONDS: Final = 90.0
+"""How long a group has its turn after it was last asked for: a plan may rest for 30 s."""
+_REMEMBERED_SECONDS: Final = 3600.0
+"""How long it is remembered that a group of a quota went which was larger than its share."""
 _ENTITLEMENT: Final = {
     Claim.OWN: "which stays within the min of its quota",
     Claim.FAIR: "which stays within what is guaranteed to its quota beyond min",
@@ -71,6 +75,10 @@ class Evictor:
         self._refused: dict[str, float] = {}
         self._times: deque[tuple[float, str, bool]] = deque()
         """When pods were evicted, for which quota, by its key, and whether within its share."""
+        self._waiting: dict[str, float] = {}
+        """Key of a quota for which a group beyond its share is to go → until when it waits."""
+        self._went: dict[str, float] = {}
+        """Key of a quota for which one went → until when that is remembered."""
 
     def reset(self) -> None:
         """Forget what was seen under an earlier leadership; the limit holds on."""
@@ -96,10 +104,32 @@ class Evictor:
         """Return whether so many pods may be evicted together for a quota now.
 
         A group that is larger than the share of its quota would wait for ever, and a tenant would
-        keep what it borrows by one label. One such group goes in a minute, of all quotas.
+        keep what it borrows by one label. One such group goes in a minute, of all quotas in turn.
         """
         left = self._evictions_left(quota)
-        return left >= pods or (left > 0 and all(is_within for _, _, is_within in self._times))
+        if left >= pods:
+            return True
+        if left == 0:  # its share is used up: it waits for no turn
+            return False
+        self._waiting[quota] = self._clock() + _WAITING_SECONDS
+        is_free = all(is_within for _, _, is_within in self._times)
+        return is_free and not self._is_others_turn(quota)
+
+    def _is_others_turn(self, quota: str) -> bool:
+        """Return whether a group of a quota waits for which none went, or longer ago.
+
+        A tenant that makes a group again as soon as it was evicted for its others would be first
+        in every minute.
+        """
+        self._waiting, self._went = self._current(self._waiting), self._current(self._went)
+        last = self._went.get(quota, 0.0)
+        return any(self._went.get(one, 0.0) < last for one in self._waiting if one != quota)
+
+    def _take_turn(self, quota: str, pods: int) -> None:
+        """Note that a group beyond its share goes now, whether its pods may be evicted or not."""
+        if self._evictions_left(quota) < pods:
+            self._went[quota] = self._clock() + _REMEMBERED_SECONDS
+            self._waiting.pop(quota, None)
 
     def _evictions_left(self, quota: str) -> int:
         """Return how many pods may be evicted for a quota in this minute.
@@ -151,6 +181,7 @@ class Evictor:
         for unit in self._units(claim.plan.victims):
             if self._clock() > until or not self._is_within(claim.quota.key, len(unit)):
                 break
+            self._take_turn(claim.quota.key, len(unit))
             for victim in unit:
                 self._leadership.require(epoch)
                 try:
