@@ -26,6 +26,7 @@ from webhook.quota.ledger.ledger import (
     check_observed,
 )
 from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, written_bytes_of
+from webhook.quota.shared.borrowers import borrowers
 from webhook.quota.shared.escrow import without_headroom
 from webhook.state.grant_raising import SharedLookups, blocking_reason, shared_of, unavailable
 from webhook.state.group_commit import DEADLINE_EXCEEDED, Outcome, PendingClaim, Reserved
@@ -126,7 +127,10 @@ class BatchDecider:
             kept_out = self._oversized(namespace, ledger, claims, kept_out)
             decision = _decided(ledger, claims, kept_out)
         if lookups and any(isinstance(one, Denied) for one in decision.verdicts):
-            return _without_headroom(decision, ledger, namespace, claims, lookups)
+            found = _without_headroom(decision, ledger, namespace, claims, lookups)
+            return replace(
+                found, verdicts=[_with_borrowers(one, lookups) for one in found.verdicts]
+            )
         return decision
 
     def _undecidable(
@@ -203,6 +207,15 @@ def _without_headroom(
         for pending, verdict in zip(claims, decision.verdicts, strict=True)
     ]
     return replace(decision, verdicts=verdicts)
+
+
+def _with_borrowers(verdict: Verdict, lookups: SharedLookups) -> Verdict:
+    """Return a verdict that says, where a pool is used up, which namespaces borrow of it."""
+    if not (isinstance(verdict, Denied) and verdict.denial.is_of_pool):
+        return verdict
+    shared = lookups[verdict.denial.quota].shared
+    found = () if shared is None else borrowers(shared, verdict.denial.requested)
+    return replace(verdict, denial=replace(verdict.denial, borrowed=tuple(found)))
 
 
 def _growth_of(known: Ledger, claim: Claim) -> int:

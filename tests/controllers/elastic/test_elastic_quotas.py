@@ -43,7 +43,8 @@ def test_a_team_borrows_up_to_its_max_what_others_leave() -> None:
         assert here.bind("a0", "team-a").allowed
         refused = here.bind("a1", "team-a")
         assert refused.message == (
-            "elastic pool default is used up, requested: cpu=1, used: cpu=4, size: cpu=4"
+            "elastic pool default is used up, requested: cpu=1, used: cpu=4, size: cpu=4;"
+            " borrowed: team-b cpu=1"
         )
         assert refused.causes == [
             ("QuotaExceeded", "cdq/epool.default/requests.cpu", "requested=1,used=4,limited=4")

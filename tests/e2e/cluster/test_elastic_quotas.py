@@ -58,7 +58,8 @@ def test_a_team_borrows_what_others_leave_and_no_more(pool_of: MakePool) -> None
     refused = pool.bind("a", "a1")
     assert refused.code == 403
     assert refused.message == (
-        f"{DENIED}elastic pool {pool.name} is used up, requested: cpu=1, used: cpu=4, size: cpu=4"
+        f"{DENIED}elastic pool {pool.name} is used up, requested: cpu=1, used: cpu=4, size: cpu=4;"
+        f" borrowed: {pool.teams['b'].namespace} cpu=1"
     )
     pool.teams["b"].delete("b0")
     eventually(lambda: pool.teams["a"].bind("a1").code == 201, "the owner takes what is free again")

@@ -33,6 +33,7 @@ _ELASTIC: Final = re.compile(r"cdq/(c?eq)\.([^.]+)\.(.+)")
 _GPU_MEMORY: Final = re.compile(r"(nos\.nebuly\.com/gpu-memory)\.\d+gb")
 
 FORBIDDEN: Final = 403
+_NAMED_BORROWERS: Final = 8
 SERVER_ERROR: Final = 500
 
 
@@ -103,6 +104,8 @@ class QuotaExceeded(_Refusing):
     used: ResourceList
     limited: ResourceList
     code: int = FORBIDDEN
+    borrowed: tuple[tuple[str, ResourceList], ...] = ()
+    """Of a pool, which namespaces use more than their min of what is short, and how much more."""
 
     @property
     def is_of_pool(self) -> bool:
@@ -130,7 +133,17 @@ class QuotaExceeded(_Refusing):
             f"{word}: {render({quota.resource(key): each[key] for key in each})}"
             for word, each in lists
         ]
-        return ", ".join((said, *amounts))
+        return ", ".join((said, *amounts)) + self._borrowers(quota)
+
+    def _borrowers(self, quota: QuotaName) -> str:
+        if not self.borrowed:
+            return ""
+        named = [
+            f"{names} {render({quota.resource(key): above[key] for key in above})}"
+            for names, above in self.borrowed[:_NAMED_BORROWERS]
+        ]
+        more = len(self.borrowed) - len(named)
+        return f"; borrowed: {', '.join([*named, *([f'and {more} more'] if more else [])])}"
 
     @property
     def causes(self) -> tuple[Cause, ...]:
