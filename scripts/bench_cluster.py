@@ -24,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import bench_load
+from bench_floor import allowing_webhook, ledger_writes
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.product import Product
@@ -125,6 +126,10 @@ def control_plane() -> Iterator[Bench]:
 # -- rates -----------------------------------------------------------------------------------
 
 
+FLOOR_CALL = "bind, a call that does nothing"
+FLOOR_WRITE = "status write of such a ledger"
+
+
 @dataclass(frozen=True)
 class Row:
     name: str
@@ -133,7 +138,7 @@ class Row:
     processor: Mapping[str, float]
 
 
-def _rows(bench: Bench, product: Product, count: int) -> list[Row]:
+def _rows(bench: Bench, product: Product, asked: str, count: int) -> list[Row]:
     plain = bench.namespace("plain")
     native = bench.namespace("native", with_quota=True)
     one = bench.namespace("guarded", mode="deferred", with_quota=True)
@@ -152,21 +157,33 @@ def _rows(bench: Bench, product: Product, count: int) -> list[Row]:
             ("create, no quota", [plain], False),
             ("create, native quota", [native], False),
             ("bind, not guarded", [plain], True),
+            (FLOOR_CALL, [asked], True),
             ("bind, guarded, one namespace", [one], True),
+            (FLOOR_WRITE, [one], False),
             ("bind, guarded, 8 namespaces", eight, True),
         ):
-            requests, names = bench.creates(spaces, share)
-            if is_bind:
-                bench.load(requests, 16, b" 201 ")
-                requests = bench.binds(names)
+            if name == FLOOR_WRITE:
+                space, expected = bench.namespace(f"written-{clients}"), b" 200 "
+                requests = ledger_writes(bench.plane, one, space, share)
+            else:
+                requests, expected = _pod_requests(bench, spaces, share, is_bind=is_bind), b" 201 "
             before = {what: _processor_seconds(pid) for what, pid in watched.items()}
-            result = bench.load(requests, clients, b" 201 ")
+            result = bench.load(requests, clients, expected)
             spent = {
                 what: (_processor_seconds(pid) - before[what]) / len(requests)
                 for what, pid in watched.items()
             }
             rows.append(Row(name, clients, result, spent))
     return rows
+
+
+def _pod_requests(bench: Bench, spaces: Sequence[str], count: int, *, is_bind: bool) -> list[bytes]:
+    """Requests that create pods, or that bind them, which are created now."""
+    requests, names = bench.creates(spaces, count)
+    if not is_bind:
+        return requests
+    bench.load(requests, 16, b" 201 ")
+    return bench.binds(names)
 
 
 def _processor_seconds(pid: int) -> float:
@@ -208,9 +225,29 @@ def _print_ratios(rows: Sequence[Row]) -> None:
         "  one client: p99 of a guarded bind is"
         f" {ours.percentile(0.99) / ours.percentile(0.5):.1f} x its p50"
     )
+    _print_floor(found)
     base = found["bind, not guarded", 16].per_second
     for name in ("bind, guarded, one namespace", "bind, guarded, 8 namespaces"):
         print(f"  16 clients: {name}: {found[name, 16].per_second / base:.2f} of binds not guarded")
+
+
+def _print_floor(found: Mapping[tuple[str, int], bench_load.Result]) -> None:
+    """Print what a bind takes that is asked about and writes a ledger, whatever decides."""
+    call, write = found[FLOOR_CALL, 1], found[FLOOR_WRITE, 1]
+    floor = call.percentile(0.5) + write.percentile(0.5)
+    ours = found["bind, guarded, one namespace", 1].percentile(0.5)
+    added = floor - found["bind, not guarded", 1].percentile(0.5)
+    print(
+        f"  one client: a call and a write that decide nothing add {added * 1000:.2f} ms;"
+        f" a guarded bind takes {ours / floor:.2f} of that floor"
+    )
+    call, write = found[FLOOR_CALL, 16], found[FLOOR_WRITE, 16]
+    alone = 1 / (1 / call.per_second + 1 / write.per_second)
+    base = found["bind, not guarded", 16].per_second
+    print(
+        f"  16 clients: with a call that does nothing {call.per_second / base:.2f} of binds not"
+        f" guarded, with a write for each as well {alone / base:.2f}"
+    )
 
 
 def bench_rates(count: int) -> None:
@@ -218,8 +255,9 @@ def bench_rates(count: int) -> None:
     with (
         control_plane() as bench,
         Product.start(bench.plane, bench.plane.directory / "product", direct=True) as product,
+        allowing_webhook(bench.plane, bench.plane.directory / "nothing") as asked,
     ):
-        rows = _rows(bench, product, count)
+        rows = _rows(bench, product, asked, count)
         _print_rows(rows)
         _print_ratios(rows)
 

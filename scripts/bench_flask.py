@@ -1,4 +1,6 @@
-"""A Flask route that does nothing, served as plainly as gunicorn's threads serve it: a yardstick.
+"""Flask routes that do nothing, served as plainly as gunicorn's threads serve it: a yardstick.
+
+`/nothing` answers an empty object, `/validate` allows the review that it reads.
 
 Arguments: the directory of certificates, and the file in which to announce the address.
 """
@@ -8,10 +10,12 @@ from __future__ import annotations
 import json
 import socket
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, Response
+from flask import Flask, Response, request
 from gunicorn.app.base import BaseApplication
 
 THREADS = 16
@@ -19,6 +23,17 @@ THREADS = 16
 
 def nothing() -> Response:
     return Response("{}", mimetype="application/json")
+
+
+def allow(asked: Iterator[None]) -> Response:
+    next(asked, None)
+    uid = json.loads(request.get_data())["request"]["uid"]
+    review = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": uid, "allowed": True},
+    }
+    return Response(json.dumps(review, separators=(",", ":")), mimetype="application/json")
 
 
 class Yardstick(BaseApplication):  # type: ignore[misc]
@@ -49,7 +64,15 @@ class Yardstick(BaseApplication):  # type: ignore[misc]
     def load(self) -> Flask:
         app = Flask("nothing", static_folder=None)
         app.add_url_rule("/nothing", view_func=nothing, methods=["POST"])
+        app.add_url_rule(
+            "/validate", "allow", view_func=partial(allow, self._first()), methods=["POST"]
+        )
         return app
+
+    def _first(self) -> Iterator[None]:
+        """Leave a file when the first review has come."""
+        self.announce.with_name("asked").touch()
+        yield
 
     def _tell(self, _worker: Any) -> None:
         part = self.announce.with_suffix(".part")

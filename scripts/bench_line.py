@@ -27,6 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench_cluster import HARD, WAIT_SECONDS, Bench, _processor_seconds, _wait, wait_until_counted
+from bench_floor import allowing_webhook
 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
@@ -43,6 +44,8 @@ GATINGS = ("always", "auto")
 FORMS: tuple[Form, ...] = ("webhook", "policy")
 """What adds gates to new pods."""
 AMPLE = HARD["requests.cpu"]
+ASKED = "no quota, a call for each bind that does nothing"
+"""The floor of what a webhook decides."""
 WARMING_UP = "warming up"
 REST_SECONDS = 3
 """How long the control plane and the product are left alone between two figures."""
@@ -189,6 +192,8 @@ def _round(pods: int, form: Form) -> Round:
         bench = course.bench
         course.whole(WARMING_UP, bench.namespace("warm"), pods // 2, None)
         course.whole("no quota", bench.namespace("plain"), pods, None)
+        with allowing_webhook(bench.plane, bench.plane.directory / "nothing") as asked:
+            course.whole(ASKED, asked, pods, None)
         native = bench.namespace("native", with_quota=True)
         _wait(lambda: _is_counted(bench, native), "the native quota is counted")
         course.whole("native quota, ample", native, pods, None)
@@ -251,7 +256,7 @@ def bench_line(pods: int, rounds: int) -> None:
             print(f"  round {number}, gates by the {form}")
             results[form].append(_round(pods, form))
     for form, found in results.items():
-        print(f"\n  {f'gates by the {form}':<40}{'s':>8}{'per s':>8}{'x none':>8}", end="")
+        print(f"\n  {f'gates by the {form}':<50}{'s':>8}{'per s':>8}{'x none':>8}", end="")
         print("  processor s: plane, product")
         for what in found[0].seconds:
             if what != WARMING_UP:
@@ -260,7 +265,7 @@ def bench_line(pods: int, rounds: int) -> None:
 
 def _print_line(what: str, results: Sequence[Round], pods: int) -> None:
     seconds = _median([one.seconds for one in results], what)
-    is_whole = what in {"no quota", "native quota, ample", *map(_ample, GATINGS)}
+    is_whole = what in {"no quota", ASKED, "native quota, ample", *map(_ample, GATINGS)}
     ratio = statistics.median(one.seconds[what] / one.seconds["no quota"] for one in results)
     rate = f"{pods / seconds:>8.0f}{ratio:>8.2f}" if is_whole else f"{'':>16}"
     spent = ""
@@ -270,7 +275,7 @@ def _print_line(what: str, results: Sequence[Round], pods: int) -> None:
             _median([one.product for one in results], what),
         )
         spent = f"  {plane:.1f}, {product:.1f}"
-    print(f"  {what:<40}{seconds:>8.2f}{rate}{spent}")
+    print(f"  {what:<50}{seconds:>8.2f}{rate}{spent}")
 
 
 def _median(found: Sequence[Mapping[str, float]], what: str) -> float:

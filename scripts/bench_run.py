@@ -261,21 +261,23 @@ def bench_https(binds: int) -> None:
             half = requests[: binds // 4] if clients == 1 else requests[binds // 4 :]
             rows.append((clients, *_measure(place, python, certs, half, clients)))
         print(f"  {'':<34}{'clients':>8}{'per s':>9}{'p50 ms':>9}{'p99 ms':>9}")
-        for clients, ours, route in rows:
+        for clients, ours, route, allowed in rows:
             for name, one in (
                 ("bind, decided and reserved", ours),
                 ("do-nothing Flask route", route),
+                ("Flask allows the same, undecided", allowed),
             ):
                 p50, p99 = one.percentile(0.5) * 1000, one.percentile(0.99) * 1000
                 print(f"  {name:<34}{clients:>8}{one.per_second:>9,.0f}{p50:>9.2f}{p99:>9.2f}")
-            ratio = ours.per_second / route.per_second
-            print(f"  {'ratio of the rates':<34}{clients:>8}{ratio:>9.2f}")
+            for name, one in (("ratio of the rates", ours), ("ratio of the floor", allowed)):
+                ratio = one.per_second / route.per_second
+                print(f"  {name:<34}{clients:>8}{ratio:>9.2f}")
 
 
 def _measure(
     place: Path, python: str, certs: Path, requests: list[bytes], clients: int
-) -> tuple[bench_load.Result, bench_load.Result]:
-    """Binds and the bare route, one after the other in the same run."""
+) -> tuple[bench_load.Result, bench_load.Result, bench_load.Result]:
+    """Binds, the bare route, and the same reviews allowed, one after the other in one run."""
     ca = str(certs / "ca.crt")
     listen = ["--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0", "--certs", str(certs)]
     announce = place / f"announce-{clients}.json"
@@ -292,7 +294,8 @@ def _measure(
     ) as told:
         nothing = [bench_load.request_bytes("/nothing", b"{}")] * len(requests)
         route = bench_load.run(told["webhook"]["url"], ca, nothing, clients, b"{}")
-    return ours, route
+        allowed = bench_load.run(told["webhook"]["url"], ca, requests, clients, b'"allowed":true')
+    return ours, route, allowed
 
 
 def _options() -> argparse.Namespace:
@@ -313,6 +316,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lasting", type=float, default=20.0, help="s of a load, --production")
     parser.add_argument("--pending", type=int, default=5_000, help="pods, --production")
     parser.add_argument("--crowd", type=int, default=1000, help="pods of each part, --line")
+    parser.add_argument(
+        "--sizes",
+        default="37500/5000,150000/1250,150000/5000",
+        help="pods/namespaces of each column, --scale",
+    )
     parts = parser.add_mutually_exclusive_group()
     for name, part in PARTS.items():
         parts.add_argument(
@@ -383,6 +391,14 @@ def _production(options: argparse.Namespace) -> None:
     bench_production.bench_production(options.rate, options.lasting, options.pending)
 
 
+def _scale(options: argparse.Namespace) -> None:
+    """Very many pods, quotas and namespaces."""
+    import bench_scale  # noqa: PLC0415
+
+    sizes = [size.split("/") for size in options.sizes.split(",")]
+    bench_scale.bench_scale([(int(pods), int(namespaces)) for pods, namespaces in sizes])
+
+
 PARTS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "check": _check,
     "explain": _explain,
@@ -393,6 +409,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "node-fit": _node_fit,
     "commands": _commands,
     "production": _production,
+    "scale": _scale,
 }
 
 

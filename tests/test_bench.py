@@ -50,8 +50,25 @@ def test_the_benchmark_measures_the_core_and_binds_over_https() -> None:
     assert ran.returncode == 0, ran.stderr
     decisions = re.findall(r"decisions/s, .*? ([\d,]+)(?: +[\d.]+ x)?$", ran.stdout, re.MULTILINE)
     binds = re.findall(r"bind, decided and reserved +(1|16) ", ran.stdout)
+    floors = re.findall(r"Flask allows the same, undecided +(1|16) ", ran.stdout)
     assert len(decisions) == 4, ran.stdout
     assert binds == ["1", "16"], ran.stdout
+    assert floors == ["1", "16"], ran.stdout
+
+
+def test_the_fake_api_server_of_the_benchmark_gives_lists_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    bench = importlib.import_module("bench_scale")
+    cluster = bench.FakeCluster()
+    bench.load(cluster, *bench.objects_of(7, ["team-0", "team-1"]))
+
+    with bench.served(cluster, bench.Paged) as client:
+        pages = list(client.pages(bench.PODS, limit=3))
+
+    assert [len(page.items) for page in pages] == [3, 3, 1]
+    assert len({item.key for page in pages for item in page.items}) == 7
 
 
 def test_no_server_outlives_a_benchmark_that_is_killed(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""The floor under a bind that a webhook decides: a call that does nothing, a write of a ledger.
+
+The webhook is the yardstick of `bench_flask`: it reads a review and allows it. It is registered for
+binds in namespaces that have the label `bench: nothing`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.process import Process
+from tests.e2e.cluster.objects import Api, bind
+from tests.e2e.cluster.waiting import eventually
+from tests.e2e.harness import make_certificates
+
+NAME = "bench-nothing"
+LABELS = {"bench": "nothing"}
+LEDGERS = "/apis/deferredquota.io/v1alpha1"
+
+
+@contextmanager
+def allowing_webhook(plane: ControlPlane, directory: Path) -> Iterator[str]:
+    """Let the API server ask a webhook that does nothing about binds in a namespace; yield it."""
+    directory.mkdir(exist_ok=True)
+    certificates = make_certificates(directory / "certs")
+    announce = directory / "announce.json"
+    script = Path(__file__).with_name("bench_flask.py")
+    server = Process(
+        NAME,
+        [sys.executable, script, certificates, announce],
+        directory / "flask.log",
+        lambda: "" if announce.exists() else "it has not announced its address",
+    )
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    server.start()
+    try:
+        url = json.loads(announce.read_bytes())["webhook"]["url"]
+        ca = base64.b64encode((certificates / "ca.crt").read_bytes()).decode()
+        plane.rest.create("/api/v1/namespaces", {"metadata": {"name": "asked", "labels": LABELS}})
+        plane.rest.create(path, _registration(f"{url}/validate", ca))
+        eventually(lambda: _is_asked(plane, directory / "asked"), "the webhook is asked")
+        yield "asked"
+    finally:
+        plane.rest.delete(f"{path}/{NAME}")
+        server.kill()
+
+
+def _is_asked(plane: ControlPlane, note: Path) -> bool:
+    bind(Api(plane.rest), "asked", "nobody", "nowhere", uid="of-nobody", dry_run=True)
+    return note.exists()
+
+
+def _registration(url: str, ca: str) -> dict[str, object]:
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods/binding"],
+    }
+    entry = {
+        "name": "nothing.bench.example",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": url, "caBundle": ca},
+        "namespaceSelector": {"matchLabels": LABELS},
+        "rules": [rule],
+        "sideEffects": "None",
+    }
+    return {"metadata": {"name": NAME}, "webhooks": [entry]}
+
+
+def ledger_writes(plane: ControlPlane, like: str, namespace: str, count: int) -> list[bytes]:
+    """Write a ledger as large as that of a namespace into another, and return more such writes."""
+    ledger = plane.rest.get(f"{LEDGERS}/namespaces/{like}/quotaledgers")["items"][0]
+    name, status = ledger["metadata"]["name"], ledger["status"]
+    path = f"{LEDGERS}/namespaces/{namespace}/quotaledgers"
+    made = {key: ledger[key] for key in ("apiVersion", "kind")}
+    plane.rest.create(path, {**made, "metadata": {"name": name}})
+    writes = []
+    for number in range(count):
+        body = json.dumps({"status": {**status, "sequence": number}}).encode()
+        head = (
+            f"PATCH {path}/{name}/status HTTP/1.1\r\nHost: localhost\r\n"
+            "Content-Type: application/merge-patch+json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        writes.append(head.encode() + body)
+    return writes
