@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 
@@ -12,6 +12,7 @@ from webhook.install import InstallError
 from webhook.install.installation import InstallApi
 from webhook.install.policies import VALIDATING_POLICIES, apply_identities, choose_form
 from webhook.install.rendering import render
+from webhook.kube.api import NotFoundError
 from webhook.operations.names import DEVICE_CLAIMS_POLICY, policy_kinds
 
 STAMPS = (
@@ -112,13 +113,33 @@ def test_where_nothing_can_hold_the_service_accounts_that_is_told() -> None:
     assert not any("ValidatingAdmissionPolicy" in each for each in twin.written)
 
 
-@pytest.mark.parametrize(("minor", "has_it"), [(33, False), (34, True), (0, True)])
+POLICY_GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
+DEVICES: Final = "/apis/resource.k8s.io/v1"
+
+
+@pytest.mark.parametrize(
+    ("minor", "devices", "has_it"),
+    [
+        (33, ["deviceclasses"], False),
+        (34, ["deviceclasses"], True),
+        (0, ["deviceclasses"], True),
+        (34, ["resourceclaims"], False),
+        (34, None, False),
+        (0, None, False),
+    ],
+)
 def test_a_server_without_device_classes_gets_no_policy_with_these(
-    minor: int, *, has_it: bool
+    minor: int, devices: list[str] | None, *, has_it: bool
 ) -> None:
     applied: list[str] = []
-    served = {"resources": [{"name": VALIDATING_POLICIES}]}
-    api = SimpleNamespace(raw=lambda *_: served)
+    served = {POLICY_GROUP: [VALIDATING_POLICIES], **({DEVICES: devices} if devices else {})}
+
+    def raw(_method: str, path: str) -> dict[str, Any]:
+        if path not in served:
+            raise NotFoundError(path)
+        return {"resources": [{"name": one} for one in served[path]]}
+
+    api = SimpleNamespace(raw=raw)
     applier = SimpleNamespace(
         apply_all=lambda objects: applied.extend(each["metadata"]["name"] for each in objects)
     )

@@ -66,7 +66,10 @@ class Twin:
         return {"major": "1", "minor": self.minor, "gitVersion": f"v1.{self.minor}.0"}
 
     def raw(self, method: str, path: str) -> Object:
-        assert (method, path) == ("GET", "/apis/admissionregistration.k8s.io/v1")
+        assert method == "GET"
+        if path == "/apis/resource.k8s.io/v1":
+            return {"resources": [{"name": "deviceclasses"}]}
+        assert path == "/apis/admissionregistration.k8s.io/v1"
         return {"resources": self.resources}
 
     def apply(

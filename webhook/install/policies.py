@@ -16,7 +16,8 @@ from webhook.install.apply import (
 )
 from webhook.install.kustomizations import InstallError, entries_of
 from webhook.jsonfields.fields import mapping, sequence
-from webhook.kube.api import JsonPatch, Object
+from webhook.kube.api import JsonPatch, NotFoundError, Object
+from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.names import DEVICE_CLAIMS_POLICY, DEVICE_CLASS_MINOR
 from webhook.operations.retry import Report
 
@@ -155,7 +156,7 @@ def apply_identities(
         ApiError: It does not answer, or refused a policy.
     """
     if VALIDATING_POLICIES in _served(api):
-        lacks_classes = 0 < minor < DEVICE_CLASS_MINOR
+        lacks_classes = 0 < minor < DEVICE_CLASS_MINOR or not _serves_device_classes(api)
         applier.apply_all(
             each
             for each in identities
@@ -165,6 +166,14 @@ def apply_identities(
         report(_NO_VALIDATING_POLICIES)
 
 
-def _served(api: Paths) -> set[object]:
-    resources = sequence(api.raw("GET", _POLICY_GROUP).get("resources"), "resources")
+def _served(api: Paths, group: str = _POLICY_GROUP) -> set[object]:
+    resources = sequence(api.raw("GET", group).get("resources"), "resources")
     return {mapping(each, "resources").get("name") for each in resources}
+
+
+def _serves_device_classes(api: Paths) -> bool:
+    """Return whether there are DeviceClasses: a policy about them refuses pods where not."""
+    try:
+        return DEVICE_CLASSES.plural in _served(api, f"/apis/{DEVICE_CLASSES.api_version}")
+    except NotFoundError:
+        return False
