@@ -163,8 +163,8 @@ def _rows(bench: Bench, product: Product, asked: str, count: int) -> list[Row]:
             ("bind, guarded, 8 namespaces", eight, True),
         ):
             if name == FLOOR_WRITE:
-                space, expected = bench.namespace(f"written-{clients}"), b" 200 "
-                requests = ledger_writes(bench.plane, one, space, share)
+                own = [bench.namespace(f"written-{clients}-{n}") for n in range(clients)]
+                requests, expected = ledger_writes(bench.plane, one, own, share), b" 200 "
             else:
                 requests, expected = _pod_requests(bench, spaces, share, is_bind=is_bind), b" 201 "
             before = {what: _processor_seconds(pid) for what, pid in watched.items()}

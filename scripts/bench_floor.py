@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.e2e.harness import make_certificates
 
 NAME = "bench-nothing"
 LABELS = {"bench": "nothing"}
+RESERVATIONS = 50
 LEDGERS = "/apis/deferredquota.io/v1alpha1"
 
 
@@ -74,18 +75,28 @@ def _registration(url: str, ca: str) -> dict[str, object]:
     return {"metadata": {"name": NAME}, "webhooks": [entry]}
 
 
-def ledger_writes(plane: ControlPlane, like: str, namespace: str, count: int) -> list[bytes]:
-    """Write a ledger as large as that of a namespace into another, and return more such writes."""
+def ledger_writes(
+    plane: ControlPlane, like: str, namespaces: Sequence[str], count: int
+) -> list[bytes]:
+    """Write a ledger like that of a namespace into others; return more such writes.
+
+    It has at most `RESERVATIONS`: just after a burst it may have thousands for a moment.
+    Of two patches of one object that come together the API server applies one again: each client
+    gets an object of its own.
+    """
     ledger = plane.rest.get(f"{LEDGERS}/namespaces/{like}/quotaledgers")["items"][0]
     name, status = ledger["metadata"]["name"], ledger["status"]
-    path = f"{LEDGERS}/namespaces/{namespace}/quotaledgers"
-    made = {key: ledger[key] for key in ("apiVersion", "kind")}
-    plane.rest.create(path, {**made, "metadata": {"name": name}})
+    lines = status.get("reservations", "").splitlines()[:RESERVATIONS]
+    status = {**status, "reservations": "\n".join(lines)}
+    made = {**{key: ledger[key] for key in ("apiVersion", "kind")}, "metadata": {"name": name}}
+    paths = [f"{LEDGERS}/namespaces/{namespace}/quotaledgers" for namespace in namespaces]
+    for path in paths:
+        plane.rest.create(path, made)
     writes = []
     for number in range(count):
         body = json.dumps({"status": {**status, "sequence": number}}).encode()
         head = (
-            f"PATCH {path}/{name}/status HTTP/1.1\r\nHost: localhost\r\n"
+            f"PATCH {paths[number % len(paths)]}/{name}/status HTTP/1.1\r\nHost: localhost\r\n"
             "Content-Type: application/merge-patch+json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
