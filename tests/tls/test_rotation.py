@@ -11,10 +11,13 @@ from typing import Final, TypeAlias
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from webhook.tls import rotation
 from webhook.tls.bundles import trusted
-from webhook.tls.issue import Issued, issue_ca, issue_serving, service_names
+from webhook.tls.issue import LEAF_LIFETIME, Issued, issue_ca, issue_serving, service_names
 from webhook.tls.pair import covers, is_issued_by, validity_problems
 from webhook.tls.rotation import (
     Inject,
@@ -189,6 +192,13 @@ def _live_often(decide: _Step) -> None:
         live(installation, seed)
 
 
+def _ca_of_another_program() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "proxy CA")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + 365 * DAY)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
 # -- damage ----------------------------------------------------------------------------------------
 
 
@@ -276,6 +286,24 @@ def test_the_ca_of_another_place_stays_registered() -> None:
     installation.step(forces_ca=True)
     installation.rest()
     assert set(trusted(other)) < set(trusted(installation.bundles[0]))
+
+
+def test_after_the_loss_of_both_secrets_the_former_ca_is_retired_when_nothing_is_served_by_it() -> (
+    None
+):
+    """One of another program stays: the name says which is ours."""
+    installation = installed()
+    other = _ca_of_another_program()
+    installation.bundles = [each + other for each in installation.bundles]
+    former = set(trusted(installation.bundles[0])) - set(trusted(other))
+    installation.held = InstalledCertificates()
+    assert installation.rest().phase is Phase.SWITCH
+    assert all(former <= set(trusted(each)) for each in installation.bundles)
+    installation.now += LEAF_LIFETIME
+    assert installation.rest().phase is Phase.STEADY
+    wanted = {*trusted(installation.held.bundle), *trusted(other)}
+    assert all(set(trusted(each)) == wanted for each in installation.bundles)
+    assert not former & wanted
 
 
 def test_a_lost_served_secret_comes_back_without_a_change_of_trust() -> None:

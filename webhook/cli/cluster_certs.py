@@ -76,12 +76,11 @@ def run_rotation(
     forces_leaf: bool = False,
 ) -> ExitCode:
     """Take the steps that are due, and those that are asked for."""
-    now = datetime.now(UTC)
     with _installation(kubeconfig, context, system_namespace) as (api, namespace):
         store, spec = CertificateStore(api, namespace), spec_for(namespace)
         if dry_run:
             around = Surroundings(
-                now=now,
+                now=datetime.now(UTC),
                 bundles=tuple(one.bundle for one in store.entries()),
                 forces_ca=forces_ca,
                 forces_leaf=forces_leaf,
@@ -98,7 +97,12 @@ def run_rotation(
                     click.echo(f"would write Secret {namespace}/{TLS_SECRET}: {step.reason}")
             return ExitCode.OK
         result = rotate(
-            store, spec, store.entries(), now=now, forces_ca=forces_ca, forces_leaf=forces_leaf
+            store,
+            spec,
+            store.entries(),
+            clock=lambda: datetime.now(UTC),
+            forces_ca=forces_ca,
+            forces_leaf=forces_leaf,
         )
     for _, words in result.done:
         click.echo(words)

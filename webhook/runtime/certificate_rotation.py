@@ -122,7 +122,7 @@ class CertificateRotation:
         except ForbiddenError as err:
             _log.debug("registrations may not be read", extra={"error": str(err)})
             return None
-        return rotate(self._store, self._spec, entries, now=self._now()) if entries else None
+        return rotate(self._store, self._spec, entries, clock=self._now) if entries else None
 
     def _report(self, result: RotationResult) -> None:
         for what, words in result.done:

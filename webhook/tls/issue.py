@@ -31,6 +31,7 @@ BACKDATE: Final = timedelta(hours=1)
 CA_LIFETIME: Final = timedelta(days=730)
 LEAF_LIFETIME: Final = timedelta(days=90)
 
+_CA_NAME: Final = "deferred-quota CA"
 _COMMON_NAME_CHARACTERS: Final = 64
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -55,7 +56,7 @@ def issue_ca(*, now: datetime, lifetime: timedelta = CA_LIFETIME) -> Issued:
     """
     _check_lifetime(lifetime)
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"deferred-quota CA {now.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
+    name = _name(f"{_CA_NAME} {now.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
     builder = (
         _builder(subject=name, issuer=name, key=key, now=now, not_after=now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -65,6 +66,12 @@ def issue_ca(*, now: datetime, lifetime: timedelta = CA_LIFETIME) -> Issued:
         )
     )
     return Issued(_pem(builder.sign(key, hashes.SHA256())), _key_pem(key))
+
+
+def is_own_ca(certificate: x509.Certificate) -> bool:
+    """Return whether a certificate is, by its name, a CA that `issue_ca` has made."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return any(str(name.value).startswith(f"{_CA_NAME} ") for name in names)
 
 
 def issue_serving(

@@ -30,7 +30,14 @@ from cryptography import x509
 
 from webhook.state.well_known import CA_SECRET, TLS_SECRET
 from webhook.tls.bundles import bundle_of, read_certificates, trusted
-from webhook.tls.issue import CA_LIFETIME, LEAF_LIFETIME, Issued, issue_ca, issue_serving
+from webhook.tls.issue import (
+    CA_LIFETIME,
+    LEAF_LIFETIME,
+    Issued,
+    is_own_ca,
+    issue_ca,
+    issue_serving,
+)
 from webhook.tls.pair import is_issued_by, issued_problems, validity_problems
 
 PUBLISH_TIME: Final = timedelta(minutes=10)
@@ -139,7 +146,7 @@ def next_step(held: InstalledCertificates, spec: RotationSpec, around: Surroundi
     """
     signing, step = _check_ca(held, spec, around)
     if step is not None or signing is None:
-        return step or _new_ca(held, spec, around.now, "there is no CA")
+        return step or _new_ca(held, spec, around, "there is no CA")
     kept, retired = _former(held, signing, around.now)
     wanted = bundle_of((signing, *kept))
     if held.bundle != wanted:
@@ -231,26 +238,31 @@ def _check_ca(
         return None, None
     problems = issued_problems(held.ca, now=around.now, serving=False)
     if problems:
-        return None, _new_ca(held, spec, around.now, f"Secret {CA_SECRET}, {problems[0]}")
+        return None, _new_ca(held, spec, around, f"Secret {CA_SECRET}, {problems[0]}")
     signing = read_certificates(held.ca.certificate)[0]
     if around.forces_ca:
-        return None, _new_ca(held, spec, around.now, "a new CA is asked for")
+        return None, _new_ca(held, spec, around, "a new CA is asked for")
     if around.now >= renewal_of(signing):
         reason = f"two thirds of the life of the CA in Secret {CA_SECRET} are over"
-        return None, _new_ca(held, spec, around.now, reason)
+        return None, _new_ca(held, spec, around, reason)
     return signing, None
 
 
-def _new_ca(held: InstalledCertificates, spec: RotationSpec, now: datetime, reason: str) -> WriteCa:
+def _new_ca(
+    held: InstalledCertificates, spec: RotationSpec, around: Surroundings, reason: str
+) -> WriteCa:
     """Return the step that lets a new CA sign, and trusts what was trusted before it."""
     lifetime = max(spec.ca_lifetime, spec.leaf_lifetime)
-    signing = issue_ca(now=now, lifetime=lifetime)
+    signing = issue_ca(now=around.now, lifetime=lifetime)
     before = (
         *trusted(b"" if held.ca is None else held.ca.certificate),
         *trusted(held.former),
         *trusted(held.bundle),  # of a Secret that was lost
     )
-    former = bundle_of(each for each in before if not validity_problems(each, now))
+    if not before:  # both were lost: replicas may still serve by what is registered
+        registered = (each for bundle in around.bundles for each in trusted(bundle))
+        before = tuple(each for each in registered if is_own_ca(each))
+    former = bundle_of(each for each in before if not validity_problems(each, around.now))
     following = replace(
         held, ca=signing, former=former, published=None, generation=held.generation + 1
     )

@@ -11,7 +11,7 @@ import base64
 import binascii
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -252,25 +252,27 @@ def rotate(
     spec: RotationSpec,
     entries: Sequence[RegisteredEntry],
     *,
-    now: datetime,
+    clock: Callable[[], datetime],
     forces_ca: bool = False,
     forces_leaf: bool = False,
 ) -> RotationResult:
     """Take all steps that can be taken now, with the entries as they are registered.
 
+    Each step has the time at which it is decided: since when the registrations have a CA is not
+    noted by a time from before they were written.
+
     Raises:
         ForeignCertificatesError: The certificates are not ours.
-        WrongClockError: `now` is not what the API server's clock says.
+        WrongClockError: `clock` is not that of the API server.
         ConflictError: Another client was first; it can be begun again.
         ApiError: The API server does not do it.
     """
     stored = store.read()
-    around = Surroundings(now=now)
     done: list[tuple[str, str]] = []
     first = stored.held
     for _ in range(_MAX_STEPS):
-        around = replace(
-            around,
+        around = Surroundings(
+            now=clock(),
             bundles=tuple(entry.bundle for entry in entries),
             forces_ca=forces_ca and stored.held.ca is first.ca,
             forces_leaf=forces_leaf and stored.held.serving is first.serving,
@@ -287,7 +289,7 @@ def rotate(
                 )
             case WriteCa() | WriteServing():
                 former = stored.held
-                stored = store.apply(step, stored, now=now)
+                stored = store.apply(step, stored, now=around.now)
                 done.append(_written(step, former))
         _log.info("certificates changed", extra={"what": done[-1][1]})
     raise RuntimeError(f"the certificates do not come to rest: {done}")
