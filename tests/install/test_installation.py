@@ -42,6 +42,19 @@ def trusted(twin: Twin) -> set[str]:
     return {entry["clientConfig"]["caBundle"] for each in found for entry in each["webhooks"]}
 
 
+def test_beside_a_secret_of_cert_manager_nothing_is_written() -> None:
+    twin = Twin()
+    twin.api.create(
+        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    )
+    note = {"cert-manager.io/certificate-name": "deferred-quota-webhook"}
+    metadata = {"name": "deferred-quota-tls", "namespace": SYSTEM, "annotations": note}
+    twin.api.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    with pytest.raises(InstallError, match="is written by cert-manager, for its Certificate"):
+        run(twin)
+    assert twin.written == []
+
+
 def test_nothing_is_asked_before_somebody_answers_and_nothing_hidden_before_it_is_guarded() -> None:
     twin = Twin()
     run(twin)

@@ -12,7 +12,7 @@ import pytest
 from tests.tls.certificates import CA, CLIENT_ONLY, NOW, OTHER_CA, a_serving_certificate, written
 from webhook.tls.clients import TrustedClients
 from webhook.tls.files import CertificateFiles
-from webhook.tls.issue import CA_LIFETIME, issue_ca
+from webhook.tls.issue import CA_LIFETIME, Issued, issue_ca
 
 NAME = "kube-apiserver"
 FIRST_ENDED = NOW + CA_LIFETIME + timedelta(days=1)
@@ -132,6 +132,20 @@ def test_a_new_pair_is_served_beside_a_ca_that_has_ended(
     assert not files.refusals()
     assert caplog.records[-1].message == "a CA of clients is outside its time"
     assert " ended at " in str(vars(caplog.records[-1])["problems"])
+
+
+def test_a_ca_that_has_ended_is_one_line_however_often_a_refused_pair_is_tried(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted = clients(tmp_path, CA.certificate + LATER_CA.certificate)
+    pair = written(tmp_path, a_serving_certificate(ca=LATER_CA, now=FIRST_ENDED))
+    files = CertificateFiles(*pair, clients=trusted, clock=lambda: FIRST_ENDED)
+    files.context()
+    for _ in range(3):
+        files.offer(Issued(b"x", b"y"), "Secret a/b")
+    assert files.refusals()
+    lines = [each.message for each in caplog.records]
+    assert lines.count("a CA of clients is outside its time") == 1
 
 
 def test_clients_are_asked_for_certificates_of_all_cas_of_a_file(tmp_path: Path) -> None:

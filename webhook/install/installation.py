@@ -34,7 +34,7 @@ from webhook.config import (
     load_configuration,
 )
 from webhook.install.apply import Applier, ApplyApi, current, describe, is_foreign_definition
-from webhook.install.certificates import bundle_of, certificates
+from webhook.install.certificates import Certificates, bundle_of, certificates
 from webhook.install.clients import KnownClients, client_authority, installed_clients
 from webhook.install.emergency.switching import EmergencySwitch
 from webhook.install.endpoint_changes import endpoint_changes, is_registered, trusted_now
@@ -389,7 +389,13 @@ def _prepare(
 
 
 def _trusted(api: InstallApi, wish: InstallOptions, report: Report) -> bytes:
-    """Return the CAs to trust at the URL: those given, else those that are trusted there now."""
+    """Return the CAs to trust at the URL: those given, else those that are trusted there now.
+
+    Raises:
+        InstallError: Without a URL, the certificates are another program's.
+    """
+    if not wish.url:
+        _certificates(api, wish.namespace)
     if wish.ca_pem is not None or not wish.url:
         return wish.ca_pem or b""
     kept = trusted_now(api, wish.url)
@@ -566,8 +572,7 @@ def _certify(
     api: ApplyApi, applier: Applier, redirection: Redirection, report: Report, *, namespace: str
 ) -> bytes:
     """See to good certificates; return what the API server has to trust."""
-    ca, tls = (_secret(api, name, namespace) for name in (CA_SECRET, TLS_SECRET))
-    wanted = certificates(ca, tls, namespace=namespace, now=datetime.now(UTC))
+    wanted, ca, tls = _certificates(api, namespace)
     for reason in wanted.reasons:
         report(f"not kept: {reason}")
     report(
@@ -580,6 +585,18 @@ def _certify(
         return wanted.bundle
     # another installation may have been at work: what counts is what the webhook will serve
     return bundle_of(api.get(SECRETS, TLS_SECRET, namespace=namespace))
+
+
+def _certificates(
+    api: ClusterApi, namespace: str
+) -> tuple[Certificates, Object | None, Object | None]:
+    """Return what the Secrets have to hold, and both as they are.
+
+    Raises:
+        InstallError: One of them is not ours.
+    """
+    ca, tls = (_secret(api, name, namespace) for name in (CA_SECRET, TLS_SECRET))
+    return certificates(ca, tls, namespace=namespace, now=datetime.now(UTC)), ca, tls
 
 
 def _redirect(

@@ -93,6 +93,7 @@ class CertificateFiles:
         self._in_use: _Usable | None = None
         self._refused_files: tuple[str, ...] = ()
         self._refused_offer: tuple[str, ...] = ()
+        self._outside: tuple[str, ...] = ()
         self._metrics: TlsMetrics | None = None
 
     def require(self, names: Collection[str]) -> None:
@@ -254,10 +255,11 @@ class CertificateFiles:
         return self._names if self._in_use else ()
 
     def _client_problems(self, now: datetime) -> tuple[str, ...]:
-        """Return why the CAs of clients cannot be used; log those that are outside their time."""
+        """Return why the CAs of clients cannot be used; log once which are outside their time."""
         unusable, outside = self._clients.checked(now) if self._clients else ((), ())
-        if outside:
+        if outside and outside != self._outside:  # a refused pair is tried every few seconds
             log.warning("a CA of clients is outside its time", extra={"problems": outside})
+        self._outside = outside
         return unusable
 
     def _choose(self) -> None:
