@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.tls.certificates import a_serving_certificate, written
 from tests.tls.listening import listening
+from webhook.tls import verification
 from webhook.tls.called_names import RegisteredCall
 from webhook.tls.files import server_context
 from webhook.tls.issue import CA_LIFETIME, issue_ca
@@ -35,6 +38,10 @@ def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
 BUNDLES = {
     "the CA": (PEM, ""),
     "several CAs": (OTHER.certificate + ENDED.certificate + PEM, ""),
+    "the CA beside what cannot be read": (
+        b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + PEM,
+        "",
+    ),
     "another CA": (OTHER.certificate, "unable to get local issuer certificate"),
     "garbage": (b"garbage", "it cannot be read"),
     "no ASCII": (b"\xff", "it cannot be read"),
@@ -50,19 +57,16 @@ def test_a_bundle_verifies_what_a_ca_of_it_has_signed(
     assert handshake_with(address)("localhost", bundle) == refusal
 
 
-@pytest.mark.parametrize(
-    ("name", "refusal"),
-    [
-        ("127.0.0.1", ""),
-        ("LOCALHOST", ""),
-        (
-            "elsewhere.example",
-            "Hostname mismatch, certificate is not valid for 'elsewhere.example'.",
-        ),
-        ("127.0.0.2", "IP address mismatch, certificate is not valid for '127.0.0.2'."),
-        (".example", "no certificate can be for that name"),
-    ],
-)
+NAMES = {
+    "127.0.0.1": "",
+    "LOCALHOST": "",
+    "elsewhere.example": "Hostname mismatch, certificate is not valid for 'elsewhere.example'.",
+    "127.0.0.2": "IP address mismatch, certificate is not valid for '127.0.0.2'.",
+    ".example": "no certificate can be for that name",
+}
+
+
+@pytest.mark.parametrize(("name", "refusal"), NAMES.items())
 def test_the_name_that_is_called_has_to_be_covered(
     address: tuple[str, int], name: str, refusal: str
 ) -> None:
@@ -147,9 +151,82 @@ def test_entries_that_trust_another_ca_are_noted_while_others_trust_this_one() -
     assert found.refusing == 1
 
 
+def test_only_entries_of_binds_that_trust_by_their_bundle_keep_a_replica_ready() -> None:
+    """Others are not asked about binds; and CAs of this machine may not be the API server's."""
+    for trusting in (a_call("j", where=JOBS), a_call("bind", b"")):
+        handshakes = {(trusting.name, trusting.bundle): "", ("n", b"x"): "of another CA"}
+        found = verify([trusting, a_call("resize", b"x")], lambda *how, of=handshakes: of[how])
+        assert len(found.problems) == 1
+
+
 def test_an_entry_without_a_bundle_is_noted_and_makes_nothing_not_ready() -> None:
     found = verify([a_call("bind", b""), a_call("resize")], Handshakes())
     assert found.problems == ()
     (note,) = found.notes
     assert note.startswith(f"{GUARD}, bind: has no caBundle, and the CAs of this machine")
     assert found.refusing == 0
+
+
+# -- rules that are broken on purpose --------------------------------------------------------------
+
+RULES = {
+    "a refusal makes a replica not ready": ("(notes if is_trusted else problems)", "notes"),
+    "unless binds trust the certificate": ("(notes if is_trusted else problems)", "problems"),
+    "binds, and no other entries": ("call.registration == GUARD and ", ""),
+    "by their bundle": ("bool(call.bundle) and ", ""),
+    "that verifies it": (" and not refusals[how]", ""),
+    "an entry without a bundle is only noted": (
+        "        if bundle:\n            ref",
+        "        if 1:\n            ref",
+    ),
+    "each name is called": ("how = call.name, call.bundle", 'how = "n", call.bundle'),
+    "by each bundle": ("how = call.name, call.bundle", 'how = call.name, b"x"'),
+    "once": ("if how not in refusals:", "if True:"),
+    "each registration is named": ("((call.registration, *how)", "((GUARD, *how)"),
+    "each entry is counted": ("refusing += len(entries)", "refusing += 1"),
+    "nothing but the bundle is trusted": ("_trust(context, bundle)", "context.verify_mode = 0"),
+    "of which one CA suffices": ("            failure = err", "            raise"),
+    "and which is not empty": ("raise failure or ", "return None and "),
+    "a CA is trusted as it is": ("|= ssl.VERIFY_X509_PARTIAL_CHAIN", "|= 0"),
+    "the name is compared": ("hostname_checks_common_name = False", "check_hostname = False"),
+    "a name of nothing is refused": ("except ValueError:", "except ZeroDivisionError:"),
+    "no answer is no refusal": (
+        "except ssl.SSLCertVerificationError as err",
+        "except OSError as err",
+    ),
+}
+"""Rule → a line of the module, and one in its place that breaks it."""
+
+
+@pytest.mark.parametrize(("line", "broken"), RULES.values(), ids=RULES)
+def test_a_broken_rule_is_noticed(
+    line: str, broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _check_all(tmp_path)
+    source = Path(verification.__file__).read_text()
+    assert source.count(line) == 1
+    module = ModuleType("broken")
+    monkeypatch.setitem(sys.modules, "broken", module)
+    exec(source.replace(line, broken), module.__dict__)  # noqa: S102 - our own module
+    for name in ("verify", "handshake_with", "Verification"):
+        monkeypatch.setitem(globals(), name, getattr(module, name))
+    noticed = (AssertionError, AttributeError, OSError, ValueError, pytest.fail.Exception)
+    with pytest.raises(noticed):
+        _check_all(tmp_path)
+
+
+def _check_all(directory: Path) -> None:
+    pair = written(directory, a_serving_certificate(ca=CA, now=TODAY))
+    with listening(lambda: server_context(*pair)) as place:
+        for bundle, refusal in BUNDLES.values():
+            test_a_bundle_verifies_what_a_ca_of_it_has_signed(place, bundle, refusal)
+        for name, refusal in NAMES.items():
+            test_the_name_that_is_called_has_to_be_covered(place, name, refusal)
+    test_a_ca_that_another_one_signed_is_trusted_by_itself(directory)
+    test_a_server_that_does_not_answer_is_no_refusal()
+    test_what_calls_nothing_of_ours_leaves_nothing_to_say()
+    test_entries_that_trust_the_same_share_a_handshake()
+    test_a_problem_says_which_registration_which_name_and_why()
+    test_entries_that_trust_another_ca_are_noted_while_others_trust_this_one()
+    test_only_entries_of_binds_that_trust_by_their_bundle_keep_a_replica_ready()
+    test_an_entry_without_a_bundle_is_noted_and_makes_nothing_not_ready()

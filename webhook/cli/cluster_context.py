@@ -33,6 +33,15 @@ def read_bundle(pem: bytes) -> Sequence[Validity]:
     return [(facts.not_before, facts.not_after) for facts in found]
 
 
+def is_trusted(certificate: bytes, bundle: bytes) -> bool:
+    """Return whether a CA of a bundle has signed a certificate; what cannot be read has not."""
+    from webhook.tls.bundles import trusted  # noqa: PLC0415 - slow to import
+    from webhook.tls.pair import is_issued_by  # noqa: PLC0415 - as above
+
+    leaf = trusted(certificate)[:1]
+    return any(leaf[0] == each or is_issued_by(leaf[0], each) for each in trusted(bundle) if leaf)
+
+
 def answers_anybody(url: str) -> bool:
     """Return whether a server answers a client that shows no certificate; False if none does.
 

@@ -12,6 +12,7 @@ from webhook.cli.cluster_context import (
     answers_anybody,
     finding_entry,
     finding_lines,
+    is_trusted,
     read_bundle,
     served_at,
 )
@@ -89,6 +90,7 @@ def _settings(
         is_offline=is_offline,
         pause_seconds=pause_seconds,
         read_bundle=read_bundle,
+        is_trusted=is_trusted,
         answers_anybody=answers_anybody,
         served_at=served_at,
         get_path=_get_path(api),

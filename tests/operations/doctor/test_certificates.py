@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.operations.healthy import NOW, edit, examined, healthy, ids, refusing, the
 from tests.operations.scenes import load
+from webhook.cli.cluster_context import is_trusted
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import SECRETS, VALIDATING_WEBHOOKS, ForbiddenError
 from webhook.kube.kinds import Kind
@@ -21,7 +23,7 @@ from webhook.state.well_known import (
     TLS_SECRET,
 )
 from webhook.tls.called_names import REGISTRATIONS
-from webhook.tls.issue import issue_ca
+from webhook.tls.issue import issue_ca, issue_serving
 
 URL = "https://192.0.2.7:9443"
 
@@ -98,6 +100,49 @@ def test_a_secret_that_may_not_be_read_is_only_worth_knowing() -> None:
     found = examined(refusing(healthy(), ForbiddenError("no"), SECRETS))
     assert set(found.skipped) == {"certificates"}
     assert the(found, "check.forbidden").severity == "info"
+
+
+def test_a_bundle_that_does_not_verify_the_certificate_is_named() -> None:
+    """Replicas that serve it are not ready, and their `/readyz` can only be read from inside."""
+    ca = issue_ca(now=NOW)
+    leaf = issue_serving(ca, dns_names=["a"], now=NOW).certificate
+    cluster = with_secret(base64.b64encode(leaf).decode())
+    for place in REGISTRATIONS:
+        trusts(cluster, issue_ca(now=NOW).certificate + ca.certificate, *place)
+    assert "certificate.not-trusted" not in ids(examined(cluster, is_trusted=is_trusted))
+    trusts(cluster, issue_ca(now=NOW).certificate)
+    found = the(examined(cluster, is_trusted=is_trusted), "certificate.not-trusted")
+    assert str(found.subject) == f"{VALIDATING_WEBHOOKS.kind} {REGISTRATION}"
+    assert re.fullmatch(
+        r"webhook \S+ and \d+ more: no CA in clientConfig.caBundle has signed the certificate of"
+        r" Secret deferred-quota-system/deferred-quota-tls: a replica that serves it is not ready",
+        found.message,
+    )
+    assert "certs inject" in found.remedy
+
+
+def test_an_entry_without_a_bundle_is_named_by_another_check() -> None:
+    leaf = issue_serving(issue_ca(now=NOW), dns_names=["a"], now=NOW).certificate
+    cluster = with_secret(base64.b64encode(leaf).decode())
+    for bundle in (b"", b"garbage"):
+        for place in REGISTRATIONS:
+            trusts(cluster, bundle, *place)
+        assert "certificate.not-trusted" not in ids(examined(cluster, is_trusted=is_trusted))
+
+
+def trusts(
+    cluster: FakeCluster,
+    bundle: bytes,
+    kind: Kind = VALIDATING_WEBHOOKS,
+    name: str = REGISTRATION,
+) -> None:
+    """Write a `caBundle` into the entries of a registration."""
+
+    def change(raw: Any) -> None:
+        for entry in raw["webhooks"]:
+            entry["clientConfig"]["caBundle"] = base64.b64encode(bundle).decode()
+
+    edit(cluster, kind, name, change)
 
 
 ISSUED = {ISSUED_ANNOTATION: "deferred-quota-webhook"}

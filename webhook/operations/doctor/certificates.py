@@ -26,6 +26,10 @@ _SOON: Final = timedelta(days=7)
 _AT_URL: Final = "Write a new one where it serves; it is read again without a restart."
 _IN_CLUSTER: Final = "Run scripts/install, which renews it."
 _ISSUED: Final = "See why cert-manager does not renew it: kubectl describe certificate."
+_TRUST: Final = (
+    "In the cluster run deferred-quota certs inject, and see which program writes the caBundle; for"
+    " a URL run scripts/install --url URL --ca FILE with the CA that has signed what is served."
+)
 _OWNERS: Final = (
     "Keep one: with certificates.rotate: false and the annotations, as"
     " manifests/overlays/cert-manager has both, cert-manager; without its Certificates and"
@@ -54,11 +58,14 @@ def certificates(scene: CheckContext) -> Iterator[Finding]:
         is_issued = secret is not None and ISSUED_ANNOTATION in _annotations(secret)
         if secret is not None:
             yield from _owned(scene, subject, injected, is_issued=is_issued)
-        remedy = _ISSUED if is_issued else _IN_CLUSTER
-        yield from _judged(scene, subject, _stored(secret), remedy)
+        remedy, pem = _ISSUED if is_issued else _IN_CLUSTER, _stored(secret)
+        yield from _judged(scene, subject, pem, remedy)
+        yield from _not_trusted(scene, pem, f"of {subject}", is_url=False)
     else:
         subject = Subject(VALIDATING_WEBHOOKS.kind, REGISTRATION)
-        yield from _judged(scene, subject, scene.settings.served_at(place), _AT_URL)
+        pem = scene.settings.served_at(place)
+        yield from _judged(scene, subject, pem, _AT_URL)
+        yield from _not_trusted(scene, pem, f"that is served at {place}", is_url=True)
 
 
 def _injected(scene: CheckContext) -> Iterator[tuple[Subject, str]]:
@@ -126,6 +133,44 @@ def _stored(secret: Object | None) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
         return text.encode()  # is no certificate, which is said
+
+
+def _not_trusted(scene: CheckContext, pem: bytes, which: str, *, is_url: bool) -> Iterator[Finding]:
+    """Yield each registration whose `caBundle` does not verify the certificate.
+
+    It is what makes replicas not ready (`tls.verification`). An entry without a `caBundle`, or with
+    one that cannot be read, is said by the check of the registrations.
+    """
+    if not _is_readable(scene, pem):
+        return
+    for kind, name in (*OTHERS, GUARDS):
+        raw = scene.find(kind, name)
+        entries = [] if raw is None else FieldReader(raw).children("webhooks")
+        refusing = [each.text("name") for each in entries if _refuses(scene, each, pem, is_url)]
+        if refusing:
+            more = f" and {len(refusing) - 1} more" if len(refusing) > 1 else ""
+            message = (
+                f"webhook {refusing[0]}{more}: no CA in clientConfig.caBundle has signed the"
+                f" certificate {which}: a replica that serves it is not ready"
+            )
+            yield error("certificate.not-trusted", Subject(kind.kind, name), message, _TRUST)
+
+
+def _is_readable(scene: CheckContext, pem: bytes) -> bool:
+    try:
+        return bool(scene.settings.read_bundle(pem))
+    except ValueError:
+        return False
+
+
+def _refuses(scene: CheckContext, entry: FieldReader, pem: bytes, is_url: bool) -> bool:
+    client = entry.child("clientConfig")
+    try:
+        bundle = base64.b64decode(client.text("caBundle"), validate=True)
+    except binascii.Error:
+        return False
+    is_asked = client.has("url") == is_url and _is_readable(scene, bundle)
+    return is_asked and not scene.settings.is_trusted(pem, bundle)
 
 
 def _judged(scene: CheckContext, subject: Subject, pem: bytes, remedy: str) -> Iterator[Finding]:

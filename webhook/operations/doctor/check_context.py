@@ -77,6 +77,10 @@ def _no_certificates(_: bytes) -> Sequence[Validity]:
     return ()
 
 
+def _all_trusted(_certificate: bytes, _bundle: bytes) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How to judge."""
@@ -118,6 +122,8 @@ class Settings:
     """How long to look at the Lease for a sign of life."""
     read_bundle: Callable[[bytes], Sequence[Validity]] = _no_certificates
     """Reads PEM certificates; raises ValueError when it cannot."""
+    is_trusted: Callable[[bytes, bytes], bool] = _all_trusted
+    """Says whether a CA of a bundle has signed a certificate; both are PEM."""
     answers_anybody: Callable[[str], bool] = _not_tried
     """Says whether what serves at https://HOST:PORT answers a client that shows no certificate;
     False too where nothing does."""
