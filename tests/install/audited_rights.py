@@ -84,8 +84,12 @@ def differences(granted: frozenset[Right], used: frozenset[Right]) -> list[str]:
 
 
 def main() -> int:
-    """Print the differences; return 1 where there are some."""
-    granted, used = granted_rights(), used_rights(Path(sys.argv[1]).glob("*.log"))
+    """Print the differences; return 1 where there are some, 2 where nothing was logged."""
+    directory = Path(sys.argv[1])
+    granted, used = granted_rights(), used_rights(directory.glob("*.log"))
+    if not used:  # else each right would be named
+        print(f"{directory}: no call of a service account of ours was logged")
+        return 2
     found = differences(granted, used)
     print(*found, f"{len(granted)} rights granted, {len(found)} differences", sep="\n")
     return 1 if found else 0

@@ -95,6 +95,9 @@ def test_the_command_fails_where_there_is_a_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["audited_rights", str(tmp_path)])
+    assert audited_rights.main() == 2
+    assert capsys.readouterr().out.startswith(f"{tmp_path}: no call of a service account")
+    logged(tmp_path, line(Right(CONTROLLER, "", "pods", "list")))
     assert audited_rights.main() == 1
     assert (
         "granted and never used: deferred-quota-controller: get pods\n" in capsys.readouterr().out
