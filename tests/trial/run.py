@@ -22,6 +22,7 @@ from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES, Kubelet
 from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.waiting import eventually
 from tests.trial.transcript import ROOT, Transcript, TrialError
+from tests.trial.walks import walks_table
 
 PAGE: Final = ROOT / "docs/operations/trial.md"
 _HEAD: Final = """\
@@ -326,7 +327,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for way in given.ways:
         with tempfile.TemporaryDirectory(prefix="trial-") as directory:
             parts.append(trial(way, Path(directory), say))
-    text = _HEAD.format(date=time.strftime("%d %B %Y").lstrip("0")) + "\n".join(parts)
+    text = _HEAD.format(date=time.strftime("%d %B %Y").lstrip("0"))
+    text += walks_table() + "\n" + "\n".join(parts)
     if given.write:
         PAGE.write_text(text.rstrip("\n") + "\n")
     else:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.trial.run import PAGE
-from tests.trial.transcript import Transcript, TrialError
+from tests.trial.transcript import ROOT, Transcript, TrialError
+from tests.trial.walks import WALKS, walks_table
 
 
 def a_transcript() -> Transcript:
@@ -56,3 +59,16 @@ def test_the_page_has_both_ways_of_installation_and_each_part() -> None:
         _, _, part = page.partition(f"\n## {title}\n")
         parts = [line for line in part.partition("\n## ")[0].splitlines() if line[:4] == "### "]
         assert len(parts) == 12, title
+
+
+def test_each_runbook_is_walked_by_a_part_or_by_a_test_that_there_is() -> None:
+    runbooks = (ROOT / "docs/operations/runbooks.md").read_text()
+    assert list(WALKS) == re.findall("^## (Deferred.*)$", runbooks, re.MULTILINE)
+    page = PAGE.read_text()
+    assert walks_table() in page
+    for walk in WALKS.values():
+        path, is_test, name = walk.partition("::")
+        if is_test:
+            assert f"\ndef {name}(" in (ROOT / "tests" / path).read_text(), walk
+        else:
+            assert page.count(f"\n### {walk}\n") == 2, walk
