@@ -422,7 +422,11 @@ ELASTIC_BREACHES: Mapping[str, tuple[str, range, Callable[[Patch], None]]] = {
     "E6: promises have no end": ("E6", range(4, 600, 5), _withdraw_no_promise),
     "E6: withdrawn without a word": ("E6", range(4, 600, 5), _withdraw_without_a_word),
     "E7, E9: whatever is wanted is claimed": ("E[79]", range(4, 100), _claim_whatever_is_wanted),
-    "E8: victims that are not needed are not put back": ("E8", range(149, 600, 5), _put_no_victim_back),
+    "E8: victims that are not needed are not put back": (
+        "E8",
+        range(149, 600, 5),
+        _put_no_victim_back,
+    ),
     "E10: twice as much is guaranteed": ("E10", range(100), _guarantee_twice_as_much),
     "E11: the newest pod is never over": ("E11", range(100), _label_all_but_the_newest),
     "E12: a composite counts once per namespace": (
