@@ -222,6 +222,15 @@ def test_a_try_recalls_nothing_and_says_so(scenario: Scenario) -> None:
     assert not scenario.writes()
 
 
+def test_what_is_denied_all_the_same_is_denied_with_what_is_used(scenario: Scenario) -> None:
+    version = scenario.quotas.fetch(NAME)
+    assert version is not None
+    scenario.quotas.write(version, with_headroom(version.grants, "team-b", cpu("1")))
+    refused = scenario.ask("a", "5")
+    assert isinstance(refused, QuotaExceeded)
+    assert (refused.used, refused.requested) == (cpu("0"), cpu("5"))
+
+
 def test_before_all_are_counted_nothing_is_decided(scenario: Scenario) -> None:
     version = scenario.quotas.fetch(NAME)
     assert version is not None

@@ -196,11 +196,12 @@ def _without_headroom(
     def judged(claim: Claim, verdict: Verdict) -> Verdict:
         if not isinstance(verdict, Denied):
             return verdict
-        if not isinstance(admit(after, claim)[1], Denied):
+        found = admit(after, claim)[1]  # another quota may deny it then, and with other numbers
+        if not isinstance(found, Denied):
             return HEADROOM_RECALLED
         # it may rest on an admission of this batch, which is not written yet
         is_provisional = not isinstance(admit(before, claim)[1], Denied)
-        return replace(verdict, provisional=verdict.provisional or is_provisional)
+        return replace(found, provisional=verdict.provisional or is_provisional)
 
     verdicts = [
         judged(pending.claim, verdict)

@@ -53,8 +53,13 @@ def _look_up(store: SharedQuotaStore, name: str, *, is_fresh: bool) -> SharedQuo
 
 def look_up_shared(store: SharedQuotaStore, names: Iterable[str]) -> SharedLookups:
     """Look shared quotas up as they are now; as last known those of one namespace alone."""
-    known = {name: SharedQuotaLookup(store.known(name)) for name in names}
-    return {name: _look_up(store, name, is_fresh=_is_read(one)) for name, one in known.items()}
+    return {name: _look_up_once(store, name) for name in names}
+
+
+def _look_up_once(store: SharedQuotaStore, name: str) -> SharedQuotaLookup:
+    known = SharedQuotaLookup(store.known(name))
+    is_fresh = _is_read(known) or store.is_contended(name)
+    return _look_up(store, name, is_fresh=True) if is_fresh else known
 
 
 def _is_read(known: SharedQuotaLookup) -> bool:

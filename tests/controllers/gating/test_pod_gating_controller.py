@@ -12,9 +12,17 @@ from tests.admission.handlers.harness import a_namespace, eventually, new_cluste
 from tests.builders import a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness, second_harness
 from tests.controllers.queue.queue_steps import gated
+from tests.controllers.shared.shared_quota_steps import OTHER, granted, shared_quota
 from tests.reactions import unavailable
 from webhook.controllers.gating.controller import PodGatingController
-from webhook.kube.api import NAMESPACES, POD_GATINGS, RESOURCE_QUOTAS, NotFoundError
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    NAMESPACES,
+    POD_GATINGS,
+    RESOURCE_QUOTAS,
+    NotFoundError,
+)
+from webhook.state.reserver import Reserved
 from webhook.state.well_known import POD_GATING
 
 Object = dict[str, Any]
@@ -172,6 +180,19 @@ def test_an_edited_quota_is_followed(gating: Gating) -> None:
     assert gating.most() == "20"
 
 
+def test_headroom_of_another_namespace_closes_none(gating: Gating) -> None:
+    harness = gating.harness
+    parts = [{"namespaces": [OTHER], "amounts": {"requests.cpu": "8"}}]
+    harness.api.create(NAMESPACES, a_namespace(OTHER))
+    harness.api.create(CLUSTER_DEFERRED_QUOTAS, shared_quota("8", headroom=parts))
+    gating.settle()
+    harness.pod("other", "1", OTHER)
+    assert isinstance(harness.reserve("other", OTHER), Reserved)
+    assert granted(harness)[OTHER] == "4500m"
+    gating.settle()
+    assert gating.most() == "1"  # of 7 that are free; of 3500m it would be half of that
+
+
 def test_without_a_quota_nothing_is_limited(gating: Gating) -> None:
     gating.harness.api.delete(RESOURCE_QUOTAS, "p1", namespace=NAMESPACE)
     gating.settle()
@@ -193,7 +214,7 @@ def test_a_namespace_that_is_gated_otherwise_has_none(gating: Gating) -> None:
     gating.gating = None
     gating.controller.requeue_all()
     gating.settle()
-    assert gating.said() == {}
+    assert gating.most() == "1"  # of 7 that are free; of 3500m it would be half of that
 
 
 @pytest.mark.parametrize(("former", "gates_all"), [("always", True), ("never", False)])
@@ -230,7 +251,7 @@ def test_one_that_opts_out_has_none(gating: Gating) -> None:
     labels = {"deferredquota.io/mode": None}
     gating.harness.api.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": labels}})
     gating.settle()
-    assert gating.said() == {}
+    assert gating.most() == "1"  # of 7 that are free; of 3500m it would be half of that
 
 
 def test_a_standby_writes_nothing_and_a_new_leader_everything(gating: Gating) -> None:

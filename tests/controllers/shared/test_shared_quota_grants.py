@@ -330,3 +330,20 @@ def test_where_nothing_changes_nothing_is_written(harness: ControllerHarness) ->
     version = harness.cluster.resource_version
     steps(harness, 3)
     assert harness.cluster.resource_version == version
+
+
+def test_headroom_that_a_quota_no_longer_gives_is_given_back_at_once(
+    harness: ControllerHarness,
+) -> None:
+    parts = [{"namespaces": [NAMESPACE], "amounts": {"requests.cpu": "4"}}]
+    spec = {"spec": {"headroom": parts}}
+    harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", spec)
+    steps(harness)
+    harness.pod("one", "1")
+    assert isinstance(harness.reserve("one"), Reserved)
+    harness.bind("one")
+    steps(harness)
+    assert granted(harness)[NAMESPACE] == "2500m"
+    harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"headroom": None}})
+    steps(harness)
+    assert granted(harness)[NAMESPACE] == "1"

@@ -153,6 +153,13 @@ def test_more_than_the_limit_is_told_with_what_each_namespace_holds() -> None:
     assert finding.details == ("team-a: requests.cpu=3",)
 
 
+def test_headroom_above_the_limit_is_no_finding() -> None:
+    cluster = healthy()
+    hard = a_cluster_quota(hard={"requests.cpu": "2"}, selector=HERE)
+    shared(cluster, hard, granted={NAMESPACE: "3"}, ledger="3", unused="2")
+    assert "cdq.exceeded" not in ids(examined(cluster))
+
+
 GRANTS: Final[dict[str, tuple[dict[str, Any], str, str, str]]] = {
     "less than the ledger says": (
         {"granted": {NAMESPACE: "0"}},

@@ -24,6 +24,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
 from webhook.quota.amounts.resources import parse_resource_list
 from webhook.quota.ledger.ledger import Account, Condition, Ledger, Reservation, ReservationSource
+from webhook.quota.ledger.ledger_codec import FORMAT
 
 
 def amounts(**cpu: str) -> dict[str, object]:
@@ -94,6 +95,16 @@ def test_a_ledger_that_cannot_be_read_is_found_and_names_the_field() -> None:
     api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
     found = the(examined(cluster), "ledger.unreadable")
     assert "status.quotas[0].hard.cpu" in found.message
+
+
+def test_a_ledger_of_a_newer_release_is_no_reason_to_delete_it() -> None:
+    cluster = healthy()
+    api = FakeClient(cluster)
+    patch = {"status": {"format": FORMAT + 1}}
+    api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
+    found = examined(cluster)
+    assert the(found, "ledger.newer").severity == "info"
+    assert "ledger.unreadable" not in ids(found)
 
 
 def test_a_ledger_that_becomes_unreadable_while_it_is_looked_at_is_found() -> None:

@@ -39,7 +39,7 @@ from webhook.kube.kinds import split_key
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.queue.ungated_limits import UngatedLimits, from_spec, to_spec, ungated_limits
-from webhook.quota.shared.escrow import beside, open_to, shared_names
+from webhook.quota.shared.escrow import beside, open_to, shared_names, without_headroom
 from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
@@ -196,14 +196,15 @@ class PodGatingController:
         )
 
     def _beside(self, namespace: str, ledger: Ledger) -> tuple[Ledger, bool]:
-        """Return the ledger beside what is held elsewhere, and whether all of that is known."""
+        """Return the ledger beside what is used elsewhere, and whether all of that is known."""
         names = shared_names(ledger)
         known = {name: self._shared.known(name) for name in names}
         found = {name: None if one is None else one.shared for name, one in known.items()}
         are_open = all(
             open_to(namespace, ledger.accounts[name], shared) for name, shared in found.items()
         )
-        return beside(ledger, namespace, found), are_open
+        held = beside(ledger, namespace, found)
+        return without_headroom(held, namespace, found) or held, are_open
 
     # -- writes --------------------------------------------------------------------------------
 

@@ -169,6 +169,8 @@ class SharedQuotaController:
         grants = shared.grants
         if not (shared.quota.headroom or grants.headroom or grants.is_recalled):
             return
+        if grants.headroom and not shared.quota.headroom:
+            self.shared.recall(grants.headroom)  # a quota that is edited recounts no ledger
         if grants.is_recalled:
             self._take_back(name, grants, epoch)
         else:

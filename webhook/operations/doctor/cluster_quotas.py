@@ -231,17 +231,17 @@ def _held(one: SharedQuota, name: str) -> str:
 
 
 def _sum(one: SharedQuota, hard: ResourceList) -> _Found:
-    above = exceeding(one.grants.total, hard)
+    grants = one.grants.without_headroom  # a bind that lacks it has it recalled
+    above = exceeding(grants.total, hard)
     if not above:
         return {}
     shares = [
-        f"{name}: {render(mask(held, above))}"
-        for name, held in sorted(one.grants.namespaces.items())
+        f"{name}: {render(mask(held, above))}" for name, held in sorted(grants.namespaces.items())
     ]
     finding = warning(
         "cdq.exceeded",
         one.subject,
-        f"its namespaces hold {render(mask(one.grants.total, above))}, and its limit is"
+        f"its namespaces hold {render(mask(grants.total, above))}, and its limit is"
         f" {render(mask(hard, above))}: it was lowered, or a namespace brought pods that ran"
         " already; no pod is evicted, and none is bound until enough of them have ended",
         "Raise the limit, or end some of them.",

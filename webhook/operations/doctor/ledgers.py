@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
 from webhook.kube.api import QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.operations.counting import Taken, taken_at_bind
 from webhook.operations.doctor.check_context import CONTROLLER_LOG, CheckContext, Namespace
@@ -74,6 +74,13 @@ def _look(scene: CheckContext, where: Namespace) -> _Look | Finding:
                 each for each in scene.pods(namespace, again=True) if isinstance(each, Pod)
             )
             after = _ledger(scene, namespace)
+        except NewerFormatError as err:
+            return information(
+                "ledger.newer",
+                _subject(namespace),
+                f"is of a newer release than this command, so it is not compared: {err}",
+                "Use the doctor of the newest release that runs.",
+            )
         except InvalidFieldError as err:
             return error(
                 "ledger.unreadable",
