@@ -132,6 +132,6 @@ def test_what_is_not_there_would_be_noticed(arguments: list[str]) -> None:
         parse(cli, arguments)
 
 
-def test_nobody_is_told_of_a_component_that_does_not_write_the_ca() -> None:
+def test_no_advice_names_a_component_that_does_not_write_the_ca() -> None:
     told = [text for path in SOURCES for _, text in texts(path) if "controller" in text.lower()]
     assert not [text for text in told if re.search(r"\bLet the controller\b", text)]

@@ -103,7 +103,7 @@ def test_a_class_rule_that_cannot_be_evaluated_never_replaces_one_that_can(
     assert str(caught.value) == f"{path}: {error}"
 
 
-def test_a_repaired_file_takes_effect_and_is_told(path: Path) -> None:
+def test_a_repaired_file_takes_effect_and_is_reported(path: Path) -> None:
     seen: list[Reload] = []
     file = ConfigurationFile(path, observe=seen.append)
     path.write_text(WRONG)
@@ -178,7 +178,7 @@ def test_the_first_reading_must_succeed(tmp_path: Path, content: bytes | None, d
     assert str(caught.value) == f"{path}: {detail}"
 
 
-def test_the_watching_thread_follows_and_ends_when_told(path: Path) -> None:
+def test_the_watching_thread_follows_and_ends_when_stopped(path: Path) -> None:
     changed, stop = threading.Event(), threading.Event()
     file = ConfigurationFile(path, observe=lambda _: changed.set())
     thread = threading.Thread(target=file.watch, args=(stop,), kwargs={"interval_seconds": 0.01})

@@ -105,7 +105,7 @@ def test_no_host_and_no_place_of_a_machine_is_written_down(path: Path) -> None:
     assert _PLACES.findall(path.read_text()) == []
 
 
-def test_images_are_chosen_by_who_runs_the_jobs() -> None:
+def test_images_are_chosen_by_the_forge_that_runs_the_jobs() -> None:
     jobs = [each for each in read(GITLAB).values() if isinstance(each, dict)]
     images = [each["image"] for each in jobs if "image" in each]
     images += [one["name"] for each in jobs for one in each.get("services", ())]

@@ -39,7 +39,7 @@ def test_each_round_of_requests_ahead_costs_one_service_time() -> None:
     assert gate.enter(4.1)
 
 
-def test_who_is_not_let_in_is_not_counted() -> None:
+def test_a_request_that_is_not_let_in_is_not_counted() -> None:
     gate = busy(slow(threads=1, seconds=1.0), 1)
     assert not gate.enter(0.5)
     assert gate.inside == 1
@@ -55,7 +55,7 @@ def test_quick_requests_bring_the_expectation_down_again() -> None:
 
 
 @given(services=st.lists(st.floats(min_value=0, max_value=60), max_size=50))
-def test_after_all_have_left_nobody_is_inside(services: list[float]) -> None:
+def test_after_all_have_left_none_is_inside(services: list[float]) -> None:
     gate = busy(ConcurrencyLimiter(4), len(services))
     for seconds in services:
         gate.leave(seconds)

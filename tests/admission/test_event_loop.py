@@ -85,7 +85,7 @@ def test_a_request_that_is_denied_already_and_does_not_end_is_denied(loop: Loop)
     assert b"Connection: close" in answer
 
 
-def test_one_that_is_not_denied_and_does_not_end_is_told_so(loop: Loop) -> None:
+def test_one_that_is_not_denied_and_does_not_end_gets_a_408(loop: Loop) -> None:
     assert loop.send(head(length=100) + BEGINNING) == b""
     loop.connection.deadline = 0.0
     loop.loop.sweep()

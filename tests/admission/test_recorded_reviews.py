@@ -77,7 +77,7 @@ def test_a_new_pod_without_a_node_is_gated_once(
     assert any(str(one["path"]).startswith("/spec") for one in reply.patch) == (decision == "gated")
 
 
-def test_who_takes_our_gate_off_is_looked_at(harness: AdmissionHarness) -> None:
+def test_a_request_that_takes_our_gate_off_is_looked_at(harness: AdmissionHarness) -> None:
     """An administrator did it; others are refused."""
     assert answered(harness, "validate.update.pods.gated").decision == "marked"
     review = json.loads(recorded("validate.update.pods.gated"))
@@ -108,7 +108,7 @@ def test_a_bind_by_a_person_is_pinned_and_one_by_the_scheduler_keeps_its_uid(
 @pytest.mark.parametrize(
     ("name", "pod"), [("bindings.gated", "gated"), ("pods-binding.unassigned", "unassigned")]
 )
-def test_a_bind_by_a_person_that_was_not_pinned_is_told_so(
+def test_a_bind_by_a_person_that_was_not_pinned_says_so(
     harness: AdmissionHarness, name: str, pod: str
 ) -> None:
     reply = answered(harness, f"validate.create.{name}")

@@ -53,7 +53,7 @@ def test_a_service_stands_for_all_its_names(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
+def test_what_is_not_kept_is_reported(tmp_path: Path) -> None:
     run("bootstrap", "--dir", str(tmp_path))
     result = run("bootstrap", "--dir", str(tmp_path), "--dns-name", "hook.example")
     assert f"not kept: {tmp_path}/tls.crt: does not cover the name hook.example" in result.stderr
@@ -102,7 +102,7 @@ def test_bad_input_is_2_with_the_reason(
     assert result.stdout == ""
 
 
-def test_a_disk_that_is_full_is_told_with_the_file(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_is_reported_with_the_file(tmp_path: Path) -> None:
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
         "from webhook.cli import main; main()"

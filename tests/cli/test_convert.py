@@ -72,7 +72,7 @@ def test_a_quota_of_the_proposal_becomes_one_of_today() -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (ExitCode.OK, CONVERTED, "")
 
 
-def test_input_without_any_list_is_not_told_of_lists() -> None:
+def test_for_input_without_any_list_lists_are_not_mentioned() -> None:
     result = run("-f", "-", stdin=ABSENT + "---\n" + ABSENT)
     assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
 

@@ -91,7 +91,7 @@ def a_cluster_with_a_rush() -> FakeCluster:
     )
 
 
-def test_pods_that_will_start_are_told_before_and_scripts_go_on(tmp_path: Path) -> None:
+def test_pods_that_will_start_are_named_before_and_scripts_go_on(tmp_path: Path) -> None:
     cluster = a_cluster_with_a_rush()
     result = run(cluster, tmp_path, NAMESPACE)
     assert (result.exit_code, result.stderr) == (ExitCode.OK, WARNING)
@@ -245,7 +245,7 @@ def test_help_has_examples() -> None:
     assert CliRunner().invoke(cli, ["disable"]).exit_code == ExitCode.BAD_INPUT
 
 
-def test_many_are_opted_out_side_by_side_and_told_in_order(
+def test_many_are_opted_out_side_by_side_and_reported_in_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster = a_cluster(*(a_namespace(name) for name in MANY))
@@ -257,7 +257,7 @@ def test_many_are_opted_out_side_by_side_and_told_in_order(
     assert not any(MODE_LABEL in labels_of(FakeClient(cluster), name) for name in MANY)
 
 
-def test_what_was_done_is_told_although_the_cluster_went_away(
+def test_what_was_done_is_reported_although_the_cluster_went_away(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     api = ReactiveClient(a_cluster(*(a_namespace(name) for name in MANY[:3])))

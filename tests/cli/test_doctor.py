@@ -123,7 +123,7 @@ def test_a_snapshot_is_examined(tmp_path: Path) -> None:
     assert "of ledgers and of cluster quotas: the snapshot has no custom" in result.stderr
 
 
-def test_whom_the_webhook_trusts_stands_in_the_configuration(tmp_path: Path) -> None:
+def test_what_the_webhook_trusts_stands_in_the_configuration(tmp_path: Path) -> None:
     snapshot, config = tmp_path / "cluster.yaml", tmp_path / "config.yaml"
     labels = {
         "app.kubernetes.io/name": "deferred-quota",

@@ -268,7 +268,7 @@ def test_a_plan_for_a_manifest(tmp_path: Path) -> None:
     assert (entry["claim"], [one["name"] for one in entry["victims"]]) == ("own", ["p3", "p2"])
 
 
-def test_the_priority_class_decides_who_goes_within_a_quota(tmp_path: Path) -> None:
+def test_the_priority_class_decides_which_pod_goes_within_a_quota(tmp_path: Path) -> None:
     high = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

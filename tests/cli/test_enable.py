@@ -201,7 +201,7 @@ def test_help_has_examples() -> None:
     assert "deferred-quota enable team-a --dry-run" in result.stdout
 
 
-def test_many_are_opted_in_side_by_side_and_told_in_order(
+def test_many_are_opted_in_side_by_side_and_reported_in_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster = healthy()
@@ -264,7 +264,7 @@ def test_one_namespace(
     assert capsys.readouterr().out == f"team-00: {first}\nteam-01: {words}\n"
 
 
-def test_what_cannot_be_seen_after_the_label_is_set_is_told(
+def test_what_cannot_be_seen_after_the_label_is_set_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster = a_cluster_with_a_candidate()
@@ -278,7 +278,9 @@ def test_what_cannot_be_seen_after_the_label_is_set_is_told(
     assert entry["error"] == "you cannot get ledgers"
 
 
-def test_who_opts_in_together_shares_with_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_namespaces_that_opt_in_together_share_with_each_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     cluster = healthy()
     load(cluster, a_cluster_quota(selector={}), *(a_namespace(name, mode="") for name in MANY[:2]))
     opting(cluster).run(MANY[:2], dry_run=True, force=False, output="text")
@@ -289,7 +291,7 @@ def test_who_opts_in_together_shares_with_each_other(capsys: pytest.CaptureFixtu
     ]
 
 
-def test_who_may_not_see_cluster_quotas_is_told_for_each_namespace(
+def test_a_user_that_may_not_see_cluster_quotas_learns_so_for_each_namespace(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster = healthy()

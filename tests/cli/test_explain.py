@@ -121,7 +121,7 @@ def forbidden(*kinds: Kind) -> Callable[[FakeCluster], ReactiveClient]:
 # -- pods ----------------------------------------------------------------------------------
 
 
-def test_the_numbers_the_users_and_the_actions_are_told(cluster: FakeCluster) -> None:
+def test_the_numbers_the_users_and_the_actions_are_reported(cluster: FakeCluster) -> None:
     wait_for_quota(cluster, a_gated_pod("large", cpu="4"))
     entry = why(cluster, "large")
     assert entry["causes"] == [
@@ -296,13 +296,13 @@ def test_a_large_namespace_takes_no_more_requests(cluster: FakeCluster) -> None:
     assert small <= 18
 
 
-def test_a_pod_made_anew_is_told(cluster: FakeCluster) -> None:
+def test_a_pod_made_anew_is_reported(cluster: FakeCluster) -> None:
     wait_for_quota(cluster, a_gated_pod("x"))
     load(cluster, an_event("Pod", "x", "uid-of-another", "QuotaExceeded", "exceeded quota: p1"))
     assert "another pod of this name is gone" in " ".join(why(cluster, "x")["notes"])
 
 
-def test_a_pod_that_is_gone_is_told_with_its_last_event(cluster: FakeCluster) -> None:
+def test_a_pod_that_is_gone_is_explained_by_its_last_event(cluster: FakeCluster) -> None:
     load(cluster, an_event("Pod", "x", "uid-x", "QuotaExceeded", "exceeded quota: p1"))
     with pytest.raises(NotThereError, match=r"team-a/x does not exist any more; last event.*p1"):
         why(cluster, "x")
@@ -353,7 +353,7 @@ def test_a_lease_that_looks_old_is_watched_before_it_counts_as_old(cluster: Fake
     assert explain(api, target, alive).cause is None
 
 
-def test_a_ledger_of_other_quotas_is_told_instead_of_its_numbers(cluster: FakeCluster) -> None:
+def test_a_ledger_of_other_quotas_is_reported_instead_of_its_numbers(cluster: FakeCluster) -> None:
     wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
     change = {"hard": {"requests.cpu": "5", "pods": "9"}}
     edit(
@@ -366,7 +366,7 @@ def test_a_ledger_of_other_quotas_is_told_instead_of_its_numbers(cluster: FakeCl
     assert causes(why(cluster, "x")) == ["ledger-not-ready"]
 
 
-def test_a_webhook_that_does_not_answer_is_told(cluster: FakeCluster) -> None:
+def test_a_webhook_that_does_not_answer_is_reported(cluster: FakeCluster) -> None:
     wait_for_quota(cluster, a_gated_pod("x", cpu="1"))
 
     def silent(_: object) -> None:
@@ -393,7 +393,7 @@ RIGHTS: dict[str, tuple[tuple[Kind, ...], list[str], str]] = {
 
 
 @pytest.mark.parametrize(("kinds", "expected", "text"), RIGHTS.values(), ids=RIGHTS.keys())
-def test_what_may_not_be_read_is_told(
+def test_what_may_not_be_read_is_reported(
     kinds: tuple[Kind, ...], expected: list[str], text: str, cluster: FakeCluster
 ) -> None:
     wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
@@ -561,7 +561,7 @@ REFUSALS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("message", "cause"), REFUSALS.values(), ids=REFUSALS.keys())
-def test_other_refusals_are_told_in_their_words(
+def test_other_refusals_are_reported_in_their_words(
     message: str, cause: str, cluster: FakeCluster
 ) -> None:
     load(cluster, a_workload("StatefulSet", "db"))

@@ -360,14 +360,14 @@ def test_a_file_that_cannot_be_used_ends_with_2(tmp_path: Path) -> None:
     assert world.is_old
 
 
-def test_what_was_not_checked_is_told(tmp_path: Path) -> None:
+def test_what_was_not_checked_is_reported(tmp_path: Path) -> None:
     world = install(World(), f"{CONFIGURATION}jobs: 7\n")
     result = run(world, tmp_path, "--requests", "cpu=2", "--dry-run")
     assert result.exit_code == ExitCode.OK, result.output
     assert "  not checked: rules of the cluster for Jobs: " in result.stdout
 
 
-def test_who_may_not_read_the_configuration_is_told_so() -> None:
+def test_a_user_that_may_not_read_the_configuration_learns_so() -> None:
     world = World()
     world.api.on("get", CONFIG_MAPS, fail(ForbiddenError("you cannot get configmaps")))
     found = rules_for(world.api, None)

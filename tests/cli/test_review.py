@@ -134,7 +134,7 @@ def test_the_mutating_phase_pins_the_pod(cluster: Path) -> None:
     assert {"op": "add", "path": "/metadata/uid", "value": "uid-a"} in patch
 
 
-def test_a_binding_that_was_not_pinned_is_told_what_it_lacks(cluster: Path) -> None:
+def test_the_answer_to_a_binding_that_was_not_pinned_says_what_it_lacks(cluster: Path) -> None:
     result = review(cluster, given=json.dumps(bind("a", is_pinned=False)))
     (answer,) = answers(result)
     assert answer["status"]["code"] == 409
@@ -235,7 +235,7 @@ def resize(*, suspend: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("phase", "may"), [("mutate", False), ("validate", True)])
-def test_what_only_the_api_server_refuses_of_a_job_is_told_in_the_mutating_phase(
+def test_what_only_the_api_server_refuses_of_a_job_is_explained_in_the_mutating_phase(
     cluster: Path, phase: str, may: bool
 ) -> None:
     def is_allowed(*, suspend: bool) -> bool:

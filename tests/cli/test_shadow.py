@@ -213,7 +213,7 @@ UNSEEN = {
 
 
 @pytest.mark.parametrize(("counts", "told"), UNSEEN.values(), ids=UNSEEN)
-def test_pods_whose_creation_is_not_added_are_told(
+def test_pods_whose_creation_is_not_added_are_reported(
     tmp_path: Path, counts: dict[str, int], told: str | None
 ) -> None:
     cluster = a_cluster(a_namespace(mode="shadow"))

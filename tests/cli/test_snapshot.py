@@ -294,14 +294,14 @@ def test_what_could_not_be_read_is_said_by_the_file_and_by_answers_from_it(
     assert "nodes: no right to read" in unknown
 
 
-def test_a_snapshot_of_a_user_who_may_not_list_leases_is_explained(tmp_path: Path) -> None:
+def test_a_snapshot_of_a_user_without_the_right_to_list_leases_is_explained(tmp_path: Path) -> None:
     done = explained(written(tmp_path, "cluster.json", LEASES), "-o", "json")
     found = json.loads(done.stdout)
     assert found["causes"]
     assert "no right to read the Lease of the controller" in found["unknown"]
 
 
-def test_a_tenant_who_may_list_no_namespaces_takes_its_own(tmp_path: Path) -> None:
+def test_a_tenant_that_may_list_no_namespaces_takes_its_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     write_snapshot(session(NAMESPACES), str(path), (NAMESPACE,))
     found = json.loads(explained(path, "-o", "json").stdout)

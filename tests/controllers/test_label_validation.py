@@ -62,7 +62,7 @@ def watched(
 
 
 @pytest.mark.parametrize("is_there_before", [True, False])
-def test_unknown_modes_are_told_of_and_known_ones_not(is_there_before: bool) -> None:
+def test_unknown_modes_are_reported_and_known_ones_not(is_there_before: bool) -> None:
     cluster, epoch = FakeCluster(), [0 if is_there_before else 1]
     modes = {"team-a": "deferrd", "team-b": "deferred", "team-c": "shadow", "team-d": ""}
 
@@ -87,7 +87,7 @@ def test_unknown_modes_are_told_of_and_known_ones_not(is_there_before: bool) -> 
 
 
 @pytest.mark.parametrize("is_there_before", [True, False])
-def test_unknown_gatings_are_told_of_where_pods_are_paced(is_there_before: bool) -> None:
+def test_unknown_gatings_are_reported_where_pods_are_gated(is_there_before: bool) -> None:
     cluster = FakeCluster()
     gating_modes = {"team-a": "always", "team-b": "auto", "team-c": "never", "team-x": "nono"}
 
@@ -115,7 +115,7 @@ def test_unknown_gatings_are_told_of_where_pods_are_paced(is_there_before: bool)
         }
 
 
-def test_the_former_label_is_told_of() -> None:
+def test_the_former_label_is_reported() -> None:
     cluster = FakeCluster()
     FakeClient(cluster).create(NAMESPACES, a_namespace("team-a", mode="deferred"))
     labelled(cluster, "team-a", {FORMER_GATING_LABEL: "none"})
@@ -127,7 +127,7 @@ def test_the_former_label_is_told_of() -> None:
         }
 
 
-def test_a_gating_that_means_nothing_is_told_of_when_the_namespace_opts_in() -> None:
+def test_a_gating_that_means_nothing_is_reported_when_the_namespace_opts_in() -> None:
     cluster = FakeCluster()
     with watched(cluster) as watch:
         eventually(watch.is_leader, "it leads")

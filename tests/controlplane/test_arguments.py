@@ -72,7 +72,7 @@ def test_pods_need_no_service_account_where_nothing_makes_them() -> None:
     assert not any(one.startswith("--disable-admission-plugins") for one in whole)
 
 
-def test_who_checks_tokens_has_the_public_half_of_what_signs_them() -> None:
+def test_the_server_that_checks_tokens_has_the_public_half_of_what_signs_them() -> None:
     found = all_arguments(Extras())
     assert value(found["apiserver"], "--service-account-key-file") == "/k/checking"
     assert value(found["apiserver"], "--service-account-signing-key-file") == "/k/signing"

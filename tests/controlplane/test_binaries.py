@@ -89,7 +89,7 @@ def test_the_module_requires_what_is_built_from_it() -> None:
         assert f"\t{package}\n" in text
 
 
-def test_programs_are_told_their_version() -> None:
+def test_programs_get_their_version() -> None:
     flags = build.link_flags("v1.36.3")
     assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in flags
     assert "-X k8s.io/component-base/version.gitMinor=36" in flags

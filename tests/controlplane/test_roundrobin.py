@@ -64,7 +64,7 @@ def test_one_that_is_down_is_passed_over(front: RoundRobin, servers: list[Echo])
     assert [name(front) for _ in range(3)] == [b"b"] * 3
 
 
-def test_with_nobody_there_the_connection_ends(front: RoundRobin, servers: list[Echo]) -> None:
+def test_without_a_server_the_connection_ends(front: RoundRobin, servers: list[Echo]) -> None:
     for server in servers:
         server.close()
     assert name(front) == b""
@@ -98,7 +98,7 @@ def test_a_kept_connection_can_be_cut(front: RoundRobin) -> None:
     assert name(front) != first
 
 
-def test_closed_it_takes_nobody(front: RoundRobin) -> None:
+def test_closed_it_takes_no_connection(front: RoundRobin) -> None:
     front.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", front.port), timeout=10)

@@ -106,7 +106,7 @@ def test_pods_are_gated_where_the_namespace_wants_it(
     assert created(server, namespace, "web")["spec"].get("schedulingGates") == gates
 
 
-def test_a_gated_pod_is_not_bound_and_not_everybody_takes_the_gate_off(server: Embedded) -> None:
+def test_a_gated_pod_is_not_bound_and_not_every_user_takes_the_gate_off(server: Embedded) -> None:
     created(server, "team-a", "held")
     binding = a_binding("held", namespace="team-a")
     code, refused = call(server, "POST", "team-a/pods/held/binding", binding)
@@ -158,7 +158,7 @@ OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u", "cont
 
 @pytest.mark.parametrize("namespace", ["team-a", "team-b", "team-c"])
 @pytest.mark.parametrize("owners", [[], [OWNER]], ids=["a pod", "a controller's"])
-def test_who_forges_the_label_of_the_gate_door_is_asked_what_a_pod_takes(
+def test_a_forged_label_of_the_gate_handler_is_judged_by_what_the_pod_takes(
     server: Embedded, namespace: str, owners: list[dict[str, object]]
 ) -> None:
     pod = a_pod(name="silent", namespace=namespace, requests={"memory": "1Mi"})

@@ -203,7 +203,7 @@ def test_slow_clients_are_cut_off_in_time(server: Server) -> None:
     assert min(times.values()) > HANDSHAKE_SECONDS * 0.9
 
 
-def test_a_request_that_does_not_end_is_told_so(server: Server) -> None:
+def test_a_request_that_does_not_end_is_answered_as_such(server: Server) -> None:
     with contextlib.closing(half_a_body(server)) as sock:
         sock.settimeout(REQUEST_SECONDS + SLACK_SECONDS)
         assert sock.recv(65536).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
@@ -219,7 +219,7 @@ def test_closed_connections_are_counted_by_reason(server: Server) -> None:
         )
 
 
-def test_no_thread_is_taken_by_who_does_not_ask(server: Server) -> None:
+def test_no_thread_is_taken_by_a_client_that_does_not_ask(server: Server) -> None:
     with opened(server, half_a_body, THREADS * 2), opened(server, half_a_hello, THREADS * 2):
         assert eventually(lambda: server.metric("connections_open") >= THREADS * 4)
         assert server.metric("requests_in_flight") == 0
@@ -244,7 +244,7 @@ def test_drips_from_many_do_not_hold_up_others(server: Server) -> None:
             thread.join()
 
 
-def test_strangers_make_room_for_who_has_asked_before(tmp_path: Path) -> None:
+def test_new_connections_make_room_for_one_that_has_asked_before(tmp_path: Path) -> None:
     with running_server(tmp_path, threads=2, max_connections=20) as server:
         with contextlib.closing(server.connect()) as kept:
             assert post(kept, a_review()).status == 200

@@ -78,7 +78,7 @@ def test_the_api_server_is_answered(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_client_without_a_certificate_is_told_why(
+def test_a_client_without_a_certificate_gets_the_reason(
     server: Server, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     before = server.metric("clients_refused_total", reason="no_certificate")
@@ -99,7 +99,9 @@ def test_a_client_that_only_shakes_hands_is_not_counted(server: Server) -> None:
     assert server.metric("clients_refused_total", reason="no_certificate") == before
 
 
-def test_a_client_with_another_name_is_told_why(server: Server, ca: Pki, tmp_path: Path) -> None:
+def test_a_client_with_another_name_gets_the_reason(
+    server: Server, ca: Pki, tmp_path: Path
+) -> None:
     client = ca.issue_client("kube-apiserver-kubelet-client", ["system:masters"])
     reply = asked(server, context_of(server, tmp_path, client))
     assert reply.status == 403

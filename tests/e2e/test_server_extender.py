@@ -45,7 +45,7 @@ def test_a_pod_that_is_refused_is_refused_on_every_node(server: Server) -> None:
     assert answer.json["NodeNames"] == []
 
 
-def test_a_fault_lets_nobody_be_evicted(server: Server) -> None:
+def test_a_fault_evicts_no_pod(server: Server) -> None:
     pod = {"metadata": {"namespace": "a", "name": "fail", "uid": "u"}}
     answer = server.post(preempt_call(pod), "/scheduler/preempt")
     assert (answer.status, answer.json) == (200, {"NodeNameToMetaVictims": {}})

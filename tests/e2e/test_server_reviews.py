@@ -291,7 +291,7 @@ def test_the_index_is_served_beside_reviews(server: Server) -> None:
         assert (response.status, json.loads(response.read())["name"]) == (200, "deferred-quota")
 
 
-def test_plain_http_is_served_when_told_so(tmp_path: Path) -> None:
+def test_plain_http_is_served_when_asked_for(tmp_path: Path) -> None:
     with running_server(tmp_path, tls=False) as server:
         with contextlib.closing(server.connect()) as connection:
             assert [post(connection, a_review()).status for _ in range(3)] == [200] * 3

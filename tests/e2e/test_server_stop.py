@@ -108,7 +108,7 @@ def test_no_request_is_lost_while_it_stops(server: Server) -> None:
     assert set(codes) == {200}
 
 
-def test_nobody_can_connect_after_the_end(server: Server) -> None:
+def test_no_client_can_connect_after_the_end(server: Server) -> None:
     server.signal(signal.SIGTERM)
     assert server.wait() == 0
     with pytest.raises(ConnectionRefusedError):

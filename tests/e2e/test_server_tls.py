@@ -210,7 +210,7 @@ def test_the_end_of_the_certificate_is_a_metric(server: Server) -> None:
     assert server.metric("tls_certificate_not_after_seconds") == ends
 
 
-def test_new_files_are_noticed_though_nobody_connects(tmp_path: Path) -> None:
+def test_new_files_are_noticed_without_a_connection(tmp_path: Path) -> None:
     with running_server(tmp_path, threads=2) as server:
         assert server.certificates is not None
         renew(server.certificates)

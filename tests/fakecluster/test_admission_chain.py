@@ -398,7 +398,7 @@ class TestWhatIsSaidBeside:
         refusal(lambda: setup.client(passage).create(CONFIG_MAPS, a_config_map()))
         assert passage.warnings == ["careful"]
 
-    def test_the_request_says_who_asks_and_how(self, setup: Setup) -> None:
+    def test_the_request_says_which_user_asks_and_how(self, setup: Setup) -> None:
         setup.register("one", "validating", allow)
         options = {"fieldManager": "kubectl-create", "fieldValidation": "Strict"}
         client = setup.client(setup.passage(options))

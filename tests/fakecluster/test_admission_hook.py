@@ -254,7 +254,7 @@ class TestDelete:
         assert {one.options["gracePeriodSeconds"] for one in asked.mutated} == {0}
 
     @pytest.mark.parametrize("recreate", [False, True])
-    def test_a_pod_that_somebody_else_removes_meanwhile_is_gone(
+    def test_a_pod_that_another_client_removes_meanwhile_is_gone(
         self, cluster: FakeCluster, api: FakeClient, asked: Recording, *, recreate: bool
     ) -> None:
         other = FakeClient(cluster)

@@ -441,7 +441,9 @@ class TestAdmission:
         headers = response.headers.getlist("Warning")
         assert (response.status_code, headers) == (400, ['299 - "careful"'])
 
-    def test_a_webhook_learns_who_asks_and_how(self, behind: Client, hooks: WebhookServer) -> None:
+    def test_a_webhook_learns_which_user_asks_and_how(
+        self, behind: Client, hooks: WebhookServer
+    ) -> None:
         hooks.answers["/hook"] = allow
         path = f"{PODS_PATH}?fieldManager=kubectl-create&fieldValidation=Strict&dryRun=All"
         behind.post(
@@ -465,7 +467,7 @@ class TestAdmission:
             "groups": ["system:masters", "system:authenticated"],
         }
 
-    def test_reading_asks_nobody(self, behind: Client, hooks: WebhookServer) -> None:
+    def test_reading_calls_no_webhook(self, behind: Client, hooks: WebhookServer) -> None:
         behind.get(PODS_PATH)
         behind.get(f"{PODS_PATH}/web-1")
         assert hooks.asked == []

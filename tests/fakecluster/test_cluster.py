@@ -84,7 +84,7 @@ class TestSources:
         name = api.create(CONFIG_MAPS, sent).key.partition("/")[2]
         assert len(name) == 63
 
-    def test_pods_get_the_class_that_the_cluster_is_told(self) -> None:
+    def test_pods_get_the_class_that_the_cluster_names(self) -> None:
         def by_annotation(pod: Object) -> str:
             return str(mapping(pod, "metadata", "annotations")["class"])
 

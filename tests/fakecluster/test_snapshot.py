@@ -228,7 +228,7 @@ BROKEN: dict[str, tuple[object, str, str]] = {
 
 @pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps], ids=["yaml", "json"])
 @pytest.mark.parametrize(("value", "field", "detail"), BROKEN.values(), ids=BROKEN.keys())
-def test_one_broken_object_is_told_and_nothing_is_read(
+def test_one_broken_object_is_reported_and_nothing_is_read(
     dump: object, value: object, field: str, detail: str
 ) -> None:
     assert callable(dump)
@@ -240,7 +240,7 @@ def test_one_broken_object_is_told_and_nothing_is_read(
     assert refusal.place.line is not None
 
 
-def test_an_object_in_two_files_is_told_with_both() -> None:
+def test_an_object_in_two_files_is_reported_with_both() -> None:
     refusal = refused(yaml.safe_dump(a_pod()), "---\n---\n" + yaml.safe_dump(a_pod()))
     assert str(refusal) == (
         "2.yaml: document 2, line 3: Pod team-a/web-1 is already in 1.yaml, document 1"
@@ -262,7 +262,7 @@ def test_lists_cannot_nest_without_end() -> None:
     assert refused(json.dumps(nested)).detail == "lists in lists nest too deep"
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match=r"missing\.yaml: No such file or directory"):
         read_files([tmp_path / "missing.yaml"])
 

@@ -133,7 +133,7 @@ def test_a_cut_can_look_like_a_broken_connection() -> None:
         assert list(stream) == []
 
 
-def test_a_cut_wakes_whoever_waits() -> None:
+def test_a_cut_wakes_waiting_readers() -> None:
     api = client()
     stream = watch(api, seconds=60)
     seen: list[WatchEvent] = []
@@ -155,7 +155,7 @@ def test_a_watch_ends_with_a_bookmark_of_the_newest_version() -> None:
     assert events[0].object["kind"] == "ConfigMap"
 
 
-def test_bookmarks_come_only_to_those_who_asked() -> None:
+def test_bookmarks_come_only_to_watches_that_asked() -> None:
     api = client()
     with watch(api, bookmarks=True) as asked, watch(api, seconds=0.01) as not_asked:
         api.cluster.send_bookmarks()

@@ -142,7 +142,7 @@ FAILURES: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize(("answering", "text"), FAILURES.values(), ids=FAILURES.keys())
-def test_a_failed_call_is_told_in_the_api_servers_words(
+def test_a_failed_call_is_reported_in_the_api_servers_words(
     hooks: WebhookServer, caller: WebhookCaller, answering: Answer, text: str
 ) -> None:
     hooks.answers["/hook"] = answering
@@ -164,7 +164,7 @@ TRANSPORT: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize(("answering", "text"), TRANSPORT.values(), ids=TRANSPORT.keys())
-def test_a_broken_connection_is_told(
+def test_a_broken_connection_is_reported(
     hooks: WebhookServer, caller: WebhookCaller, answering: Answer, text: str
 ) -> None:
     hooks.answers["/hook"] = answering
@@ -185,14 +185,14 @@ def test_a_late_answer_is_none(hooks: WebhookServer, caller: WebhookCaller) -> N
     assert text.endswith('/hook?timeout=1s": context deadline exceeded')
 
 
-def test_nobody_there_is_told(hooks: WebhookServer, caller: WebhookCaller) -> None:
+def test_a_missing_server_is_reported(hooks: WebhookServer, caller: WebhookCaller) -> None:
     url = hooks.url
     hooks.close()
     with pytest.raises(CallError, match=r"connect: connection refused$"):
         caller.post(f"{url}/hook", REVIEW, timeout_seconds=5)
 
 
-def test_an_unknown_certificate_is_told(hooks: WebhookServer) -> None:
+def test_an_unknown_certificate_is_reported(hooks: WebhookServer) -> None:
     other_ca = issue_ca(now=datetime.now(UTC)).certificate.decode()
     with pytest.raises(CallError, match="tls: failed to verify certificate: x509: "):
         WebhookCaller(other_ca).post(f"{hooks.url}/hook", REVIEW, timeout_seconds=5)

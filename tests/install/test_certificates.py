@@ -118,7 +118,7 @@ def test_what_cannot_be_served_is_replaced_and_named(
 
 
 @pytest.mark.parametrize("which", ["ca", "tls"])
-def test_a_secret_of_somebody_else_is_refused(made: Certificates, which: str) -> None:
+def test_a_secret_of_another_owner_is_refused(made: Certificates, which: str) -> None:
     found = {"ca": made.ca, "tls": made.tls}
     foreign = {**cast("Any", found[which])}
     foreign["metadata"] = {**foreign["metadata"], "labels": {"made-by": "somebody"}}

@@ -98,7 +98,7 @@ def test_a_component_that_patches_nothing_is_refused(tmp_path: Path) -> None:
         add_component(tmp_path, objects)
 
 
-def test_an_installation_keeps_its_clients_until_told_otherwise() -> None:
+def test_an_installation_keeps_its_clients_until_configured_otherwise() -> None:
     twin = Twin()
     _, lines = run(twin, clients=CLIENTS)
     said = "clients: the webhook answers only those with a certificate for kube-apiserver"

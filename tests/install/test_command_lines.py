@@ -101,7 +101,7 @@ USAGE = {
 
 
 @pytest.mark.parametrize(("arguments", "message"), USAGE.values(), ids=USAGE.keys())
-def test_wrong_usage_is_told(arguments: list[str], message: str) -> None:
+def test_wrong_usage_is_reported(arguments: list[str], message: str) -> None:
     assert message in run(*arguments, code=2)
 
 
@@ -113,7 +113,7 @@ def test_the_scripts_are_called_by_their_files(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
-def test_a_cluster_that_does_not_answer_is_told(tmp_path: Path, command: str) -> None:
+def test_a_cluster_that_does_not_answer_is_reported(tmp_path: Path, command: str) -> None:
     (port,) = free_ports(1)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(

@@ -55,7 +55,9 @@ def test_beside_a_secret_of_cert_manager_nothing_is_written() -> None:
     assert twin.written == []
 
 
-def test_nothing_is_asked_before_somebody_answers_and_nothing_hidden_before_it_is_guarded() -> None:
+def test_nothing_is_asked_before_a_webhook_answers_and_nothing_hidden_before_it_is_guarded() -> (
+    None
+):
     twin = Twin()
     run(twin)
     order = [line.removeprefix("apply ") for line in twin.written]
@@ -334,7 +336,7 @@ def test_an_installed_configuration_that_cannot_be_read_is_named_with_what_helps
 
 
 @pytest.mark.parametrize(("minor", "is_installed"), [("31", False), ("32", True), ("", True)])
-def test_gates_of_jobs_are_tried_where_the_api_server_keeps_who_manages_a_job(
+def test_gates_of_jobs_are_tried_where_the_api_server_keeps_the_manager_of_a_job(
     minor: str, is_installed: bool
 ) -> None:
     """Before, the Job is stored without `managedBy`, and is refused when it is applied again."""
@@ -392,7 +394,7 @@ MOVES: dict[str, tuple[str, str, list[str]]] = {
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize(("before", "after", "told"), MOVES.values(), ids=MOVES)
-def test_that_the_webhook_moves_is_told_before_anything_is_written(
+def test_that_the_webhook_moves_is_said_before_anything_is_written(
     before: str, after: str, told: list[str], dry_run: bool
 ) -> None:
     twin = Twin()

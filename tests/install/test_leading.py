@@ -81,7 +81,7 @@ def removed(twin: Twin, **removal: Any) -> tuple[tuple[str, ...], list[str]]:
     return uninstall(cast("ClusterApi", twin), wanted, lines.append), lines
 
 
-def test_who_leads_outside_is_told_at_once_and_nothing_is_changed(twin: Twin) -> None:
+def test_a_leader_outside_is_reported_at_once_and_nothing_is_changed(twin: Twin) -> None:
     problems, lines = removed(twin)
     told, stopped = problems
     assert told == (
@@ -118,25 +118,25 @@ def test_where_labels_go_or_it_is_forced_it_goes_on(twin: Twin, option: str) -> 
     assert twin.written[-1] == "delete Namespace deferred-quota-system"
 
 
-def test_who_holds_the_lease_and_is_gone_is_in_nobodys_way(twin: Twin) -> None:
+def test_a_holder_of_the_lease_that_is_gone_is_in_no_way(twin: Twin) -> None:
     pulse = Pulse()
     assert looked(twin, pulse) is None
     assert 15 <= sum(pulse.slept) < 16
 
 
-def test_a_lease_is_not_looked_at_for_as_long_as_somebody_wrote_into_it(twin: Twin) -> None:
+def test_a_lease_is_not_looked_at_for_as_long_as_a_client_wrote_into_it(twin: Twin) -> None:
     write_lease(twin, leaseDurationSeconds=86400)
     pulse = Pulse()
     assert looked(twin, pulse) is None
     assert sum(pulse.slept) <= 20
 
 
-def test_who_gives_the_lease_back_meanwhile_is_in_nobodys_way(twin: Twin) -> None:
+def test_a_holder_that_gives_the_lease_back_meanwhile_is_in_no_way(twin: Twin) -> None:
     pulse = Pulse(lambda: write_lease(twin, holderIdentity=""))
     assert looked(twin, pulse) is None
 
 
-def test_another_one_outside_who_takes_over_meanwhile_is_told(twin: Twin) -> None:
+def test_another_controller_outside_that_takes_over_meanwhile_is_reported(twin: Twin) -> None:
     pulse = Pulse(lambda: write_lease(twin, holderIdentity="other-1-00000000"))
     assert looked(twin, pulse) == ("other-1-00000000", ("team-a",))
 
@@ -153,12 +153,12 @@ def test_a_pod_of_the_deployment_that_leads_is_stopped_as_ever(twin: Twin, is_fi
         assert looked(twin, Pulse(lambda: write_lease(twin, holderIdentity=inside))) is None
 
 
-def test_pods_that_stand_by_do_not_hide_who_leads_outside(twin: Twin) -> None:
+def test_pods_that_stand_by_do_not_hide_a_leader_outside(twin: Twin) -> None:
     add_controller(twin, "deferred-quota-controller-1")
     assert looked(twin) == FOUND
 
 
-def test_without_a_lease_or_a_holder_nobody_leads(twin: Twin) -> None:
+def test_without_a_lease_or_a_holder_there_is_no_leader(twin: Twin) -> None:
     write_lease(twin, holderIdentity="")
     assert looked(twin) is None
     twin.api.delete(LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
@@ -197,7 +197,7 @@ def test_where_no_quota_is_masked_nothing_would_be_hidden(
 
 
 @pytest.mark.parametrize("kind", [LEASES, PODS, NAMESPACES, RESOURCE_QUOTAS])
-def test_who_may_not_look_finds_out_later(twin: Twin, kind: Kind) -> None:
+def test_a_user_that_may_not_look_finds_out_later(twin: Twin, kind: Kind) -> None:
     class Forbidding(Twin):
         def get(self, asked: Kind, name: str, **query: Any) -> Object:
             self.refuse(asked)

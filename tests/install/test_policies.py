@@ -103,7 +103,7 @@ def test_marks_that_the_api_server_cannot_make_are_refused_before_anything_is_wr
     assert twin.written == []
 
 
-def test_where_nothing_can_hold_the_service_accounts_that_is_told() -> None:
+def test_where_nothing_can_hold_the_service_accounts_that_is_said() -> None:
     twin = Twin()
     twin.resources = tuple(
         each for each in twin.resources if each["name"] != "validatingadmissionpolicies"

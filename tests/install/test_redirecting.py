@@ -171,7 +171,7 @@ MOVES = [
 
 @pytest.mark.timeout(600)  # hundreds of installations
 @pytest.mark.parametrize(("before", "after"), MOVES)
-def test_whoever_is_asked_answers_wherever_a_move_is_killed(
+def test_the_registered_webhook_answers_wherever_a_move_is_killed(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     before, after = ({**each, "creation": "webhook"} for each in (before, after))
@@ -211,7 +211,7 @@ def test_a_webhook_that_is_not_reached_is_not_asked() -> None:
         assert (twin.lost, asked(twin)) == (0, {before.get("url", SERVICE)})
 
 
-def test_what_stands_is_told_when_a_move_breaks_off() -> None:
+def test_what_stands_is_reported_when_a_move_breaks_off() -> None:
     twin = a_cluster()
     run(twin, **OUTSIDE)
     twin.available = False
@@ -277,7 +277,7 @@ class Forbidding(Asking):
         raise ForbiddenError('pods "x" is forbidden: cannot create resource "pods/binding"')
 
 
-def test_whoever_may_not_look_moves_without_looking_only_when_told_to() -> None:
+def test_a_user_that_may_not_look_moves_without_looking_only_when_asked_to() -> None:
     twin = Forbidding()
     run(twin, **OUTSIDE)
     with pytest.raises(InstallError, match=re.escape("--no-wait goes on without")):

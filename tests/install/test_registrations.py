@@ -316,7 +316,7 @@ def test_pods_are_gated_in_namespaces_that_want_it(gating: str) -> None:
 
 @pytest.mark.parametrize("gating", ["always", "auto", "never"])
 @pytest.mark.parametrize("value", ["", "always", "auto", "never", "typo"])
-def test_where_nobody_gates_every_new_pod_is_looked_at(gating: str, value: str) -> None:
+def test_where_nothing_gates_every_new_pod_is_looked_at(gating: str, value: str) -> None:
     labels = {"deferredquota.io/mode": "deferred", "kubernetes.io/metadata.name": "a"}
     if value:
         labels["deferredquota.io/gating"] = value
@@ -423,7 +423,7 @@ def test_the_embedded_api_server_asks_to_pin_where_there_is_no_uid(
     assert condition(a_write("CREATE", PODS, binding, subresource="binding")) is is_asked
 
 
-def test_entries_are_complete_and_trust_nobody_yet() -> None:
+def test_entries_are_complete_and_trust_no_ca_yet() -> None:
     for phase in ("Mutating", "Validating"):
         for entry in entries("webhook", phase).values():
             assert entry["admissionReviewVersions"] == ["v1"]
@@ -450,7 +450,7 @@ def constraints() -> Iterator[tuple[str, Manifest, list[Manifest]]]:
         yield name, bindings[name]["namespaceSelector"], match["resourceRules"]
 
 
-def test_we_stand_in_nobodys_way_but_of_namespaces_that_opted_in() -> None:
+def test_entries_concern_namespaces_that_opted_in_only() -> None:
     spared = {"kube-system", "kube-public", "kube-node-lease", SYSTEM}
     for name, selector, _ in constraints():
         opted_in, elsewhere, *narrower = selector["matchExpressions"]

@@ -113,7 +113,7 @@ class Guarded(Twin):
         return super().patch(kind, name, *args, **kwargs)
 
 
-def test_whoever_may_not_take_gates_off_may_uninstall(twin: Twin) -> None:
+def test_a_user_that_may_not_take_gates_off_may_uninstall(twin: Twin) -> None:
     guarded = Guarded()
     guarded.api = twin.api
     problems, lines = remove(guarded)
@@ -344,7 +344,7 @@ class Slow(Twin):
 OURS = "Namespace deferred-quota-system"
 
 
-def test_what_is_waited_for_is_told(twin: Twin) -> None:
+def test_what_is_waited_for_is_said(twin: Twin) -> None:
     pulse = Pulse()
     patience = RetryPolicy(seconds=100, pause_seconds=4, clock=pulse.clock, sleep=pulse.sleep)
     lines: list[str] = []
@@ -360,7 +360,7 @@ def test_what_is_waited_for_is_told(twin: Twin) -> None:
     ]
 
 
-def test_what_does_not_go_in_time_is_told_with_what_keeps_it(twin: Twin) -> None:
+def test_what_does_not_go_in_time_is_reported_with_what_keeps_it(twin: Twin) -> None:
     problems, lines = remove(Slow(twin.api, looks=10_000))
     assert problems == (f"{OURS}: is deleted, but not gone yet (2 pods)",)
     assert f"{OURS}: gone" not in lines

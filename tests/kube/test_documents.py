@@ -238,7 +238,7 @@ BROKEN: dict[str, tuple[str | bytes, int, int | None, str, str]] = {
 @pytest.mark.parametrize(
     ("text", "document", "line", "field", "detail"), BROKEN.values(), ids=BROKEN.keys()
 )
-def test_what_is_broken_is_told_with_its_place(
+def test_what_is_broken_is_reported_with_its_place(
     text: str | bytes, document: int, line: int | None, field: str, detail: str
 ) -> None:
     refusal = error(text)

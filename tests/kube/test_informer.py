@@ -66,7 +66,7 @@ class TestFollowing:
         assert informer.items() == {"team-a/a": "three"}
         assert informer.relists == 1
 
-    def test_the_copy_is_newer_than_what_handlers_were_told(
+    def test_the_copy_is_newer_than_what_handlers_heard(
         self, cluster: FakeCluster, api: FakeClient
     ) -> None:
         informer, told = an_informer(FakeClient(cluster)), queue.Queue[object]()
@@ -151,7 +151,7 @@ class TestTroubles:
         assert [change[1] for change in next_changes(seen, 3)] == ["n0", "n1", "n2"]
         assert informer.relists == 1
 
-    def test_what_was_missed_is_told_after_a_new_list(
+    def test_what_was_missed_is_reported_after_a_new_list(
         self, cluster: FakeCluster, api: FakeClient, start: Start
     ) -> None:
         for name in ("gone", "same", "changed", "recreated"):
@@ -206,7 +206,7 @@ class TestTroubles:
         assert synced == [False]
         assert informer.relists == 1
 
-    def test_why_nothing_could_be_listed_is_told_until_it_can(
+    def test_why_nothing_could_be_listed_is_said_until_it_can(
         self, cluster: FakeCluster, api: FakeClient
     ) -> None:
         pauses: list[ApiError | None] = []
@@ -442,7 +442,7 @@ class TestLife:
                 thread.join(SOON)
                 assert not thread.is_alive()
 
-    def test_stopping_wakes_whoever_waits_for_it(self, cluster: FakeCluster) -> None:
+    def test_stopping_wakes_threads_that_wait_for_it(self, cluster: FakeCluster) -> None:
         informer = an_informer(FakeClient(cluster))
         answers: list[bool] = []
         waiting = threading.Thread(target=lambda: answers.append(informer.wait_for_sync(60)))

@@ -42,7 +42,7 @@ def told(*objects: Object) -> list[Finding]:
     return [one for one in planned(*objects) if one.id == "enable.cluster-quota"]
 
 
-def test_whom_a_namespace_will_share_with_is_told() -> None:
+def test_the_namespaces_that_one_will_share_with_are_named() -> None:
     (finding,) = told(with_status(a_cluster_quota(selector=HERE), **OTHERS))
     assert (finding.severity, str(finding.subject)) == ("info", "ClusterDeferredQuota team-total")
     assert finding.message == (
@@ -66,7 +66,7 @@ def test_a_namespace_that_will_share_a_quota_changes() -> None:
     assert [one.id for one in planned(a_cluster_quota())] == ["enable.nothing"]
 
 
-def test_a_quota_that_nobody_shares_yet_is_told() -> None:
+def test_a_quota_without_namespaces_is_reported() -> None:
     (finding,) = told(a_cluster_quota(selector={}))
     assert finding.message.endswith("share requests.cpu=20 with no other namespace yet")
 
@@ -83,7 +83,7 @@ def together(names: list[str], *objects: Object, is_shadow: bool = False) -> lis
     return [message.partition("requests.cpu=20 with ")[2] for message in said]
 
 
-def test_who_opts_in_together_is_told_of_each_other() -> None:
+def test_namespaces_that_opt_in_together_are_named_to_each_other() -> None:
     both = together(["web", "batch"], a_cluster_quota(selector={}))
     assert both == ["batch, opted in together with it", "web, opted in together with it"]
 
@@ -95,7 +95,7 @@ def test_of_many_some_are_named() -> None:
     )
 
 
-def test_who_shares_already_is_told_beside_who_opts_in_too() -> None:
+def test_namespaces_that_share_already_are_named_beside_those_that_opt_in_too() -> None:
     shared = with_status(a_cluster_quota(selector={}), **OTHERS)
     assert together(["team-b", "web", "batch"], shared) == [
         "batch, web, opted in together with it",
@@ -104,7 +104,7 @@ def test_who_shares_already_is_told_beside_who_opts_in_too() -> None:
     ]
 
 
-def test_who_is_not_selected_shares_nothing() -> None:
+def test_a_namespace_that_is_not_selected_shares_nothing() -> None:
     only = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In",
                                   "values": ["web"]}]}  # fmt: skip
     assert together(["web", "batch"], a_cluster_quota(selector=only)) == ["no other namespace yet"]
@@ -187,7 +187,7 @@ def test_what_a_namespace_held_is_named_when_it_opts_out() -> None:
     assert preview(api, NAMESPACE).left == ()
 
 
-def test_who_may_not_read_them_may_opt_out() -> None:
+def test_a_user_that_may_not_read_them_may_opt_out() -> None:
     narrow = ReactiveClient(shared_cluster())
     narrow.on("list", CLUSTER_DEFERRED_QUOTAS, forbid)
     done = opt_out(narrow, NAMESPACE, patience=QUICK)

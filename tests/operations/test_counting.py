@@ -121,7 +121,7 @@ def test_a_plan_counts_what_the_api_server_counts(
     assert [one.id for one in plan.findings] == told
 
 
-def test_nobody_is_asked_the_time_while_no_pod_ends() -> None:
+def test_the_time_is_not_asked_for_while_no_pod_ends() -> None:
     api = ReactiveClient(a_cluster(a_namespace(), a_masked_quota(), a_pod(node="n")))
     assert preview(api, NAMESPACE).problems == ()
     assert api.calls_of("patch") == []

@@ -171,13 +171,13 @@ def test_a_small_quota_stops_nothing_where(world: World, order: Order) -> None:
     assert run(world, order).problems == ()
 
 
-def test_who_may_not_see_quotas_may_resize() -> None:
+def test_a_user_that_may_not_see_quotas_may_resize() -> None:
     world = with_a_small_quota(World())
     world.api.on("list", RESOURCE_QUOTAS, forbid)
     assert run(world).resumed
 
 
-def test_a_job_that_is_not_there_is_told_in_the_api_servers_words() -> None:
+def test_a_job_that_is_not_there_is_reported_in_the_api_servers_words() -> None:
     world = World()
     with pytest.raises(NotFoundError, match=r'jobs\.batch "other" not found'):
         run(world, Order(NAMESPACE, "other", {}))
@@ -257,7 +257,7 @@ def test_a_change_that_is_refused_leaves_a_suspended_job_as_it_was() -> None:
     assert (world.spec["suspend"], world.resources) == (True, OLD)
 
 
-def test_what_cannot_be_undone_is_told_with_the_command_that_does_it() -> None:
+def test_what_cannot_be_undone_is_reported_with_the_command_that_does_it() -> None:
     world = World()
     with pytest.raises(ResizeFailedError) as failed:
         run(refusing(world, 2, 3))
@@ -307,7 +307,7 @@ def test_a_suspended_job_whose_pods_do_not_end_is_not_touched() -> None:
 @pytest.mark.parametrize("fault", [lose_answer, unavailable])
 @pytest.mark.parametrize("number", range(1, LAST_CALL + 1))
 @pytest.mark.parametrize("comes_back", [True, False])
-def test_an_outage_at_any_step_ends_as_before_or_as_wanted_or_is_told(
+def test_an_outage_at_any_step_ends_as_before_or_as_wanted_or_is_reported(
     number: int, fault: Reaction, comes_back: bool
 ) -> None:
     """The outage outlasts the resize; for its end the undoing waits, or in vain."""
@@ -384,7 +384,7 @@ def test_an_interrupted_suspension_that_lands_late_is_undone() -> None:
     assert world.is_old
 
 
-def test_a_job_that_somebody_else_changed_alike_is_resumed_all_the_same() -> None:
+def test_a_job_that_another_client_changed_alike_is_resumed_all_the_same() -> None:
     world = World()
 
     def change_and_interrupt() -> None:
@@ -402,7 +402,7 @@ def test_a_job_that_somebody_else_changed_alike_is_resumed_all_the_same() -> Non
 # -- when others work on it ------------------------------------------------------------------
 
 
-def test_a_job_that_somebody_resumes_meanwhile_is_not_suspended_again() -> None:
+def test_a_job_that_a_user_resumes_meanwhile_is_not_suspended_again() -> None:
     world = World()
     world.events = [lambda: world.change(suspend=False)]
     with pytest.raises(ResizeFailedError, match="another client resumed it before it was resized"):
@@ -410,7 +410,7 @@ def test_a_job_that_somebody_resumes_meanwhile_is_not_suspended_again() -> None:
     assert world.is_old
 
 
-def test_a_suspended_job_that_somebody_resumes_is_not_suspended() -> None:
+def test_a_suspended_job_that_a_user_resumes_is_not_suspended() -> None:
     world = World(runs=False)
     world.set_status(active=2)
     world.controls = False
@@ -420,7 +420,7 @@ def test_a_suspended_job_that_somebody_resumes_is_not_suspended() -> None:
     assert world.is_old
 
 
-def test_a_suspension_by_somebody_else_is_left_to_them() -> None:
+def test_a_suspension_by_another_client_is_left_to_it() -> None:
     world = World()
 
     def suspend(_call: Call) -> None:
@@ -460,7 +460,7 @@ def test_a_job_that_is_deleted_meanwhile_needs_no_undoing() -> None:
     assert failed.value.undone.done == ("nothing: the Job is gone",)
 
 
-def test_a_job_that_does_not_come_up_again_is_told() -> None:
+def test_a_job_that_does_not_come_up_again_is_reported() -> None:
     """A queue manager suspends at once what is resumed."""
 
     def hold(call: Call, proceed: Proceed) -> object:
@@ -540,7 +540,7 @@ def test_a_suspended_job_is_tried_on_any_release() -> None:
     assert plan_resize(api, an_order()).changes
 
 
-def test_a_release_that_cannot_be_read_stops_nobody() -> None:
+def test_a_release_that_cannot_be_read_stops_nothing() -> None:
     api = VersionedClient(World().cluster)
     api.on("get", VERSION, fail(ApiError("no")))
     assert plan_resize(api, an_order()).suspends

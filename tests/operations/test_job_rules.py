@@ -174,7 +174,7 @@ def test_rules_are_not_for_exempt_namespaces() -> None:
     assert planned(World(), wish).unasked == ()
 
 
-def test_what_cannot_be_read_is_told_and_stops_nobody() -> None:
+def test_what_cannot_be_read_is_reported_and_stops_nothing() -> None:
     wish = order("{shrink: {'*': Deny}}")
     assert planned(World(), wish, NAMESPACES).unasked == (
         'rules of the cluster for Jobs: namespaces "team-a" is forbidden: no right to get',
@@ -186,7 +186,7 @@ def test_what_cannot_be_read_is_told_and_stops_nobody() -> None:
     assert planned(World(), unread).unasked == ("rules: no",)
 
 
-def test_who_one_is_is_told_if_it_cannot_be_asked() -> None:
+def test_what_could_not_be_asked_about_the_user_is_named() -> None:
     api = as_user(World(), review=ForbiddenError("not you"))
     plan = plan_resize(api, order("{resizers: {users: [bob]}}"))
     assert plan.unasked == ("whether you may resize it: not you",)

@@ -100,7 +100,9 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("error", "expected", "words"), FAILURES.values(), ids=FAILURES.keys())
-def test_what_is_missing_is_told(error: Exception, expected: type[Exception], words: str) -> None:
+def test_what_is_missing_is_reported(
+    error: Exception, expected: type[Exception], words: str
+) -> None:
     api = ReactiveClient(measured(pods=(a_pod_of_the_job("a"),)))
     api.on("get", POD_METRICS, fail(error))
     with pytest.raises(expected) as found:

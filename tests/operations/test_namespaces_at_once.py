@@ -26,7 +26,7 @@ def workers() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name.startswith("together-")]
 
 
-def test_there_is_nothing_to_do_for_nobody() -> None:
+def test_without_namespaces_there_is_nothing_to_do() -> None:
     found = in_each([], lambda name, _: name, patience=LONG, report=silent)
     assert found == Together(())
 
@@ -49,7 +49,7 @@ def test_so_many_are_worked_on_at_the_same_time_and_no_more() -> None:
     assert most == AT_ONCE
 
 
-def test_the_order_is_that_of_the_names_whoever_is_first() -> None:
+def test_the_order_is_that_of_the_names_whichever_ends_first() -> None:
     second = threading.Event()
     said: list[str] = []
 
@@ -77,7 +77,7 @@ def test_what_is_refused_in_one_concerns_no_other() -> None:
     assert (found.no_answer, found.is_interrupted) == (None, False)
 
 
-def test_nothing_more_is_begun_when_nobody_answers_and_what_was_begun_ends() -> None:
+def test_nothing_more_is_begun_without_an_answer_and_what_was_begun_ends() -> None:
     begun: list[str] = []
     all_begun, gone = threading.Barrier(AT_ONCE), UnreachableError("gone")
 
@@ -155,7 +155,7 @@ def test_the_keyboard_stops_what_waits(wait: object) -> None:
 
 
 @pytest.mark.timeout(30)
-def test_a_second_time_the_keyboard_waits_for_nobody() -> None:
+def test_a_second_interrupt_waits_for_no_thread() -> None:
     release = threading.Event()
 
     def again(_: str) -> None:

@@ -105,13 +105,13 @@ def test_what_a_masked_status_does_not_say_is_counted() -> None:
     assert (plan.is_opted_in, str(key.used_now), str(key.freed)) == (True, "4", "4")
 
 
-def test_a_quota_above_its_limit_is_told() -> None:
+def test_a_quota_above_its_limit_is_reported() -> None:
     found = the(planned(a_quota("p1"), a_pod(node="n", requests={"cpu": "3"})), "enable.exceeded")
     assert found.severity == "warn"
     assert "take requests.cpu=3, and its limit is requests.cpu=2" in found.message
 
 
-def test_pods_that_name_nothing_are_told() -> None:
+def test_pods_that_name_nothing_are_reported() -> None:
     objects = (
         a_quota("p1"),
         a_pod(name="bare", uid="u1"),
@@ -153,13 +153,13 @@ def test_an_odd_pod_stands_in_the_way() -> None:
         (a_gated_pod("a", "ApplicationAwareQuotaGate"), "Application Aware Quota"),
     ],
 )
-def test_others_who_hold_pods_back_are_told(pod: Any, manager: str) -> None:
+def test_others_that_hold_pods_back_are_reported(pod: Any, manager: str) -> None:
     found = the(planned(pod), "enable.other-manager")
     assert found.message.startswith(f"{manager} manages 1 pods here")
     assert found.severity == "warn"
 
 
-def test_others_who_manage_the_namespace_are_told() -> None:
+def test_others_that_manage_the_namespace_are_reported() -> None:
     cluster = a_cluster(a_namespace(mode=""))
     label = {"metadata": {"labels": {"application-aware-quota/enable-gating": ""}}}
     api = FakeClient(cluster)

@@ -74,7 +74,7 @@ def test_the_label_the_gates_and_the_mask_go() -> None:
     ]
 
 
-def test_what_is_over_quota_now_is_told_and_stays() -> None:
+def test_what_is_over_quota_now_is_reported_and_stays() -> None:
     cluster = a_cluster(
         a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}), a_gated_pod("web-1", cpu="3")
     )
@@ -211,7 +211,7 @@ def test_a_label_that_may_not_be_removed_is_an_error_and_nothing_is_done() -> No
     assert gates_of(api, "web-1") == [SCHEDULING_GATE]
 
 
-def test_whoever_goes_on_masking_is_told_of() -> None:
+def test_a_client_that_goes_on_masking_is_reported() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}))
     behind = ApiServer(cluster)  # it never hears that the label went
     api = FakeClient(cluster, admission=behind)
@@ -220,7 +220,7 @@ def test_whoever_goes_on_masking_is_told_of() -> None:
     assert done.problems == ("quota p1: status lacks requests.cpu: something takes it out again",)
 
 
-def test_whoever_goes_on_masking_is_told_of_once_and_soon() -> None:
+def test_a_client_that_goes_on_masking_is_reported_once_and_soon() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}))
     api = FakeClient(cluster, admission=ApiServer(cluster))
     seconds = itertools.count()

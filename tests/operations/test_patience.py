@@ -54,7 +54,7 @@ def test_what_is_final_is_not_repeated() -> None:
     assert len(calls) == 1
 
 
-def test_when_the_time_is_up_the_last_failure_is_told() -> None:
+def test_when_the_time_is_up_the_last_failure_is_reported() -> None:
     pulse = Pulse()
     calls, call = answering(UnreachableError("gone"))
     with pytest.raises(UnreachableError):

@@ -363,7 +363,7 @@ def test_pods_of_one_second_stand_as_the_leader_has_them() -> None:
     assert places == {"a": 2, "b": 1, "c": 3}
 
 
-def test_who_takes_most_comes_first_and_its_state_is_told() -> None:
+def test_the_pod_that_takes_most_comes_first_with_its_state() -> None:
     there = namespace(
         pod("x", "9"),
         pod("promised", "1", gates=(), age=9),
@@ -397,7 +397,7 @@ def test_of_many_the_largest_are_named_and_those_that_hold_without_running() -> 
     assert found == [*(f"p{number:02}" for number in range(10)), "lost"]
 
 
-def test_other_namespaces_are_told_of_a_shared_quota() -> None:
+def test_other_namespaces_hear_of_a_shared_quota() -> None:
     ledger = namespace(a_quota("cdq/both"), used={"cdq/both": {"requests.cpu": "2"}}).ledger
     assert ledger is not None
     held = ledger.accounts["cdq/both"].used
@@ -427,11 +427,11 @@ TEXTS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("facts", "text"), TEXTS.values(), ids=TEXTS.keys())
-def test_what_happens_next_is_told_where_nothing_keeps_it(facts: dict[str, Any], text: str) -> None:
+def test_what_happens_next_is_said_where_nothing_keeps_it(facts: dict[str, Any], text: str) -> None:
     assert why(namespace(pod("x"), **facts), "x").text == f"Pod team-a/x: {text}"
 
 
-def test_the_schedulers_words_are_a_note_and_a_lost_reservation_is_told() -> None:
+def test_the_schedulers_words_are_a_note_and_a_lost_reservation_is_reported() -> None:
     notes = why(namespace(pod("x", gates=(), conditions=[TRIED])), "x").notes
     assert notes == (
         "last attempt of default-scheduler: Unschedulable: no nodes available",

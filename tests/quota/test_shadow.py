@@ -244,7 +244,7 @@ def test_a_record_stays_small_whatever_names_are() -> None:
     assert len(encode_json(shadow_status(record))) < 64 * 1024
 
 
-def test_only_who_watches_quotas_says_which_there_are() -> None:
+def test_only_a_program_that_watches_quotas_says_which_there_are() -> None:
     watched = added(EMPTY, 1, quotas=uses(quota(), "1"))
     assert added(watched, 2).quotas == watched.quotas
     assert added(watched, 2, quotas={}).quotas == {}

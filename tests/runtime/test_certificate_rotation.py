@@ -267,7 +267,7 @@ def test_secrets_that_cert_manager_took_over_are_left_alone_and_reported_once() 
     assert "is written by cert-manager, for its Certificate deferred-quota-webhook" in message
 
 
-def test_of_a_secret_that_cert_manager_made_it_is_said_whose_it_is() -> None:
+def test_the_refusal_of_a_secret_of_cert_manager_names_its_owner() -> None:
     world = World()
     note = {"cert-manager.io/certificate-name": "deferred-quota-webhook"}
     metadata = {"name": TLS_SECRET, "namespace": DEFAULT_NAMESPACE, "annotations": note}

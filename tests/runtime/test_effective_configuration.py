@@ -199,7 +199,7 @@ def test_without_an_annotation_a_dropped_resource_is_charged_until_a_restart(
     assert GPU in process.engine.policy.deferred_keys
 
 
-def test_a_rejected_file_is_told_until_it_is_mended(process: EngineHarness) -> None:
+def test_a_rejected_file_is_reported_until_it_is_mended(process: EngineHarness) -> None:
     process.write({"queue": {"order": "Random"}})
     eventually(lambda: process.file.rejection is not None, "the file is rejected")
     (told,) = process.engine.warnings()
@@ -238,7 +238,7 @@ def times(events: list[Any]) -> int:
     return sum(int(one.get("count", 1)) for one in events)
 
 
-def test_a_resource_that_was_added_to_the_file_alone_is_told(process: EngineHarness) -> None:
+def test_a_resource_that_was_added_to_the_file_alone_is_reported(process: EngineHarness) -> None:
     process.write({"deferredResources": [GPU, "requests.example.com/fpga"]})
     waits = "requests.example.com/fpga: is still enforced at creation, too"
     eventually(lambda: any(waits in one for one in process.engine.warnings()), "it is told")

@@ -153,7 +153,7 @@ def test_a_pod_that_is_asked_about_again_keeps_its_mark_and_is_underway_once(
     assert scenario.taken() == "0"
 
 
-def test_a_mark_that_was_never_given_stands_for_nobody(scenario: Scenario) -> None:
+def test_a_mark_that_was_never_given_stands_for_no_request(scenario: Scenario) -> None:
     for _ in range(3):
         assert scenario.lets("a", mark="true") != "true"
     assert scenario.taken() == "3"
@@ -208,7 +208,7 @@ def test_a_pod_that_others_hold_is_not_underway_until_they_let_it_go(scenario: S
     assert scenario.taken() == "1"
 
 
-def test_nobody_passes_who_waits(scenario: Scenario) -> None:
+def test_no_new_pod_passes_one_that_waits(scenario: Scenario) -> None:
     scenario.pod("first", schedulingGates=OURS)
     scenario.catch_up()
     assert not scenario.lets(room=LITTLE, is_dry_run=True)
@@ -219,7 +219,7 @@ def test_nobody_passes_who_waits(scenario: Scenario) -> None:
     assert scenario.lets(room="2")
 
 
-def test_who_waits_keeps_nobody_where_there_is_room_for_all(scenario: Scenario) -> None:
+def test_a_waiting_pod_keeps_no_other_where_there_is_room_for_all(scenario: Scenario) -> None:
     for number in range(30):
         scenario.pod(f"p{number}", schedulingGates=OURS)
     scenario.pod("started", "2")
@@ -230,7 +230,7 @@ def test_who_waits_keeps_nobody_where_there_is_room_for_all(scenario: Scenario) 
 
 
 @pytest.mark.parametrize("how", ["it is gone", "it has ended"])
-def test_who_waits_no_more_is_not_counted_any_more(scenario: Scenario, how: str) -> None:
+def test_a_pod_that_waits_no_more_is_not_counted_any_more(scenario: Scenario, how: str) -> None:
     scenario.pod("a", "3", schedulingGates=OURS)
     scenario.pod("b", "1", schedulingGates=OURS)
     scenario.catch_up()
@@ -240,7 +240,7 @@ def test_who_waits_no_more_is_not_counted_any_more(scenario: Scenario, how: str)
     assert scenario.lets(room="1", is_dry_run=True)
 
 
-def test_one_that_others_hold_too_keeps_nobody(scenario: Scenario) -> None:
+def test_one_that_others_hold_too_keeps_no_other(scenario: Scenario) -> None:
     scenario.pod("first", schedulingGates=[*OURS, {"name": "example.com/hold"}])
     scenario.catch_up()
     assert scenario.lets()
@@ -261,7 +261,7 @@ def test_one_that_was_gated_waits_before_it_is_seen(scenario: Scenario) -> None:
     assert scenario.lets()
 
 
-def test_pods_that_come_all_the_time_are_let_through_again_when_nobody_waits(
+def test_pods_that_come_all_the_time_are_let_through_again_when_none_waits(
     scenario: Scenario,
 ) -> None:
     assert not scenario.lets("large", room=NONE)
@@ -288,7 +288,7 @@ def test_another_pod_that_is_seen_is_not_the_one_that_was_gated(scenario: Scenar
     assert not scenario.lets("c", room="1")
 
 
-def test_of_names_made_up_alike_the_pod_that_was_gated_is_told_by_what_it_takes(
+def test_of_names_made_up_alike_the_pod_that_was_gated_is_known_by_what_it_takes(
     scenario: Scenario,
 ) -> None:
     for cpu in ("9", "1"):
@@ -319,7 +319,7 @@ def test_other_namespaces_do_not_matter(scenario: Scenario) -> None:
     assert scenario.taken() == "0"
 
 
-def test_nothing_passes_while_it_is_not_known_who_waits() -> None:
+def test_nothing_passes_while_it_is_not_known_which_pods_wait() -> None:
     scenario = Scenario(FakeCluster())
     assert not scenario.lets()  # nothing was listed yet
     scenario.start()

@@ -32,7 +32,7 @@ def test_a_new_ledger_has_nothing_counted(client: ReactiveClient) -> None:
     assert store.known(NS) == version == store.fetch(NS)
 
 
-def test_creating_what_somebody_else_created_reads_it(client: ReactiveClient) -> None:
+def test_creating_what_another_client_created_reads_it(client: ReactiveClient) -> None:
     first = LedgerStore(client)
     written = first.write(NS, made(first), counted("1"))
     assert made(LedgerStore(client)) == written

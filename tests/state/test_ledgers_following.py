@@ -352,7 +352,7 @@ class TestReading:
             version = LazyLedger(stored(ledger)).version({})
             assert version == LedgerVersion(50, "a", ledger)
 
-    def test_nothing_is_read_before_somebody_asks(
+    def test_nothing_is_read_before_a_request(
         self, store: LedgerStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         read: list[Object] = []

@@ -240,7 +240,7 @@ def test_of_repeated_keys_the_last_one_stands() -> None:
 
 
 @given(pod=pods(), extra=json_values(), data=st.data())
-def test_fields_that_nobody_knows_change_nothing(
+def test_unknown_fields_change_nothing(
     pod: dict[str, object], extra: object, data: st.DataObject
 ) -> None:
     inner = [path for path in places(pod) if isinstance(_at(pod, path), dict)]

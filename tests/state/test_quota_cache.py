@@ -76,7 +76,7 @@ def test_whether_terminating_pods_are_held_is_taken_up_at_once(client: ReactiveC
         cache.informer.stop()
 
 
-def test_a_quota_that_cannot_be_read_is_told_until_it_can_or_is_gone(
+def test_a_quota_that_cannot_be_read_is_reported_until_it_can_or_is_gone(
     client: ReactiveClient, cache: QuotaCache
 ) -> None:
     for name in ("b", "c"):

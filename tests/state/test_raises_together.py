@@ -115,7 +115,7 @@ def scenario() -> Scenario:
     return Scenario()
 
 
-def test_those_who_wait_for_a_quota_share_its_next_write(scenario: Scenario) -> None:
+def test_threads_that_wait_for_a_quota_share_its_next_write(scenario: Scenario) -> None:
     before = scenario.version().grants.sequence
     with scenario.together([("team-b", "b", 1), ("team-c", "c", 1)]) as found:
         pass
@@ -149,9 +149,7 @@ def test_what_is_promised_to_one_of_them_is_not_given_to_the_others(scenario: Sc
 
 
 @pytest.mark.parametrize("error", [ConflictError("changed"), UnavailableError("down")])
-def test_no_refusal_is_told_that_rests_on_what_was_not_written(
-    scenario: Scenario, error: Exception
-) -> None:
+def test_no_refusal_rests_on_what_was_not_written(scenario: Scenario, error: Exception) -> None:
     with scenario.together([("team-b", "b", 2), ("team-c", "c", 2)]) as found:
 
         def react(_call: Call, _proceed: Proceed) -> None:
@@ -185,7 +183,7 @@ def test_others_go_on_where_the_thread_that_decides_for_them_fails(scenario: Sce
     assert isinstance(found[1].result(), Reserved)
 
 
-def test_whoever_waits_too_long_is_decided_no_more(scenario: Scenario) -> None:
+def test_a_request_that_waits_too_long_is_decided_no_more(scenario: Scenario) -> None:
     raiser, busy = scenario.raiser, threading.Event()
 
     def decide(_lookups: object) -> dict[str, Raise]:

@@ -268,7 +268,7 @@ def test_without_ledger_only_quotas_that_are_known_contradict(client: ReactiveCl
         store.create(NS)
 
 
-def test_a_ledger_without_quotas_contradicts_only_who_knows_some(
+def test_a_ledger_without_quotas_contradicts_only_a_cache_that_knows_some(
     client: ReactiveClient,
 ) -> None:
     store = LedgerStore(client)

@@ -188,7 +188,7 @@ def test_one_that_was_not_heard_of_leaves_it_open(scenario: Scenario) -> None:
     assert scenario.quotas.up_to_date(NS).errors == ("the shared quotas have changed",)
 
 
-def test_one_that_cannot_be_read_leaves_it_open_for_those_whom_it_may_select(
+def test_one_that_cannot_be_read_leaves_it_open_for_namespaces_that_it_may_select(
     scenario: Scenario,
 ) -> None:
     broken = shared_quota("odd", hard=3, namespaceSelector={"matchLabels": {"team": "x"}})

@@ -150,7 +150,7 @@ def test_a_word_of_the_api_server_makes_the_cache_believable_again(scenario: Sce
     assert scenario.reads() == []
 
 
-def test_while_nobody_can_be_asked_nothing_is_decided_and_it_is_said_since_when(
+def test_while_no_server_answers_nothing_is_decided_and_it_is_said_since_when(
     scenario: Scenario,
 ) -> None:
     scenario.client.on("*", "*", unreachable)
@@ -166,7 +166,7 @@ def test_while_nobody_can_be_asked_nothing_is_decided_and_it_is_said_since_when(
         scenario.view.pod(NS, "web-1")
 
 
-def test_a_live_quota_that_cannot_be_read_is_told(scenario: Scenario) -> None:
+def test_a_live_quota_that_cannot_be_read_is_reported(scenario: Scenario) -> None:
     odd = a_quota("odd", uid="", hard={"requests.cpu": "much"})
     scenario.cluster.load([(RESOURCE_QUOTAS, odd)])
     scenario.now += STALE_SECONDS * 2

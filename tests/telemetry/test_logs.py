@@ -129,7 +129,7 @@ def test_a_reader_that_is_gone_is_no_error(
     assert capsys.readouterr().err == ""
 
 
-def test_lines_come_without_anybody_asking_for_them(stream: io.StringIO) -> None:
+def test_lines_come_without_a_request(stream: io.StringIO) -> None:
     configure("info", stream)
     logging.getLogger("webhook.x").info("soon")
     end = time.monotonic() + 5
@@ -164,7 +164,7 @@ def test_a_record_that_cannot_be_written_does_not_stop_others(stream: io.StringI
 
 
 @pytest.mark.usefixtures("stream")
-def test_a_reader_that_is_stuck_holds_nobody_up_and_is_told_what_it_missed() -> None:
+def test_a_reader_that_is_stuck_holds_no_thread_up_and_learns_what_it_missed() -> None:
     class Stuck(io.StringIO):
         free = threading.Event()
 

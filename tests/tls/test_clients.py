@@ -184,7 +184,7 @@ def test_a_server_with_a_bad_ca_has_no_context(tmp_path: Path) -> None:
     assert CertificateFiles(*pair, clients=trusted, clock=lambda: NOW).file_problems()
 
 
-def test_without_a_ca_nobody_is_asked(tmp_path: Path) -> None:
+def test_without_a_ca_no_certificate_is_asked_for(tmp_path: Path) -> None:
     files = CertificateFiles(*written(tmp_path, a_serving_certificate()), clock=lambda: NOW)
     assert files.context().verify_mode is ssl.CERT_NONE
     assert not files.client_refusal(None)

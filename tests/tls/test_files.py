@@ -170,7 +170,7 @@ def test_without_any_good_pair_there_is_no_context(tmp_path: Path, clock: Clock)
     assert files.file_problems() == (f"{certificate}: holds no PEM certificate that can be read",)
 
 
-def test_a_certificate_that_ends_while_it_is_served_is_told(
+def test_a_certificate_that_ends_while_it_is_served_is_reported(
     files: CertificateFiles, clock: Clock
 ) -> None:
     files.context()
@@ -240,7 +240,7 @@ def test_a_pair_for_another_host_is_refused_when_it_is_renewed(
     assert files.refusals() == files.serving_problems() == ()
 
 
-def test_a_first_pair_for_another_host_is_served_and_told(tmp_path: Path, clock: Clock) -> None:
+def test_a_first_pair_for_another_host_is_served_and_reported(tmp_path: Path, clock: Clock) -> None:
     certificate, key = written(tmp_path, OTHER_HOST)
     files = CertificateFiles(certificate, key, names=["hook.quota.svc"], clock=clock)
     assert files.file_problems() == ()
@@ -313,7 +313,7 @@ def test_an_older_pair_is_served_when_both_have_it(
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_offer_is_told_once_and_the_last_good_one_stays(
+def test_a_broken_offer_is_reported_once_and_the_last_good_one_stays(
     files: CertificateFiles,
     clock: Clock,
     metrics: Metrics,

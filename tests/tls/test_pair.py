@@ -92,7 +92,7 @@ def test_a_problem_names_the_file(
     assert found.startswith(f"{tmp_path}/{problem}")
 
 
-def test_all_problems_are_told(tmp_path: Path) -> None:
+def test_all_problems_are_reported(tmp_path: Path) -> None:
     pair = Issued(NO_NAMES.certificate, GOOD.key)
     problems = pair_problems(*written(tmp_path, pair), now=NOW + timedelta(days=9), names=["x.y"])
     assert [problem.split(": ")[1].split(" ")[0] for problem in problems] == [

@@ -71,7 +71,9 @@ def test_the_promise_of_another_pod_is_none(history: History) -> None:
 
 
 @pytest.mark.parametrize(("deferred", "paced"), [(False, True), (True, False)])
-def test_a_gate_may_go_where_nobody_paces(history: History, *, deferred: bool, paced: bool) -> None:
+def test_a_gate_may_go_where_nothing_gates(
+    history: History, *, deferred: bool, paced: bool
+) -> None:
     history.move(deferred=deferred, paced=paced)
     history.wait(300)
     history.move()
@@ -193,7 +195,7 @@ def test_a_pod_that_fits_may_wait_behind_one_that_does_not() -> None:
 
 
 @pytest.mark.parametrize(("deferred", "paced"), [(False, True), (True, False)])
-def test_nobody_waits_where_nobody_paces(*, deferred: bool, paced: bool) -> None:
+def test_no_pod_waits_where_nothing_gates(*, deferred: bool, paced: bool) -> None:
     space = replace(SPACE, is_deferred=deferred, is_paced=paced)
     assert behind(waiting("large", 3), space=space) == ["large"]
 

@@ -162,6 +162,6 @@ def test_targets_take_turns_and_dead_ones_are_passed_over(links: Links) -> None:
         assert ask(client, b"x") == b""
 
 
-def test_wrong_commands_are_told(links: Links) -> None:
+def test_wrong_commands_are_reported(links: Links) -> None:
     with pytest.raises(RuntimeError, match="KeyError"):
         links.cut("there is none")

@@ -175,7 +175,7 @@ def test_a_quota_made_anew_under_its_name_is_another_one(history: History) -> No
     assert found(history.judge()) == [("over-commit", history.revision, "q", "e")]
 
 
-def test_scopes_decide_who_is_charged() -> None:
+def test_scopes_decide_which_pods_are_charged() -> None:
     history = History()
     history.quota("gold", {"requests.cpu": "1"}, GOLD)
     history.quota("short", {"requests.cpu": "1"}, Expression("Terminating"))

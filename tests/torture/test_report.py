@@ -52,7 +52,7 @@ def test_healing_lasts_until_binds_succeed_everywhere_that_was_hurt() -> None:
     assert (report.longest_heal_seconds, report.longest_heal) == (6.0, "edit: ")
 
 
-def test_what_is_found_of_the_churn_is_an_over_commit_and_both_shares_are_told() -> None:
+def test_what_is_found_of_the_churn_is_an_over_commit_and_both_shares_are_reported() -> None:
     history = History()
     history.quota("q", {"requests.cpu": "2"})
     history.pod("a", {"requests.cpu": "2"}, assigned=True)

@@ -24,7 +24,7 @@ WALKS: Final[Mapping[str, str]] = {
     ),
     "DeferredQuotaClientsRefused": (
         "e2e/cluster/test_client_certificates.py"
-        "::test_an_api_server_without_a_certificate_is_told_why"
+        "::test_an_api_server_without_a_certificate_gets_the_reason"
     ),
     "DeferredQuotaApiCallsFail": "The API server is restarted",
     "DeferredQuotaCacheStale": (
@@ -33,7 +33,7 @@ WALKS: Final[Mapping[str, str]] = {
     "DeferredQuotaNoLeader": "The controller is gone",
     "DeferredQuotaLeaderChanges": f"{_OUTAGES}/test_leader.py::test_the_leader_stands_still",
     "DeferredQuotaUnguardedBinds": (
-        "e2e/cluster/test_unguarded.py::test_only_a_pod_that_nobody_was_asked_about_is_told"
+        "e2e/cluster/test_unguarded.py::test_only_a_pod_that_was_not_reviewed_is_reported"
     ),
     "DeferredQuotaNotGuarded": "The registration of the guard is deleted",
     "DeferredQuotaGuardMissing": "The registration of the guard is deleted",
@@ -51,7 +51,7 @@ WALKS: Final[Mapping[str, str]] = {
     ),
     "DeferredQuotaPodsNotCounted": (
         "e2e/cluster/test_explain.py"
-        "::test_a_quota_that_is_not_counted_is_told_instead_of_old_numbers"
+        "::test_a_quota_that_is_not_counted_is_reported_instead_of_old_numbers"
     ),
     "DeferredQuotaCertificateEnds": (
         "e2e/cluster/test_rotation_under_load.py"
@@ -65,14 +65,14 @@ WALKS: Final[Mapping[str, str]] = {
     "DeferredQuotaBundleDrifts": "The caBundle is wiped",
     "DeferredQuotaRotationFails": "Rights are missing",
     "DeferredQuotaConfigurationRejected": (
-        "runtime/test_effective_configuration.py::test_a_rejected_file_is_told_until_it_is_mended"
+        "runtime/test_effective_configuration.py::test_a_rejected_file_is_reported_until_it_is_mended"
     ),
     "DeferredQuotaConfigurationHeldBack": (
         "e2e/cluster/test_configuration_changes.py"
         "::test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas"
     ),
     "DeferredQuotaConfigurationsDiffer": (
-        "runtime/test_effective_configuration.py::test_a_rejected_file_is_told_until_it_is_mended"
+        "runtime/test_effective_configuration.py::test_a_rejected_file_is_reported_until_it_is_mended"
     ),
 }
 """Alert → title of a part of the trial, or a test below `tests/`."""

@@ -86,7 +86,7 @@ def test_a_pod_that_fits_keeps_all_nodes_and_all_candidates(opened: OpenHarness)
     assert ask(client, "preempt", preempt_call_with_pods(pod)) == EVERYBODY
 
 
-def test_a_pod_over_quota_has_no_node_and_evicts_nobody(opened: OpenHarness) -> None:
+def test_a_pod_over_quota_has_no_node_and_evicts_no_pod(opened: OpenHarness) -> None:
     harness, client = opened(a_quota("p1"))
     filled(harness)
     pod = a_pod_at(harness)
@@ -169,7 +169,9 @@ def test_namespaces_that_are_not_ours_are_left_alone(opened: OpenHarness, mode: 
     assert ask(client, "preempt", preempt_call(pod)) == EVERYBODY
 
 
-def test_who_has_just_opted_in_evicts_by_the_new_rules_at_once(opened: OpenHarness) -> None:
+def test_a_namespace_that_has_just_opted_in_evicts_by_the_new_rules_at_once(
+    opened: OpenHarness,
+) -> None:
     harness, client = opened(a_quota("p1", hard={"requests.cpu": "0"}), mode="")
     pod = a_pod_at(harness)
     harness.catch_up()
@@ -187,7 +189,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN.values(), ids=BROKEN.keys())
-def test_what_cannot_be_decided_passes_and_evicts_nobody(opened: OpenHarness, kind: Kind) -> None:
+def test_what_cannot_be_decided_passes_and_evicts_no_pod(opened: OpenHarness, kind: Kind) -> None:
     harness, client = opened(a_quota("p1"))
     filled(harness)
     pod = a_pod_at(harness)
@@ -202,7 +204,7 @@ def test_what_cannot_be_decided_passes_and_evicts_nobody(opened: OpenHarness, ki
     assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 
 
-def test_before_anything_is_counted_pods_pass_and_evict_nobody(opened: OpenHarness) -> None:
+def test_before_anything_is_counted_pods_pass_and_evict_no_other(opened: OpenHarness) -> None:
     harness, client = opened(a_quota("p1"), with_controller=False)
     pod = a_pod_at(harness)
     harness.catch_up()
@@ -210,7 +212,9 @@ def test_before_anything_is_counted_pods_pass_and_evict_nobody(opened: OpenHarne
     assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 
 
-def test_a_quota_that_cannot_be_matched_passes_and_evicts_nobody(opened: OpenHarness) -> None:
+def test_with_a_quota_that_cannot_be_matched_a_pod_passes_and_evicts_no_other(
+    opened: OpenHarness,
+) -> None:
     harness, client = opened(a_quota("p1", expressions=[UNMATCHABLE]))
     pod = a_pod_at(harness)
     harness.catch_up()
@@ -218,7 +222,7 @@ def test_a_quota_that_cannot_be_matched_passes_and_evicts_nobody(opened: OpenHar
     assert ask(client, "preempt", preempt_call(pod)) == NOBODY
 
 
-def test_nobody_is_evicted_for_a_pod_that_cannot_be_bound_any_more(opened: OpenHarness) -> None:
+def test_no_pod_is_evicted_for_one_that_cannot_be_bound_any_more(opened: OpenHarness) -> None:
     harness, client = opened(a_quota("p1"))
     pods = [
         a_pod_at(harness, "assigned", node="node-0"),

@@ -179,7 +179,7 @@ def test_a_scheduler_waits_five_seconds_unless_the_url_says_otherwise(
     ]
 
 
-def test_a_fault_lets_nobody_be_evicted(
+def test_a_fault_evicts_no_pod(
     client: FlaskClient, handler: FakeHandler, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler.fault = KeyError("secret detail")

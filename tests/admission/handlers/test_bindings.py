@@ -44,7 +44,7 @@ def is_exceeded(reply: Reply) -> bool:
 
 
 @LEGACY
-def test_a_name_that_no_pod_can_have_is_asked_of_nobody(
+def test_a_name_that_no_pod_can_have_is_not_looked_up(
     harness: AdmissionHarness, legacy: bool
 ) -> None:
     harness.client.on("get", PODS, unreachable)
@@ -506,7 +506,7 @@ def test_stamping_a_stamped_binding_changes_nothing(
     assert again.patch == []
 
 
-def test_a_stamp_that_somebody_wrote_beforehand_is_replaced(harness: AdmissionHarness) -> None:
+def test_a_stamp_that_was_written_beforehand_is_replaced(harness: AdmissionHarness) -> None:
     review = a_bind_review("web-1", uid="u", annotations={"deferredquota.io/guarded": "forged"})
     _, metadata = stamped(harness, review)
     assert metadata["annotations"] == {"deferredquota.io/guarded": harness.ledger_version()}
@@ -635,7 +635,7 @@ def test_a_dry_run_tells_the_truth_and_writes_nothing(
 
 
 @pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
-def test_a_qos_class_that_was_forged_while_nobody_looked_is_refused_at_the_bind(
+def test_a_qos_class_that_was_forged_unseen_is_refused_at_the_bind(
     open_harness: OpenHarness, dry_run: bool
 ) -> None:
     """Its quota would not be about it, and it would run uncharged."""
@@ -829,7 +829,7 @@ def test_a_quota_that_was_not_counted_yet_holds_binds_up(harness: AdmissionHarne
     )
 
 
-def test_a_request_that_is_out_of_time_is_told_so(harness: AdmissionHarness) -> None:
+def test_a_request_that_is_out_of_time_is_answered_as_such(harness: AdmissionHarness) -> None:
     uid = waiting(harness)
     for reply in (
         harness.validate(a_bind_review("web-1", uid=uid), seconds=0),

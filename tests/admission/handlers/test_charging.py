@@ -143,7 +143,7 @@ def test_a_quota_that_others_count_is_never_passed_by(
 
 @in_fact_and_dry
 @every_door
-def test_nor_is_one_that_nobody_counts_yet(
+def test_nor_is_one_that_is_not_counted_yet(
     open_harness: OpenHarness, node: str, ask: Ask, dry_run: bool
 ) -> None:
     harness = open_harness(with_controller=False)
@@ -270,7 +270,7 @@ def test_nor_are_quotas_that_cannot_be_listed_or_read(open_harness: OpenHarness)
     assert is_undecided(bind(harness, pod, False), "the API server does not answer: ")
 
 
-def test_a_change_that_takes_no_more_of_anything_asks_nobody(open_harness: OpenHarness) -> None:
+def test_a_change_that_takes_no_more_of_anything_reads_nothing(open_harness: OpenHarness) -> None:
     harness = open_harness(a_quota("p1"), with_controller=False)
     old = harness.pod(node="node-1", requests={"cpu": "2"})
     harness.catch_up()

@@ -103,7 +103,7 @@ SLIPS = {
 
 
 @pytest.mark.parametrize(("key", "detail"), SLIPS.items(), ids=SLIPS)
-def test_a_slip_in_the_name_of_a_resource_is_told(key: str, detail: str) -> None:
+def test_a_slip_in_the_name_of_a_resource_is_reported(key: str, detail: str) -> None:
     office = NamespaceConfiguration(
         configuration=Configuration(deferred_resources=("requests.nvidia.com/gpu",))
     )
@@ -151,7 +151,7 @@ def test_namespaces_that_have_not_opted_in_are_named() -> None:
     )
 
 
-def test_one_may_be_written_while_nobody_can_tell_whom_it_is_for() -> None:
+def test_one_may_be_written_while_its_namespaces_are_not_known() -> None:
     class Cut(NamespaceConfiguration):
         def every(self) -> Mapping[str, Mapping[str, str]]:
             raise UnreachableError("no route")

@@ -279,7 +279,7 @@ def test_a_quota_that_the_cache_has_not_seen_covers(
 
 
 @for_each(HANDLERS)
-def test_nothing_is_refused_for_want_of_a_quota_while_nobody_can_say_which_there_are(
+def test_nothing_is_refused_for_want_of_a_quota_while_quotas_are_not_known(
     open_harness: OpenHarness, ask: Ask
 ) -> None:
     harness = open_harness(settings=REQUIRED)

@@ -115,7 +115,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("phase", [Phase.MUTATING, Phase.VALIDATING])
 @pytest.mark.parametrize(("shown", "asked"), UNKNOWN.items(), ids=UNKNOWN.keys())
-def test_a_resource_that_nobody_should_have_sent_passes_with_a_warning(
+def test_a_resource_that_is_not_registered_passes_with_a_warning(
     harness: AdmissionHarness, shown: str, asked: tuple[str, str, str], phase: Phase
 ) -> None:
     group, resource, subresource = asked

@@ -72,7 +72,7 @@ def test_its_own_annotations_stay(open_harness: OpenHarness) -> None:
     assert kept == {"example.com/a": "b"}
 
 
-def test_who_comes_later_is_gated_when_half_of_what_is_free_is_on_its_way(
+def test_a_later_pod_is_gated_when_half_of_what_is_free_is_on_its_way(
     open_harness: OpenHarness,
 ) -> None:
     harness = opened(open_harness, "10")
@@ -94,14 +94,16 @@ def test_what_is_bound_is_not_free(open_harness: OpenHarness) -> None:
     assert not is_let_through(asked(harness))
 
 
-def test_nobody_passes_who_waits(open_harness: OpenHarness) -> None:
+def test_no_new_pod_passes_one_that_waits(open_harness: OpenHarness) -> None:
     harness = opened(open_harness)
     harness.pod(name="first", uid="uid-first", requests={"cpu": "9"}, schedulingGates=[OURS])
     harness.catch_up()
     assert not is_let_through(asked(harness))
 
 
-def test_who_waits_keeps_nobody_while_there_is_room_for_both(open_harness: OpenHarness) -> None:
+def test_a_waiting_pod_keeps_no_other_while_there_is_room_for_both(
+    open_harness: OpenHarness,
+) -> None:
     harness = opened(open_harness, "20")
     for number in range(4):
         name = f"gated-{number}"
@@ -110,7 +112,7 @@ def test_who_waits_keeps_nobody_while_there_is_room_for_both(open_harness: OpenH
     assert is_let_through(asked(harness))
 
 
-def test_who_waits_for_a_resource_that_others_do_not_ask_for_holds_them_all_the_same(
+def test_a_pod_that_waits_for_a_resource_that_others_do_not_ask_for_holds_them_all_the_same(
     open_harness: OpenHarness,
 ) -> None:
     """As in the line, where it holds those that were gated before they came."""
@@ -129,7 +131,7 @@ def test_who_waits_for_a_resource_that_others_do_not_ask_for_holds_them_all_the_
     assert not is_let_through(asked(harness, requests=small))
 
 
-def test_one_that_waits_for_something_else_keeps_nobody(open_harness: OpenHarness) -> None:
+def test_one_that_waits_for_something_else_keeps_no_other(open_harness: OpenHarness) -> None:
     harness = opened(open_harness)
     harness.pod(name="huge", uid="uid-huge", requests={"cpu": "99"}, schedulingGates=[OURS])
     held = [OURS, FOREIGN]
@@ -148,7 +150,7 @@ def test_one_that_never_fits_leaves_it_to_the_others_whether_there_is_room(
     assert is_let_through(asked(harness))
 
 
-def test_one_that_waits_for_another_quota_keeps_nobody(open_harness: OpenHarness) -> None:
+def test_one_that_waits_for_another_quota_keeps_no_other(open_harness: OpenHarness) -> None:
     gold = an_expression("PriorityClass", "In", "gold")
     silver = an_expression("PriorityClass", "In", "silver")
     hard = {"requests.cpu": "10"}
@@ -167,7 +169,7 @@ def test_one_that_waits_for_another_quota_keeps_nobody(open_harness: OpenHarness
     assert is_let_through(asked(harness, priorityClassName="silver"))
 
 
-def test_of_those_who_were_let_through_room_is_kept_before_those_who_wait(
+def test_room_is_kept_for_released_pods_before_waiting_ones(
     open_harness: OpenHarness,
 ) -> None:
     """The engine tells its controller which namespaces let pods through."""
@@ -252,7 +254,7 @@ def test_a_forged_mark_goes_where_the_pod_is_gated_or_not_concerned(
     assert reply.warnings == []
 
 
-def test_nor_do_those_who_may_write_marks_keep_one_that_is_not_true(
+def test_nor_do_users_that_may_write_marks_keep_one_that_is_not_true(
     open_harness: OpenHarness,
 ) -> None:
     harness = opened(open_harness)

@@ -319,7 +319,7 @@ TOLD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fields", TOLD.values(), ids=TOLD)
-def test_what_the_other_door_would_tell_is_told(
+def test_what_the_other_handler_would_say_is_said(
     harness: AdmissionHarness, fields: dict[str, Any]
 ) -> None:
     reply = asked(harness, **fields)
@@ -367,7 +367,7 @@ def test_in_doubt_the_other_door_is_asked(
     assert (reply.allowed, is_judged(reply)) == (True, False)
 
 
-def test_a_label_that_somebody_else_wrote_goes_or_harms_nobody(harness: AdmissionHarness) -> None:
+def test_a_label_of_another_client_goes_or_does_no_harm(harness: AdmissionHarness) -> None:
     """A controller that selects its pods by it would make pods for ever without it."""
     assert labels_of(asked(harness, metadata={"labels": {"app": "web", **IS_UNJUDGED}})) == {
         "app": "web"
@@ -399,7 +399,9 @@ COPIED = {
 }
 
 
-def test_the_marks_of_a_copied_manifest_are_taken_away_and_told(harness: AdmissionHarness) -> None:
+def test_the_marks_of_a_copied_manifest_are_taken_away_and_reported(
+    harness: AdmissionHarness,
+) -> None:
     reply = asked(harness, metadata=COPIED)
     metadata = cast("Any", reply.object["metadata"])
     assert metadata["annotations"] == {"example.com/a": "b"}

@@ -119,7 +119,7 @@ def test_or_passed_over(open_harness: OpenHarness) -> None:
     assert resumed(harness, sized("2", parallelism=4)).warnings == []
 
 
-def test_what_others_use_now_is_told_with_numbers(open_harness: OpenHarness) -> None:
+def test_what_others_use_now_is_reported_with_numbers(open_harness: OpenHarness) -> None:
     harness = of_quota(open_harness, "4")
     harness.pod(a_container(requests={"cpu": "3"}), name="web-1", node="node-1")
     harness.wait_until_settled()
@@ -163,7 +163,7 @@ def test_quotas_for_other_pods_are_not_looked_at(open_harness: OpenHarness) -> N
     assert resumed(harness, sized("3")).warnings == []
 
 
-def test_quotas_that_cannot_be_read_are_told(open_harness: OpenHarness) -> None:
+def test_quotas_that_cannot_be_read_are_reported(open_harness: OpenHarness) -> None:
     broken = a_quota("p1")
     broken["spec"] = {"hard": {"requests.cpu": "much"}}
     (warning,) = resumed(open_harness(broken), sized("1")).warnings
@@ -397,7 +397,7 @@ def test_a_default_class_may_let_fit_what_does_not_fit_without(open_harness: Ope
     assert resumed(of_class_quota(open_harness, {"neverFits": "Allow"}), sized("3")).warnings == []
 
 
-def test_what_is_refused_by_another_word_is_refused_although_it_is_told_already(
+def test_what_is_refused_by_another_word_is_refused_although_it_was_reported_already(
     open_harness: OpenHarness,
 ) -> None:
     harness = of_quota(open_harness, "2", {"neverFits": "Warn", "unsuspend": "Deny"})

@@ -257,7 +257,9 @@ RESIZERS: Object = {
         ("bob", False),
     ],
 )
-def test_who_may_resize_can_be_said(open_harness: OpenHarness, user: str, may: bool) -> None:
+def test_the_users_that_may_resize_can_be_configured(
+    open_harness: OpenHarness, user: str, may: bool
+) -> None:
     harness = ruled(open_harness, RESIZERS)
     reply = change(harness, sized("1"), sized("2"), user=user)
     assert reply.allowed == may
@@ -317,7 +319,7 @@ def test_waiting_for_the_old_pods_can_be_required(open_harness: OpenHarness) -> 
     )
 
 
-def test_pods_that_terminate_are_told(harness: AdmissionHarness) -> None:
+def test_pods_that_terminate_are_reported(harness: AdmissionHarness) -> None:
     leaving = {**SUSPENDED, "terminating": 1}
     reply = change(harness, with_status(sized("1"), leaving), with_status(sized("2"), leaving))
     assert reply.warnings == [
@@ -345,7 +347,7 @@ RESOURCES: Object = {
 BORN, LATER = "2026-01-05T08:00:00Z", "2026-01-05T09:00:00Z"
 
 
-def test_a_resize_and_a_resume_by_two_managers_is_told(harness: AdmissionHarness) -> None:
+def test_a_resize_and_a_resume_by_two_managers_is_reported(harness: AdmissionHarness) -> None:
     new = managed(
         sized("1", suspend=False),
         ("kubectl-create", BORN, RESOURCES),
@@ -357,7 +359,7 @@ def test_a_resize_and_a_resume_by_two_managers_is_told(harness: AdmissionHarness
     ]
 
 
-def test_one_who_resumes_what_another_created_is_not(harness: AdmissionHarness) -> None:
+def test_a_user_that_resumes_what_another_created_is_not(harness: AdmissionHarness) -> None:
     new = managed(
         sized("1", suspend=False),
         ("kubectl-create", BORN, RESOURCES),
@@ -372,7 +374,7 @@ def test_the_job_controller_is_not_asked(open_harness: OpenHarness) -> None:
     assert change(harness, sized("1"), sized("2"), user=user).allowed
 
 
-def test_other_changes_of_a_job_are_nobodys_business(open_harness: OpenHarness) -> None:
+def test_other_changes_of_a_job_are_not_looked_at(open_harness: OpenHarness) -> None:
     harness = ruled(open_harness, {"growth": "Deny", "shrink": "Deny", "resizers": {}})
     old = sized("1", suspend=False)
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}  # type: ignore[dict-item]

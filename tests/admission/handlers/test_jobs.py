@@ -139,7 +139,7 @@ def test_of_a_suspended_job_only_resources_and_directives_may_change(
     )
 
 
-def test_faults_of_the_new_template_are_told_without_advice_about_suspending(
+def test_faults_of_the_new_template_are_reported_without_advice_about_suspending(
     harness: AdmissionHarness,
 ) -> None:
     new = a_job(a_container(requests={"cpu": "2"}, limits={"cpu": "1"}))
@@ -212,7 +212,7 @@ def test_gates_that_are_on_after_all_do_not_refuse_what_the_api_server_took(
     assert refused.message == f"{REQUESTED}: from 1 to 2: cpu of this Job may not grow"
 
 
-def test_gates_are_those_of_the_api_servers_version_unless_they_are_told(
+def test_gates_are_those_of_the_api_servers_version_unless_they_are_given(
     open_harness: OpenHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {"major": "1", "minor": "34"}

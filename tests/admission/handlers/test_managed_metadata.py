@@ -106,7 +106,9 @@ def test_a_manifest_without_the_label_may_replace_an_unjudged_pod(
     assert (reply.allowed, reply.decision) == (True, "not-charged")
 
 
-def test_who_may_take_the_gate_off_and_what_to_do_is_told(harness: AdmissionHarness) -> None:
+def test_the_answer_says_which_users_may_take_the_gate_off_and_what_to_do(
+    harness: AdmissionHarness,
+) -> None:
     reply = asked(harness, gated(OURS), a_pod())
     assert reply.message == (
         "spec.schedulingGates: deferredquota.io/quota may only be removed by deferred-quota or the"
@@ -115,7 +117,7 @@ def test_who_may_take_the_gate_off_and_what_to_do_is_told(harness: AdmissionHarn
     )
 
 
-def test_who_may_write_a_mark_is_told(open_harness: OpenHarness) -> None:
+def test_the_answer_says_which_users_may_write_a_mark(open_harness: OpenHarness) -> None:
     harness = open_harness(settings={"breakGlassGroups": ["sre", "admins"]})
     reply = asked(harness, a_pod(), annotated(**GUARDED))
     assert reply.message == (
@@ -124,7 +126,7 @@ def test_who_may_write_a_mark_is_told(open_harness: OpenHarness) -> None:
     )
 
 
-def test_without_such_groups_nobody_else_may(open_harness: OpenHarness) -> None:
+def test_without_such_groups_no_other_user_may(open_harness: OpenHarness) -> None:
     harness = open_harness(settings={"breakGlassGroups": []})
     reply = asked(harness, a_pod(), annotated(**GUARDED), groups=("system:masters",))
     assert "removed by deferred-quota: leave it" in str(reply.message)
@@ -151,7 +153,7 @@ OTHERS: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize(("old", "new"), OTHERS.values(), ids=OTHERS)
-def test_whoever_touches_none_is_not_hindered(
+def test_a_request_that_touches_none_is_not_hindered(
     harness: AdmissionHarness, old: Any, new: Any
 ) -> None:
     reply = asked(harness, old, new)
@@ -189,7 +191,7 @@ def test_a_deadline_does_not_carry_a_mark_through(harness: AdmissionHarness) -> 
     assert asked(harness, old, new).code == 403
 
 
-def test_who_may_is_charged_for_a_deadline_all_the_same(open_harness: OpenHarness) -> None:
+def test_a_user_that_may_is_charged_for_a_deadline_all_the_same(open_harness: OpenHarness) -> None:
     harness = open_harness(a_quota("short", hard={"requests.cpu": "1"}, scopes=["Terminating"]))
     old = harness.pod(node="node-1", requests={"cpu": "2"})
     harness.wait_until_settled()
@@ -265,7 +267,7 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("fields", "warnings"), NEIGHBOURS.values(), ids=NEIGHBOURS)
-def test_who_else_holds_the_pod_is_named(
+def test_others_that_hold_the_pod_are_named(
     harness: AdmissionHarness, fields: dict[str, Any], warnings: list[str]
 ) -> None:
     reply = asked(harness, None, a_pod(requests={"cpu": "1"}, **fields))

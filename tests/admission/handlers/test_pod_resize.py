@@ -93,7 +93,7 @@ def test_a_repeated_resize_is_charged_once(harness: AdmissionHarness) -> None:
     assert resize(harness, old, "2001m").code == 403
 
 
-def test_a_resize_that_storage_has_not_taken_blocks_nobody_but_its_growth(
+def test_a_resize_that_storage_has_not_taken_blocks_only_its_growth(
     harness: AdmissionHarness,
 ) -> None:
     assert resize(harness, running(harness, "1"), "1500m").allowed

@@ -206,7 +206,7 @@ def test_what_a_pod_says_as_a_whole_excuses_its_containers(harness: AdmissionHar
     assert harness.create_pod(resources={"requests": {"memory": "1Gi"}}).allowed
 
 
-def test_keys_that_stay_with_the_api_server_oblige_nobody_here(open_harness: OpenHarness) -> None:
+def test_keys_that_stay_with_the_api_server_oblige_no_pod_here(open_harness: OpenHarness) -> None:
     harness = open_harness(a_quota("p1", hard={"pods": "1", "requests.storage": "1"}))
     assert harness.create_pod().allowed
 
@@ -417,7 +417,7 @@ def test_a_namespace_that_has_not_opted_in_is_not_touched(
     assert (reply.allowed, reply.audit) == (True, {"decision": "not-opted-in"})
 
 
-def test_a_namespace_that_nobody_knows_is_asked_for_and_not_touched(
+def test_an_unknown_namespace_is_asked_for_and_not_touched(
     harness: AdmissionHarness,
 ) -> None:
     pod = a_pod(namespace="elsewhere", node="node-1", requests={"cpu": "9"})
@@ -476,7 +476,7 @@ def test_a_quota_whose_scopes_cannot_be_evaluated_is_named(
 
 
 @NODES
-def test_a_quota_that_defers_nothing_holds_up_nobody_here(
+def test_a_quota_that_defers_nothing_holds_up_no_pod_here(
     open_harness: OpenHarness, node: str
 ) -> None:
     bad = [an_expression("PriorityClass", "In", "bad value!")]

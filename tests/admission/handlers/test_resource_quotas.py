@@ -266,7 +266,7 @@ def test_a_class_name_that_no_label_can_have_is_refused_at_every_write(
         ]
 
 
-def test_classes_that_nobody_knows_and_quotas_that_overlap_are_admitted(
+def test_unknown_classes_and_quotas_that_overlap_are_admitted(
     harness: AdmissionHarness,
 ) -> None:
     for name in ("gold", "no-such-class", ""):
@@ -413,7 +413,7 @@ UNCHANGED: dict[str, Object] = {
     ],
 )
 @pytest.mark.parametrize("new", UNCHANGED.values(), ids=UNCHANGED.keys())
-def test_whoever_leaves_the_spec_as_it_means_is_not_hindered(
+def test_an_update_that_leaves_the_spec_as_it_means_is_not_hindered(
     open_harness: OpenHarness, new: Object, setting: str, user: str
 ) -> None:
     harness = open_harness(settings={"quotaUpdate": setting})

@@ -217,6 +217,6 @@ WORKLOADS: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize(("metadata", "expected"), WORKLOADS.values(), ids=WORKLOADS.keys())
-def test_a_workload_is_who_wants_the_pod(metadata: Object, expected: str) -> None:
+def test_a_workload_is_the_owner_of_the_pod(metadata: Object, expected: str) -> None:
     raw = a_pod(metadata=metadata)
     assert workload_of(raw, Pod.from_object(raw)) == expected

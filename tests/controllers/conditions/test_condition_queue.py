@@ -55,7 +55,7 @@ def test_pods_have_their_turn_in_the_order_of_the_line_once_they_have_waited(
     assert taken(queue, 100.0) == []
 
 
-def test_nobody_waits_for_all_pods_of_another_namespace(queue: ConditionQueue) -> None:
+def test_no_namespace_waits_for_all_pods_of_another(queue: ConditionQueue) -> None:
     hear(queue, 0.0, "a", "b", "c", "d")
     hear(queue, 0.1, "x", "y", namespace="team-x")
     hear(queue, 0.2, "z", namespace="team-z")
@@ -96,7 +96,9 @@ def test_released_pods_have_their_turn_in_the_order_in_which_they_were_released(
     assert uids(taken(queue, RELEASE_DELAY_SECONDS)) == list(order)
 
 
-def test_who_sleeps_is_woken_by_the_next_news_or_at_the_moment(queue: ConditionQueue) -> None:
+def test_a_sleeping_thread_is_woken_by_the_next_news_or_at_the_moment(
+    queue: ConditionQueue,
+) -> None:
     hear(queue, 0.0, "a", "b")
     for reason in taken(queue, 1.0):
         queue.park(reason, until=50.0)
@@ -131,7 +133,7 @@ def test_planning_the_same_moment_again_and_again_takes_no_memory(queue: Conditi
     assert queue.scheduled <= 2
 
 
-def test_who_is_put_off_is_not_woken_by_news(queue: ConditionQueue) -> None:
+def test_a_pod_that_is_put_off_is_not_woken_by_news(queue: ConditionQueue) -> None:
     hear(queue, 0.0, "a")
     (reason,) = taken(queue, 1.0)
     queue.requeue_at(reason, 31.0)
@@ -140,7 +142,7 @@ def test_who_is_put_off_is_not_woken_by_news(queue: ConditionQueue) -> None:
     assert uids(taken(queue, 31.0)) == ["a"]
 
 
-def test_the_backlog_is_who_waits_for_a_turn(queue: ConditionQueue) -> None:
+def test_the_backlog_is_the_pods_that_wait_for_a_turn(queue: ConditionQueue) -> None:
     hear(queue, 0.0, "a", "b", "c")
     assert queue.backlog == 0
     queue.get(1.0)

@@ -321,7 +321,7 @@ def test_what_takes_a_moment_only_is_not_worth_a_word(condition_harness: Conditi
     assert condition_harness.reads == []
 
 
-def test_being_counted_is_told_only_if_it_lasts(condition_harness: ConditionHarness) -> None:
+def test_being_counted_is_reported_only_if_it_lasts(condition_harness: ConditionHarness) -> None:
     counting = PendingStatus(PendingReason.NOT_COUNTED, detail="usage is being counted")
     condition_harness.pods("web")
     condition_harness.update({"web": counting})
@@ -685,7 +685,7 @@ def test_a_pod_that_a_scheduler_has_tried_says_only_that_quota_is_reserved(
     assert said["message"] == RESERVED[2]
 
 
-def test_who_has_a_node_by_then_keeps_what_it_says(waiting: ConditionHarness) -> None:
+def test_a_pod_with_a_node_by_then_keeps_what_it_says(waiting: ConditionHarness) -> None:
     waiting.update({}, "web")
     waiting.ungate("web")
     waiting.run(RELEASE_DELAY_SECONDS + 1)
@@ -842,7 +842,7 @@ def test_hearing_does_not_wait_for_an_api_server_that_hangs(
 # -- leaders -------------------------------------------------------------------------------
 
 
-def test_who_does_not_lead_writes_nothing(condition_harness: ConditionHarness) -> None:
+def test_a_standby_writes_nothing(condition_harness: ConditionHarness) -> None:
     condition_harness.epoch[0] = 0
     condition_harness.pods("web")
     condition_harness.update(in_line(["web"]))
@@ -850,7 +850,7 @@ def test_who_does_not_lead_writes_nothing(condition_harness: ConditionHarness) -
     assert condition_harness.api.calls == []
 
 
-def test_who_leads_no_more_forgets_what_it_was_about_to_write(waiting: ConditionHarness) -> None:
+def test_a_former_leader_forgets_what_it_was_about_to_write(waiting: ConditionHarness) -> None:
     waiting.update({}, "web")
     waiting.write()
     waiting.epoch[0] = 0
@@ -860,7 +860,7 @@ def test_who_leads_no_more_forgets_what_it_was_about_to_write(waiting: Condition
     assert str(waiting.reported("web")).startswith("('False'")
 
 
-def test_who_loses_the_lead_between_reading_and_writing_writes_nothing(
+def test_a_leader_that_loses_the_lease_between_reading_and_writing_writes_nothing(
     condition_harness: ConditionHarness,
 ) -> None:
     condition_harness.pods("web")

@@ -391,7 +391,7 @@ def test_a_composite_says_which_of_its_namespaces_are_not_there() -> None:
         )
 
 
-def test_an_object_of_others_is_left_alone_and_told() -> None:
+def test_an_object_of_others_is_left_alone_and_reported() -> None:
     foreign: Object = {
         "apiVersion": "deferredquota.io/v1alpha1",
         "kind": "ClusterDeferredQuota",
@@ -533,7 +533,7 @@ def test_what_is_freed_goes_to_an_owner_before_a_borrower() -> None:
         here.says("b3", "team-b", "Released")
 
 
-def test_a_borrower_says_who_comes_first() -> None:
+def test_a_borrower_says_which_pods_come_first() -> None:
     largest = an_elastic_quota("team-b", {"cpu": 1})
     with world(an_elastic_quota("team-a", {"cpu": 3}), largest, is_gated=True) as here:
         here.wait_for(epool_default={"requests.cpu": "4"})

@@ -72,7 +72,7 @@ def test_a_borrower_is_held_back_while_an_owner_waits(leader: Leader) -> None:
     assert not leader.holds_back()
 
 
-def test_one_that_waits_beyond_its_min_holds_nobody_back(leader: Leader) -> None:
+def test_one_that_waits_beyond_its_min_holds_no_other_back(leader: Leader) -> None:
     leader.quotas[OWNER] = a_quota(OWNER, {"cpu": 0})
     leader.hears(OWNER)
     assert not leader.holds_back()

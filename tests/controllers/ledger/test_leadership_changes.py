@@ -272,7 +272,7 @@ def test_a_ledger_is_not_created_by_a_deposed_leader() -> None:
         assert not harness.has_ledger()
 
 
-def test_a_namespace_that_opted_out_while_nobody_led_is_left_without_counts() -> None:
+def test_a_namespace_that_opted_out_without_a_leader_is_left_without_counts() -> None:
     with new_harness(a_quota("p1"), epoch=[3], follows_ledgers=True) as harness:
         harness.pod("web", "2")
         harness.pod("next", "2")

@@ -376,7 +376,7 @@ def test_without_deferred_quotas_there_is_no_ledger() -> None:
         assert harness.used() == {"requests.cpu": "1"}
 
 
-def test_a_quota_that_cannot_be_matched_charges_nobody_and_stops_nobody(
+def test_a_quota_that_cannot_be_matched_charges_and_stops_no_pod(
     harness: ControllerHarness,
 ) -> None:
     harness.create(a_quota("odd", expressions=[an_expression("PriorityClass", "In", "bad value!")]))
@@ -623,7 +623,7 @@ def test_a_pod_that_could_not_be_read_before_the_namespace_opted_in_is_not_overl
         assert version is None or version.ledger is None
 
 
-def test_a_pod_that_cannot_be_read_elsewhere_stops_nobody(harness: ControllerHarness) -> None:
+def test_a_pod_that_cannot_be_read_stops_no_other_namespace(harness: ControllerHarness) -> None:
     harness.create(a_namespace("team-b"))
     odd = unreadable()
     harness.cluster.load(
@@ -797,7 +797,7 @@ def test_half_a_new_list_does_not_lower_what_another_has_counted(
 # -- the thread ----------------------------------------------------------------------------
 
 
-def test_the_thread_settles_what_changes_and_ends_when_told() -> None:
+def test_the_thread_settles_what_changes_and_ends_when_stopped() -> None:
     with new_harness(a_quota("p1")) as harness:
         harness.controller.start_threads()
         eventually(harness.has_ledger, "the first count is written")

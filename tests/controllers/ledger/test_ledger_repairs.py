@@ -45,7 +45,7 @@ def look(harness: ControllerHarness) -> None:
 # -- edits and losses ----------------------------------------------------------------------
 
 
-def test_an_edit_is_noticed_at_once_repaired_and_told(harness: ControllerHarness) -> None:
+def test_an_edit_is_noticed_at_once_repaired_and_reported(harness: ControllerHarness) -> None:
     harness.pod("web", node="node-1")
     harness.step()
     hand_edit(harness, "quotas/0/used", {"requests.cpu": "0"})
@@ -97,7 +97,7 @@ def test_the_controllers_own_writes_are_not_looked_at(harness: ControllerHarness
     assert harness.client.calls_of("get", QUOTA_LEDGERS) == []
 
 
-def test_a_deletion_is_noticed_at_once_and_told_and_so_is_the_new_ledger(
+def test_a_deletion_is_noticed_at_once_and_reported_and_so_is_the_new_ledger(
     harness: ControllerHarness,
 ) -> None:
     harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
@@ -251,7 +251,9 @@ def test_events_do_not_shorten_the_pause_after_a_failure(harness: ControllerHarn
     assert harness.seconds_to_next() == pytest.approx(due)
 
 
-def test_a_ledger_that_cannot_be_read_is_told_once_and_replaced(harness: ControllerHarness) -> None:
+def test_a_ledger_that_cannot_be_read_is_reported_once_and_replaced(
+    harness: ControllerHarness,
+) -> None:
     harness.pod("web", node="node-1")
     harness.step()
     hand_edit(harness, "podsResourceVersion", "soon")

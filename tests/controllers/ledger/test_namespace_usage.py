@@ -149,7 +149,7 @@ def test_deleted_pods_are_remembered_until_they_hold_nothing() -> None:
     assert count.totals(1).gone == {"a"}
 
 
-def test_a_quota_that_cannot_be_matched_is_told_and_charged_nothing() -> None:
+def test_a_quota_that_cannot_be_matched_is_reported_and_charged_nothing() -> None:
     bad = a_quota("odd", expressions=[an_expression("PriorityClass", "In", "bad value!")])
     count = NamespaceUsage()
     count.set_quotas(deferred_quotas([ResourceQuota.from_object(bad)], DEFERRED_KEYS))

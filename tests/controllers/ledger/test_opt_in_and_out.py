@@ -55,7 +55,7 @@ def test_a_label_that_was_off_for_a_moment_lets_nothing_in_by_the_former_count(
     assert harness.ledger().min_pod_version > 0
 
 
-def test_a_flip_that_nobody_who_leads_has_seen_is_counted(harness: ControllerHarness) -> None:
+def test_a_flip_that_no_leader_has_seen_is_counted(harness: ControllerHarness) -> None:
     harness.epoch[0] = 0
     flip(harness)
     opted_in_at = harness.cluster.resource_version
@@ -170,7 +170,7 @@ def test_a_namespace_that_is_exempt_no_longer_is_tracked_at_once() -> None:
         assert harness.used() == {"requests.cpu": "1"}
 
 
-def test_a_new_leader_leaves_what_became_exempt_while_nobody_led() -> None:
+def test_a_new_leader_leaves_what_became_exempt_without_a_leader() -> None:
     with new_harness(a_quota("p1")) as harness:
         harness.step()
         assert harness.ledger().accounts

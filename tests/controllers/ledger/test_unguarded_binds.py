@@ -74,7 +74,7 @@ def told(harness: ControllerHarness) -> float:
 # -- what is told ------------------------------------------------------------------------------
 
 
-def test_a_pod_that_nobody_was_asked_about_is_counted_and_told(harness: ControllerHarness) -> None:
+def test_a_pod_that_was_not_reviewed_is_counted_and_reported(harness: ControllerHarness) -> None:
     before = harness.used()
     unguarded(harness, "past")
     harness.step()
@@ -85,7 +85,7 @@ def test_a_pod_that_nobody_was_asked_about_is_counted_and_told(harness: Controll
     assert str(event["message"]).startswith("pod past got its node past the quota")
 
 
-def test_it_is_told_once(harness: ControllerHarness) -> None:
+def test_it_is_reported_once(harness: ControllerHarness) -> None:
     unguarded(harness, "past")
     harness.step()
     for number in range(3):
@@ -95,7 +95,7 @@ def test_it_is_told_once(harness: ControllerHarness) -> None:
     assert told(harness) == 1
 
 
-def test_one_that_was_created_with_a_node_is_told(harness: ControllerHarness) -> None:
+def test_one_that_was_created_with_a_node_is_reported(harness: ControllerHarness) -> None:
     harness.pod("past", node="node-1")
     harness.step()
     assert told(harness) == 1
@@ -117,7 +117,7 @@ def test_of_many_only_some_have_an_event_and_all_are_counted(harness: Controller
     assert harness.metric("unguarded_binds_total") == 8
 
 
-def test_it_is_told_after_a_race_with_a_door_was_lost(harness: ControllerHarness) -> None:
+def test_it_is_reported_after_a_race_with_a_handler_was_lost(harness: ControllerHarness) -> None:
     unguarded(harness, "past")
     harness.pod("asked")
     harness.catch_up()
@@ -142,7 +142,7 @@ def test_nothing_is_asked_to_find_that_there_is_nothing(harness: ControllerHarne
 # -- what is not told --------------------------------------------------------------------------
 
 
-def test_pods_that_were_claimed_for_are_not_told(harness: ControllerHarness) -> None:
+def test_pods_that_were_claimed_for_are_not_reported(harness: ControllerHarness) -> None:
     for number in range(3):
         for name in (f"a-{number}", f"b-{number}"):
             guarded(harness, name)
@@ -181,7 +181,7 @@ SPARED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fields", SPARED.values(), ids=SPARED)
 @pytest.mark.parametrize("has_node", [False, True])
-def test_a_pod_is_not_told_that_takes(
+def test_a_pod_is_not_reported_that_takes(
     harness: ControllerHarness, fields: dict[str, Any], has_node: bool
 ) -> None:
     if has_node:
@@ -196,7 +196,7 @@ def test_a_pod_is_not_told_that_takes(
 
 
 @pytest.mark.parametrize("end", ["finish", "delete"])
-def test_a_pod_that_has_ended_by_then_is_not_told(harness: ControllerHarness, end: str) -> None:
+def test_a_pod_that_has_ended_by_then_is_not_reported(harness: ControllerHarness, end: str) -> None:
     unguarded(harness, "past")
     harness.catch_up()
     getattr(harness, end)("past")
@@ -206,7 +206,7 @@ def test_a_pod_that_has_ended_by_then_is_not_told(harness: ControllerHarness, en
     assert told(harness) == 0
 
 
-def test_a_bind_that_was_answered_before_the_first_quota_was_counted_is_not_told() -> None:
+def test_a_bind_that_was_answered_before_the_first_quota_was_counted_is_not_reported() -> None:
     with new_harness() as harness:
         harness.pod("early")
         harness.step()
@@ -228,7 +228,7 @@ def test_a_bind_that_was_answered_before_the_first_quota_was_counted_is_not_told
         assert told(harness) == 1
 
 
-def test_a_bind_that_is_shown_late_is_not_told() -> None:
+def test_a_bind_that_is_shown_late_is_not_reported() -> None:
     """A watch that lags shows only now what was answered before the quota was counted."""
     with new_harness() as harness:
         harness.pod("early")
@@ -252,7 +252,7 @@ def test_a_bind_that_is_shown_late_is_not_told() -> None:
         assert told(harness) == 0
 
 
-def test_a_pod_that_changes_later_is_not_told(harness: ControllerHarness) -> None:
+def test_a_pod_that_changes_later_is_not_reported(harness: ControllerHarness) -> None:
     guarded(harness, "asked")
     harness.step()
     harness.api.patch(PODS, "asked", {"metadata": {"labels": {"a": "b"}}}, namespace=NAMESPACE)
@@ -279,7 +279,7 @@ QUOTAS_CHANGE = {
 
 
 @pytest.mark.parametrize("change", QUOTAS_CHANGE.values(), ids=QUOTAS_CHANGE)
-def test_nothing_is_told_for_the_time_of_a_request_after(
+def test_nothing_is_reported_for_the_time_of_a_request_after(
     harness: ControllerHarness, change: Any
 ) -> None:
     change(harness)
@@ -291,7 +291,7 @@ def test_nothing_is_told_for_the_time_of_a_request_after(
     assert told(harness) == 0
 
 
-def test_nothing_is_told_where_the_last_quota_is_gone(harness: ControllerHarness) -> None:
+def test_nothing_is_reported_where_the_last_quota_is_gone(harness: ControllerHarness) -> None:
     harness.api.delete(RESOURCE_QUOTAS, "p1", namespace=NAMESPACE)
     harness.step()
     harness.pass_time(EXPIRE_SECONDS + 1)
@@ -302,7 +302,7 @@ def test_nothing_is_told_where_the_last_quota_is_gone(harness: ControllerHarness
     assert told(harness) == 0
 
 
-def test_what_another_leader_has_counted_is_not_told(harness: ControllerHarness) -> None:
+def test_what_another_leader_has_counted_is_not_reported(harness: ControllerHarness) -> None:
     """It took the reservation out of the ledger, and this process did not see that."""
     with second_harness(harness, epoch=[0]) as other:
         harness.pod("asked")
@@ -323,7 +323,7 @@ def test_what_another_leader_has_counted_is_not_told(harness: ControllerHarness)
         assert told(harness) == told(other) == 0
 
 
-def test_what_somebody_writes_under_the_same_leadership_is_noticed(
+def test_what_is_written_under_the_same_leadership_is_noticed(
     harness: ControllerHarness,
 ) -> None:
     """Two leaders should not be; if there are, the ledger says how far the other has counted."""
@@ -403,7 +403,7 @@ def test_reservations_that_were_lost_with_the_ledger_are_not_missed(
     assert told(harness) == 0
 
 
-def test_a_namespace_that_has_opted_out_is_not_told_of(harness: ControllerHarness) -> None:
+def test_a_namespace_that_has_opted_out_is_not_reported(harness: ControllerHarness) -> None:
     """Its pods may be shown before its label is."""
     harness.client.pause(NAMESPACES)
     opt_out(harness.api, NAMESPACE)
@@ -416,7 +416,9 @@ def test_a_namespace_that_has_opted_out_is_not_told_of(harness: ControllerHarnes
     assert told(harness) == 0
 
 
-def test_nothing_is_told_of_what_came_while_the_label_was_off(harness: ControllerHarness) -> None:
+def test_nothing_is_reported_of_what_came_while_the_label_was_off(
+    harness: ControllerHarness,
+) -> None:
     harness.client.pause(NAMESPACES)
     harness.pod("free")
     opt_out(harness.api, NAMESPACE)
@@ -473,7 +475,7 @@ def test_a_label_that_was_off_until_the_moment_of_the_alarm_is_noticed(
     assert told(harness) == 0
 
 
-def test_nothing_is_told_when_the_api_server_does_not_say_that_it_is_guarded(
+def test_nothing_is_reported_when_the_api_server_does_not_say_that_it_is_guarded(
     harness: ControllerHarness,
 ) -> None:
     unguarded(harness, "past")
@@ -482,7 +484,9 @@ def test_nothing_is_told_when_the_api_server_does_not_say_that_it_is_guarded(
     assert told(harness) == 0
 
 
-def test_a_namespace_that_was_exempt_for_a_while_is_not_told_of(harness: ControllerHarness) -> None:
+def test_a_namespace_that_was_exempt_for_a_while_is_not_reported(
+    harness: ControllerHarness,
+) -> None:
     harness.exempt = frozenset({NAMESPACE})
     harness.controller.recount()
     harness.step()
@@ -523,7 +527,7 @@ def test_a_resize_that_overtakes_the_bind_is_no_sign(harness: ControllerHarness)
     assert told(harness) == 0
 
 
-def test_what_a_recount_puts_right_is_not_told(harness: ControllerHarness) -> None:
+def test_what_a_recount_puts_right_is_not_reported(harness: ControllerHarness) -> None:
     guarded(harness, "asked")
     harness.step()
     harness.lose_pod("asked")

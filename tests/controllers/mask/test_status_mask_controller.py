@@ -364,7 +364,7 @@ def said(mask_harness: MaskHarness) -> set[tuple[object, object]]:
     return {(event["type"], event["reason"]) for event in mask_harness.api.list(EVENTS).items}
 
 
-def test_people_are_told_that_the_platform_has_the_quota_again(mask_harness: MaskHarness) -> None:
+def test_users_learn_that_the_platform_has_the_quota_again(mask_harness: MaskHarness) -> None:
     opt_out(mask_harness.api, NAMESPACE)
     eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
     assert said(mask_harness) == {("Normal", "EnforcedAtCreation")}

@@ -35,7 +35,7 @@ def without(field: str, value: object) -> Object:
     return cast("Object", made)
 
 
-def test_the_shipped_registration_guards_who_opted_in() -> None:
+def test_the_shipped_registration_guards_namespaces_that_opted_in() -> None:
     guard = parse_registration(shipped())
     assert guard.gap(OPTED_IN) == ""
     for labels in (
@@ -71,7 +71,7 @@ GAPS = {
 
 
 @pytest.mark.parametrize(("configuration", "words"), GAPS.values(), ids=GAPS.keys())
-def test_a_registration_that_does_not_guard_is_told(configuration: Object, words: str) -> None:
+def test_a_registration_that_does_not_guard_is_reported(configuration: Object, words: str) -> None:
     assert words in parse_registration(configuration).gap(OPTED_IN)
 
 
@@ -161,7 +161,7 @@ def test_a_guard_that_goes_and_comes_is_noticed_once() -> None:
     assert [watch.has_changed() for _ in range(5)] == [True, False, True, False, True]
 
 
-def test_a_guard_by_which_something_was_decided_is_noticed_although_nobody_looked() -> None:
+def test_a_guard_by_which_something_was_decided_is_noticed_although_it_was_not_looked_at() -> None:
     states = [RegistrationState(), RegistrationState("gone"), RegistrationState()]
     watch = RegistrationWatch(lambda: states.pop(0), 3600)
     assert watch.has_changed()

@@ -56,7 +56,7 @@ def test_a_later_one_stands_behind(harness: ControllerHarness) -> None:
     assert released(harness) == ["early", "late"]
 
 
-def test_nothing_is_written_while_nobody_waits(harness: ControllerHarness) -> None:
+def test_nothing_is_written_while_no_pod_waits(harness: ControllerHarness) -> None:
     harness.pod("early", "1")
     harness.step()
     assert harness.held() == {}
@@ -87,7 +87,7 @@ def test_one_that_no_node_takes_keeps_its_place_as_long_as_a_released_pod(
     assert set(harness.held()) == {"late"}
 
 
-def test_room_is_kept_only_before_those_who_wait_for_room(harness: ControllerHarness) -> None:
+def test_room_is_kept_only_before_pods_that_wait_for_room(harness: ControllerHarness) -> None:
     harness.pod("early", "1")
     gated(harness, "huge", "99")
     gated(harness, "held", "1", "example.com/hold")
@@ -99,7 +99,7 @@ def test_room_is_kept_only_before_those_who_wait_for_room(harness: ControllerHar
     assert set(harness.held()) == {"early"}
 
 
-def test_who_has_lost_its_gate_keeps_nobody_behind_one(
+def test_a_pod_that_has_lost_its_gate_keeps_no_other_behind_one(
     harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "MAX_PENDING_RELEASES", 1)
@@ -120,7 +120,7 @@ def test_only_gates_that_may_go_count_as_releases(harness: ControllerHarness) ->
     assert harness.metric("released_pods_total") == 1
 
 
-def test_one_that_no_scheduler_tries_keeps_nobody_waiting_for_ever(
+def test_one_that_no_scheduler_tries_keeps_no_other_waiting_for_ever(
     harness: ControllerHarness,
 ) -> None:
     harness.pod("bound", "1")
@@ -148,7 +148,7 @@ def test_what_was_reserved_for_it_is_given_back_like_that_of_a_released_pod(
     assert set(harness.held()) == {"late"}
 
 
-def test_of_who_was_let_through_nothing_is_told_as_waiting_behind_a_gate(
+def test_a_released_pod_is_not_reported_as_waiting_behind_a_gate(
     harness: ControllerHarness,
 ) -> None:
     harness.pod("early", "1")
@@ -171,7 +171,7 @@ def test_it_is_counted_once_when_it_is_bound_meanwhile(harness: ControllerHarnes
     assert set(harness.held()) == {"late"}
 
 
-def test_no_room_is_kept_in_quotas_that_nobody_waits_for() -> None:
+def test_no_room_is_kept_in_quotas_that_no_pod_waits_for() -> None:
     def of_class(name: str) -> Object:
         only: Object = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
         return a_quota(name, uid=f"quota-{name}", expressions=[only])

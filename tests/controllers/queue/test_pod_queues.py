@@ -303,7 +303,7 @@ def test_a_namespace_that_opts_out_leaves_no_pod_behind_the_gate(
     assert not harness.is_tracked()
 
 
-def test_of_who_goes_because_of_that_nobody_says_that_quota_is_reserved(
+def test_the_condition_of_a_pod_released_for_that_does_not_say_that_quota_is_reserved(
     harness: ControllerHarness,
 ) -> None:
     names = crowd(harness, 5)
@@ -482,7 +482,7 @@ def test_a_standby_releases_nothing(harness: ControllerHarness) -> None:
     assert (gates(harness, "web"), harness.held()) == ([SCHEDULING_GATE], {})
 
 
-def test_a_pod_whose_gate_somebody_else_removed_is_out_of_the_line(
+def test_a_pod_whose_gate_another_client_removed_is_out_of_the_queue(
     harness: ControllerHarness,
 ) -> None:
     harness.pod("old", "2", node="node-1")
@@ -794,7 +794,7 @@ def test_a_released_pod_that_is_no_more_leaves_its_quota_at_once(
 # -- what is told --------------------------------------------------------------------------
 
 
-def test_what_is_told_is_what_is_written(harness: ControllerHarness) -> None:
+def test_what_is_reported_is_what_is_written(harness: ControllerHarness) -> None:
     harness.queue_updates.clear()
     crowd(harness, 4)
     harness.step()
@@ -817,7 +817,7 @@ def test_what_is_told_is_what_is_written(harness: ControllerHarness) -> None:
     assert harness.metric("waiting_pods", state="Reserved") == 0
 
 
-def test_where_nobody_waits_nothing_is_told(harness: ControllerHarness) -> None:
+def test_where_no_pod_waits_nothing_is_reported(harness: ControllerHarness) -> None:
     harness.pod("web", node="node-1")
     harness.step()
     assert harness.queue_updates == []

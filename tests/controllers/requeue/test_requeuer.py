@@ -38,7 +38,7 @@ def requeue_harness() -> Iterator[RequeueHarness]:
         harness.stop()
 
 
-def test_one_for_whom_there_is_no_room_is_left_alone(requeue_harness: RequeueHarness) -> None:
+def test_a_pod_without_room_is_left_alone(requeue_harness: RequeueHarness) -> None:
     requeue_harness.reject_pod("a")
     assert requeue_harness.reconcile() == []
     assert requeue_harness.reconcile(after=3600) == []
@@ -65,14 +65,14 @@ def test_a_raised_quota_wakes(requeue_harness: RequeueHarness) -> None:
     assert requeue_harness.reconcile() == ["a"]
 
 
-def test_one_that_does_not_fit_holds_nobody(requeue_harness: RequeueHarness) -> None:
+def test_one_that_does_not_fit_holds_no_other(requeue_harness: RequeueHarness) -> None:
     requeue_harness.reject_pod("large", cpu="2")
     requeue_harness.reject_pod("small")
     requeue_harness.set_quota("3")
     assert requeue_harness.reconcile() == ["small"]
 
 
-def test_nobody_is_woken_for_room_that_a_woken_pod_takes(requeue_harness: RequeueHarness) -> None:
+def test_no_pod_is_woken_for_room_that_a_woken_pod_takes(requeue_harness: RequeueHarness) -> None:
     requeue_harness.reject_pod("a", "b", "c")
     requeue_harness.set_quota("3")
     assert requeue_harness.reconcile() == ["a"]
@@ -138,7 +138,7 @@ def test_one_that_was_refused_again_is_woken_as_soon_as_there_is_room(
 @pytest.mark.parametrize(
     "reason", ["SchedulerError", "SchedulingGated"], ids=["at the bind", "behind gates"]
 )
-def test_who_waits_for_something_else_is_left_alone(
+def test_a_pod_that_waits_for_something_else_is_left_alone(
     requeue_harness: RequeueHarness, reason: str
 ) -> None:
     requeue_harness.reject_pod("nodes", message=NO_NODE)
@@ -180,7 +180,7 @@ def test_a_pod_that_holds_others_behind_our_gate_is_not_passed(
     assert requeue_harness.reconcile() == ["a"]
 
 
-def test_nothing_happens_while_schedulers_are_told_nothing(requeue_harness: RequeueHarness) -> None:
+def test_nothing_happens_while_schedulers_hear_nothing(requeue_harness: RequeueHarness) -> None:
     requeue_harness.enabled = False
     requeue_harness.reject_pod("a")
     requeue_harness.set_quota("3")
@@ -203,7 +203,9 @@ def test_only_the_leader_wakes_and_the_next_one_begins_anew(
     assert requeue_harness.reconcile() == ["a"]
 
 
-def test_who_waited_when_the_namespace_opted_out_is_woken(requeue_harness: RequeueHarness) -> None:
+def test_a_pod_that_waited_when_the_namespace_opted_out_is_woken(
+    requeue_harness: RequeueHarness,
+) -> None:
     requeue_harness.reject_pod("a", "b")
     assert requeue_harness.reconcile() == []
     opt_out(requeue_harness.harness.api, NAMESPACE)
@@ -221,7 +223,7 @@ def test_namespaces_that_are_not_ours_are_not_read(requeue_harness: RequeueHarne
     assert requeue_harness.reads == []
 
 
-def test_while_a_quota_is_not_counted_as_it_stands_nobody_is_woken(
+def test_while_a_quota_is_not_counted_as_it_stands_no_pod_is_woken(
     requeue_harness: RequeueHarness,
 ) -> None:
     requeue_harness.set_quota("5")
@@ -234,7 +236,7 @@ def test_while_a_quota_is_not_counted_as_it_stands_nobody_is_woken(
     assert requeue_harness.reconcile() == []
 
 
-def test_a_reservation_that_does_not_suffice_any_more_wakes_nobody(
+def test_a_reservation_that_does_not_suffice_any_more_wakes_no_pod(
     requeue_harness: RequeueHarness,
 ) -> None:
     requeue_harness.set_quota("3")

@@ -74,7 +74,9 @@ def refuse(requeue_harness: RequeueHarness, *names: str) -> None:
 # -- other namespaces ------------------------------------------------------------------------
 
 
-def test_a_pod_that_may_not_be_changed_keeps_nobody_asleep(requeue_harness: RequeueHarness) -> None:
+def test_a_pod_that_may_not_be_changed_keeps_no_other_asleep(
+    requeue_harness: RequeueHarness,
+) -> None:
     requeue_harness.reject_pod("a", "b")
     requeue_harness.reject_pod("c", namespace=OTHER)
     refuse(requeue_harness, "a")
@@ -167,7 +169,7 @@ def test_one_that_is_refused_though_there_seems_to_be_room_is_woken_ever_less_of
 # -- shared quotas -------------------------------------------------------------------------------
 
 
-def test_nobody_is_woken_for_what_another_namespace_holds(sharing: RequeueHarness) -> None:
+def test_no_pod_is_woken_for_what_another_namespace_holds(sharing: RequeueHarness) -> None:
     sharing.reject_pod("a", message=SHARED)
     steps(sharing.harness)
     # as a leader knows it who has just begun: nothing in it says what others hold
@@ -199,7 +201,7 @@ def test_what_another_namespace_does_not_use_wakes(sharing: RequeueHarness) -> N
     assert sharing.touched == ["a"]
 
 
-def test_nobody_is_woken_while_nothing_can_be_granted(sharing: RequeueHarness) -> None:
+def test_no_pod_is_woken_while_nothing_can_be_granted(sharing: RequeueHarness) -> None:
     sharing.harness.finish("big", OTHER)
     steps(sharing.harness)
     known = sharing.harness.store.fetch("cdq/both")
@@ -225,7 +227,7 @@ def leave(requeue_harness: RequeueHarness, mode: str | None) -> None:
 
 
 @pytest.mark.parametrize("mode", ["shadow", None])
-def test_who_was_there_when_it_opted_out_is_woken_once(
+def test_a_pod_that_was_there_at_the_opt_out_is_woken_once(
     requeue_harness: RequeueHarness, mode: str | None
 ) -> None:
     requeue_harness.reject_pod("a", cpu="9")
@@ -238,7 +240,7 @@ def test_who_was_there_when_it_opted_out_is_woken_once(
     assert requeue_harness.touched == ["a"]
 
 
-def test_who_comes_after_it_has_opted_out_is_neither_read_nor_touched(
+def test_a_pod_after_the_opt_out_is_neither_read_nor_touched(
     requeue_harness: RequeueHarness,
 ) -> None:
     requeue_harness.reject_pod("a", cpu="9")
@@ -253,7 +255,7 @@ def test_who_comes_after_it_has_opted_out_is_neither_read_nor_touched(
     assert len(requeue_harness.reads) == reads
 
 
-def test_who_has_no_node_for_another_reason_is_not_woken_when_it_opts_out(
+def test_a_pod_without_a_node_for_another_reason_is_not_woken_at_the_opt_out(
     requeue_harness: RequeueHarness,
 ) -> None:
     requeue_harness.reject_pod("a", cpu="9", message=NO_NODE)

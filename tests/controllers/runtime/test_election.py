@@ -113,7 +113,7 @@ def test_stopping_hands_the_lease_over_without_a_wait(simulation: ElectionSimula
     assert two.election.is_leader()
 
 
-def test_a_lease_of_somebody_else_is_not_given_back(simulation: ElectionSimulation) -> None:
+def test_a_lease_of_another_holder_is_not_given_back(simulation: ElectionSimulation) -> None:
     one, two = simulation.candidate("one"), simulation.candidate("two")
     simulation.run(5, one, two)
     two.election.stop()
@@ -360,7 +360,7 @@ class _ElectionFaults:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
-def test_two_never_lead_at_once_whatever_fails_and_whoever_is_paused(seed: int) -> None:
+def test_two_never_lead_at_once_whatever_fails_or_is_paused(seed: int) -> None:
     chaos = _ElectionFaults(seed)
     chaos.run(60)
     chaos.heal()

@@ -10,7 +10,7 @@ import pytest
 from webhook.controllers.runtime.leadership import Leadership
 
 
-def test_each_is_begun_once_and_its_beginning_and_its_end_are_told() -> None:
+def test_each_is_begun_once_and_its_beginning_and_its_end_are_reported() -> None:
     epoch, begun, told = [0], list[int](), list[int]()
     criteria = Leadership(lambda: epoch[0], lambda: begun.append(epoch[0]), told.append)
     seen = []

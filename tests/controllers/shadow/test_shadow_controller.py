@@ -223,7 +223,7 @@ def test_pods_that_end_give_back(watching: ShadowHarness) -> None:
     assert (str(span.assigned), str(span.assigned_peak)) == ("0", "4")
 
 
-def test_who_does_not_lead_says_nothing_and_begins_when_it_does(watching: ShadowHarness) -> None:
+def test_a_standby_says_nothing_and_begins_when_it_leads(watching: ShadowHarness) -> None:
     watching.term = 0
     watching.catch_up()
     watching.watch.reconcile()

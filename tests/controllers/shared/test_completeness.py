@@ -33,7 +33,7 @@ def an_unreadable_pod(namespace: str) -> dict[str, object]:
     return a_pod(name="odd", namespace=namespace, node="node-1", requests={"cpu": "two"})
 
 
-def test_doors_wait_until_all_who_take_part_are_counted() -> None:
+def test_handlers_wait_until_all_namespaces_that_take_part_are_counted() -> None:
     with new_harness(a_namespace(OTHER), shared_quota(), follows_ledgers=True) as harness:
         steps(harness)
         harness.api.patch(
@@ -77,7 +77,7 @@ def test_one_that_cannot_be_counted_is_not_waited_for_when_it_opts_out() -> None
         assert is_complete(harness)
 
 
-def test_it_is_told_which_are_being_counted_still() -> None:
+def test_it_says_which_are_being_counted_still() -> None:
     with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
         told = ["usage is being counted for quota: cdq/both"]
         harness.step()
@@ -128,7 +128,7 @@ def test_one_that_waiting_does_not_complete_is_not_being_counted() -> None:
         assert harness.controller.pending_shared_quotas() == []
 
 
-def test_one_that_nobody_shares_is_complete() -> None:
+def test_one_without_namespaces_is_complete() -> None:
     with new_harness(shared_quota(namespaceSelector=TEAM), follows_ledgers=True) as harness:
         steps(harness)
         assert "observed" in status_of(harness)
@@ -169,7 +169,7 @@ def test_an_edit_that_is_taken_back_is_counted_anew(
         assert isinstance(harness.reserve("other", OTHER), QuotaExceeded)
 
 
-def test_accounts_that_were_taken_out_of_ledgers_are_counted_before_anybody_admits() -> None:
+def test_accounts_that_were_taken_out_of_ledgers_are_counted_before_an_admission() -> None:
     with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
         harness.pod("other", "2", OTHER)
         steps(harness)

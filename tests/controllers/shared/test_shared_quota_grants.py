@@ -140,7 +140,7 @@ def test_a_namespace_that_is_deleted_gives_back_what_it_held(harness: Controller
     assert granted(harness) == {NAMESPACE: "0"}
 
 
-def test_one_that_left_while_nobody_led_is_dropped_by_the_next_leader(
+def test_one_that_left_without_a_leader_is_dropped_by_the_next_leader(
     harness: ControllerHarness,
 ) -> None:
     harness.epoch[0] = 0
@@ -269,7 +269,7 @@ def test_a_pod_that_waits_goes_when_its_namespace_has_joined_a_quota_that_was_co
         assert not stored.get("schedulingGates")
 
 
-def test_a_quota_that_cannot_be_read_is_told_and_nothing_is_decided_by_it(
+def test_a_quota_that_cannot_be_read_is_reported_and_decides_nothing(
     harness: ControllerHarness,
 ) -> None:
     broken = {"spec": {"hard": {"requests.cpu": "a lot"}}}
@@ -314,7 +314,7 @@ def test_a_standby_writes_nothing(harness: ControllerHarness) -> None:
     assert harness.api.get(CLUSTER_DEFERRED_QUOTAS, "both") == before
 
 
-def test_people_are_told_how_it_stands(harness: ControllerHarness) -> None:
+def test_users_get_the_numbers(harness: ControllerHarness) -> None:
     harness.pod("one", "3", node="node-1")
     steps(harness)
     status = status_of(harness)

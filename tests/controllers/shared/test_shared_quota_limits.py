@@ -178,7 +178,7 @@ def test_the_line_takes_no_room_that_others_have_got_meanwhile() -> None:
         assert isinstance(answer, QuotaExceeded)
 
 
-def test_a_new_leader_lists_namespaces_once_and_knows_whose_ledger_was_lost(
+def test_a_new_leader_lists_namespaces_once_and_knows_which_ledgers_were_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sharing = (a_namespace(OTHER), a_namespace("plain", mode=""), shared_quota("4"))

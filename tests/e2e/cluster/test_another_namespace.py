@@ -123,7 +123,7 @@ def gates(tenant: Tenant, name: str) -> list[str]:
     ]
 
 
-def test_a_namespace_that_is_somebody_elses_is_left_alone(cluster: Cluster) -> None:
+def test_a_namespace_of_others_is_left_alone(cluster: Cluster) -> None:
     api = cluster.plane.rest
     tenant = Tenant(api, "team-a")
     assert tenant.api.create("/api/v1/namespaces", a_namespace("team-a")).ok

@@ -89,7 +89,7 @@ def notes(product: Product) -> list[str]:
     return found
 
 
-def test_a_replica_may_read_who_calls_it(own: Product) -> None:
+def test_a_replica_may_read_the_registrations_that_call_it(own: Product) -> None:
     (webhook,) = own.webhooks
     webhook.start()
     called = '"message":"called by the API server","names":["127.0.0.1"]'

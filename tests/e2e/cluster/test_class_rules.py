@@ -270,7 +270,7 @@ def test_converted_quotas_are_taken_and_mean_what_they_meant(
     )
 
 
-def test_a_class_that_nobody_knows_is_nobodys_fault(team: Tenant) -> None:
+def test_a_class_that_does_not_exist_matches_no_pod(team: Tenant) -> None:
     team.quota("later", expressions=[an_expression(CLASS, "In", "of-nobody-yet")])
     team.quota("never", expressions=[an_expression(CLASS, "NotIn", "of-nobody-yet")])
     team.bound("plain", "1")

@@ -143,7 +143,7 @@ def test_an_api_server_with_a_certificate_of_another_ca_is_not(
             assert "unknown certificate authority" in findings(shown)["webhooks.client-refused"]
 
 
-def test_an_api_server_without_a_certificate_is_told_why(
+def test_an_api_server_without_a_certificate_gets_the_reason(
     plane: ControlPlane, product: Product, tenant: Tenant, clients: Clients
 ) -> None:
     tenant.quota("small", hard={"requests.cpu": "1"})

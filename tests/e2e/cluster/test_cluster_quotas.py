@@ -248,7 +248,7 @@ SCHEMA_FAULTS: Final[dict[str, tuple[Object, str]]] = {
 }
 
 
-def test_what_nobody_can_evaluate_is_refused_even_while_no_webhook_answers(
+def test_what_cannot_be_evaluated_is_refused_even_while_no_webhook_answers(
     team: Team, product: Product
 ) -> None:
     for webhook in product.webhooks:
@@ -273,7 +273,7 @@ def test_the_webhook_refuses_what_belongs_in_a_resource_quota(team: Team) -> Non
     )
 
 
-def test_who_is_not_charged_is_told(team: Team) -> None:
+def test_pods_that_are_not_charged_are_reported(team: Team) -> None:
     assert team.share("5", waits=False).warnings == ()
     for tenant in (team.add(mode=""), team.add(mode="")):
         team.tenants.append(tenant)
@@ -359,7 +359,7 @@ def test_a_raised_limit_lets_waiting_pods_go_at_once(gated: Team, history: Histo
     assert history.replay(gated.name, "6").problems == []
 
 
-def test_a_lowered_limit_evicts_nobody_and_admits_nobody(team: Team, history: History) -> None:
+def test_a_lowered_limit_evicts_and_admits_no_pod(team: Team, history: History) -> None:
     first, second = team.tenants
     team.share("6")
     for tenant in team.tenants:
@@ -461,7 +461,7 @@ def test_a_pod_has_to_fit_its_own_quota_and_the_shared_one(team: Team) -> None:
     becomes(lambda: first.used("own"), {CPU: "2"}, "what the quota of the namespace uses")
 
 
-def test_a_status_that_somebody_edits_is_put_right(team: Team) -> None:
+def test_an_edited_status_is_put_right(team: Team) -> None:
     first, second = team.tenants
     team.share("3")
     first.bound("a", "3")

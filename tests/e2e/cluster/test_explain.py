@@ -661,7 +661,7 @@ def test_a_full_node_and_those_that_are_not_selected(stage: Stage) -> None:
         stage.plane.kubectl("delete", "node", extra)
 
 
-def test_a_node_that_is_gone_is_told(stage: Stage) -> None:
+def test_a_node_that_is_gone_is_reported(stage: Stage) -> None:
     (extra,) = stage.plane.add_nodes(1, cpu="4")
     stage.team.quota()
     stage.crowd("a", cpu="2", nodeSelector={HOST: extra})
@@ -676,7 +676,7 @@ def test_a_node_that_is_gone_is_told(stage: Stage) -> None:
         assert "does not exist any more" in entry["text"]
 
 
-def test_a_pod_that_no_scheduler_tries_says_whom_it_waits_for(stage: Stage) -> None:
+def test_a_pod_that_no_scheduler_tries_says_what_it_waits_for(stage: Stage) -> None:
     stage.team.quota()
     stage.team.pod("x", "1")
     wanted = "scheduler-absent"
@@ -685,7 +685,7 @@ def test_a_pod_that_no_scheduler_tries_says_whom_it_waits_for(stage: Stage) -> N
         assert "schedulerName nobody" in entry["text"]
 
 
-def test_a_pod_that_is_gone_or_made_anew_is_told(stage: Stage) -> None:
+def test_a_pod_that_is_gone_or_made_anew_is_reported(stage: Stage) -> None:
     stage.full("x")
     stage.says("x", "QuotaExceeded")
     eventually(lambda: stage.team.events("QuotaExceeded"), "its event")
@@ -701,7 +701,7 @@ def test_a_pod_that_is_gone_or_made_anew_is_told(stage: Stage) -> None:
         assert "another pod of this name is gone" in " ".join(entry["notes"])
 
 
-def test_a_user_of_the_namespace_alone_is_told_what_is_not_known(stage: Stage) -> None:
+def test_a_user_of_the_namespace_alone_learns_what_is_not_known(stage: Stage) -> None:
     stage.full("c", "d")
     stage.says("d", "Behind")
     user = f"viewer-{stage.team.namespace}"
@@ -744,7 +744,7 @@ def test_without_a_controller_numbers_are_counted_from_the_pods(stage: Stage) ->
         assert stage.team.condition("c", QUOTA_RESERVED)[1] == "QuotaExceeded", "it is old"
 
 
-def test_a_quota_that_is_not_counted_is_told_instead_of_old_numbers(stage: Stage) -> None:
+def test_a_quota_that_is_not_counted_is_reported_instead_of_old_numbers(stage: Stage) -> None:
     stage.full("c")
     stage.says("c", "QuotaExceeded")
     for controller in stage.product.controllers:
@@ -754,7 +754,7 @@ def test_a_quota_that_is_not_counted_is_told_instead_of_old_numbers(stage: Stage
         assert "usage is being counted for quota: p1" in entry["text"]
 
 
-def test_without_a_webhook_that_is_told(stage: Stage) -> None:
+def test_without_a_webhook_that_is_said(stage: Stage) -> None:
     stage.full("c")
     stage.says("c", "QuotaExceeded")
     for server in stage.product.webhooks:

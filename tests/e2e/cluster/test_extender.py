@@ -166,7 +166,7 @@ def test_as_many_are_woken_as_fit_in_the_order_of_the_line(team: Tenant) -> None
     assert woken(team, *names, "high") == {"high", "a"}
 
 
-def test_who_waits_for_a_node_is_not_woken(team: Tenant, neighbour: Tenant) -> None:
+def test_a_pod_that_waits_for_a_node_is_not_woken(team: Tenant, neighbour: Tenant) -> None:
     team.quota(hard={"requests.cpu": "1"})
     fill(neighbour, own=0)
     team.pod("web", "1", schedulerName=REAL)
@@ -179,7 +179,7 @@ def test_who_waits_for_a_node_is_not_woken(team: Tenant, neighbour: Tenant) -> N
     assert woken(team, "web", "large") == set()
 
 
-def test_a_pod_of_high_priority_over_quota_evicts_nobody(
+def test_a_pod_of_high_priority_over_quota_evicts_no_pod(
     team: Tenant, neighbour: Tenant, asked: Product
 ) -> None:
     team.quota()

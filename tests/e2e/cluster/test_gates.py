@@ -180,7 +180,7 @@ def test_while_no_webhook_answers_pods_are_created_and_not_bound(
     assert "exceeded quota: p1, requested: requests.cpu=3" in refused[0].message
 
 
-def test_who_else_holds_a_pod_is_told(team: Tenant) -> None:
+def test_others_that_hold_a_pod_are_reported(team: Tenant) -> None:
     kueue = {"labels": {"kueue.x-k8s.io/queue-name": "main"}}
     made = team.pod("web", "1", metadata=kueue)
     sign = "kueue.x-k8s.io/queue-name"
@@ -225,7 +225,7 @@ def test_what_is_on_its_way_counts_and_others_wait_in_their_turn(spared: Tenant)
 
 
 @pytest.mark.parametrize("gating", ["always", "auto", "never"])
-def test_who_forges_what_the_gate_door_writes_is_spared_nothing(
+def test_forging_what_the_gate_handler_writes_spares_nothing(
     team: Tenant, alice: Tenant, gating: str
 ) -> None:
     label = {"metadata": {"labels": {objects.GATING_LABEL: gating}}}
@@ -330,7 +330,7 @@ def test_the_controller_takes_it_off_without_a_call(
     assert after == before
 
 
-def test_who_breaks_the_glass_gets_no_quota(team: Tenant) -> None:
+def test_a_gate_that_an_administrator_takes_off_gives_no_quota(team: Tenant) -> None:
     made = team.pod("web", LARGE)
     assert change(team, "web", TAKE_OFF).ok  # an administrator of group system:masters
     refused = team.bind("web", uid=made.uid)

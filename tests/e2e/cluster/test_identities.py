@@ -238,7 +238,9 @@ def test_our_annotation_is_short(world: World) -> None:
 
 
 @pytest.mark.parametrize("namespace", [PLAIN, PLATFORM])
-def test_where_nobody_has_opted_in_what_is_ours_only_goes(world: World, namespace: str) -> None:
+def test_where_no_namespace_has_opted_in_what_is_ours_only_goes(
+    world: World, namespace: str
+) -> None:
     path, status = objects.pods(namespace, "waits"), objects.pods(namespace, "waits", "status")
     ours = {"status": {"conditions": [OURS]}}
     woken = {"metadata": {"annotations": {"deferredquota.io/requeued": "now"}}}
@@ -256,7 +258,7 @@ def test_where_nobody_has_opted_in_what_is_ours_only_goes(world: World, namespac
     assert world.controller.patch_strategic(path, ungated, dry_run=True).ok
 
 
-def test_where_somebody_has_opted_in_what_is_ours_is_written(world: World) -> None:
+def test_where_a_namespace_has_opted_in_what_is_ours_is_written(world: World) -> None:
     path, status = objects.pods(TEAM, "waits"), objects.pods(TEAM, "waits", "status")
     woken = {"metadata": {"annotations": {"deferredquota.io/requeued": "now"}}}
     ungated = {"spec": {"schedulingGates": [{"name": SCHEDULING_GATE, "$patch": "delete"}]}}
@@ -271,7 +273,7 @@ def test_where_somebody_has_opted_in_what_is_ours_is_written(world: World) -> No
 CAPACITY: Final = "nos.nebuly.com/capacity"
 
 
-def test_one_label_of_pods_is_written_where_somebody_has_opted_in(world: World) -> None:
+def test_one_label_of_pods_is_written_where_a_namespace_has_opted_in(world: World) -> None:
     label = {CAPACITY: "over-quota"}
     for namespace in EVERYWHERE:
         answer = world.controller.patch(
@@ -398,7 +400,7 @@ def test_of_a_quotas_metadata_nothing_changes(
     is_refused(world.controller.patch(path, {"metadata": metadata}))
 
 
-def test_nothing_is_hidden_where_nobody_has_opted_in(world: World) -> None:
+def test_nothing_is_hidden_where_no_namespace_has_opted_in(world: World) -> None:
     hidden = {"status": {"hard": {"requests.cpu": None}, "used": {"requests.cpu": None}}}
     for namespace in (PLAIN, PLATFORM):
         path = objects.quotas(namespace, "q", "status")
@@ -410,7 +412,9 @@ def test_nothing_is_hidden_where_nobody_has_opted_in(world: World) -> None:
     is_refused(world.controller.patch(objects.quotas(PLATFORM, "q", "status"), higher))
 
 
-def test_what_was_hidden_is_given_back_where_nobody_has_opted_in_any_more(world: World) -> None:
+def test_what_was_hidden_is_given_back_where_no_namespace_has_opted_in_any_more(
+    world: World,
+) -> None:
     hidden = {"status": {"hard": {"requests.cpu": None}, "used": {"requests.cpu": None}}}
     path = objects.quotas(PLAIN, "q", "status")
     assert world.admin.patch(path, hidden).ok
@@ -688,7 +692,7 @@ def test_a_namespace_gets_one_of_it_without_more(world: World, metadata: Object)
 
 
 @pytest.mark.parametrize("namespace", [PLAIN, PLATFORM])
-def test_where_nobody_has_opted_in_nothing_gates(world: World, namespace: str) -> None:
+def test_where_no_namespace_has_opted_in_nothing_gates(world: World, namespace: str) -> None:
     is_refused(world.controller.create(gatings(namespace), a_gating(), dry_run=True))
 
 
@@ -709,7 +713,7 @@ def test_the_use_of_a_cluster_quota_is_ours_and_its_spec_the_administrators(
         assert owner.delete(f"{path}/shared-x").ok
 
 
-def test_people_who_may_change_the_policy_may_write_ledgers(
+def test_users_that_may_change_the_policy_may_write_ledgers(
     plane: ControlPlane,
     world: World,  # noqa: ARG001 - has made what is written
 ) -> None:

@@ -348,7 +348,7 @@ def test_a_ledger_is_stored_as_it_is_written(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("role", ["view", "edit"])
-def test_whoever_may_view_a_namespace_may_read_its_ledger(
+def test_a_user_that_may_view_a_namespace_may_read_its_ledger(
     cluster: Cluster, tenant: Tenant, role: str
 ) -> None:
     cluster.install()

@@ -171,7 +171,7 @@ IMMUTABLE: Mapping[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize(("change", "words"), IMMUTABLE.values(), ids=IMMUTABLE.keys())
-def test_what_never_changes_is_not_told_to_be_suspended(
+def test_for_what_never_changes_suspending_is_not_advised(
     tenant: Tenant, change: Change, words: str
 ) -> None:
     for name, suspend in (("open", True), ("closed", False)):

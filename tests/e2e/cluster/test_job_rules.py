@@ -271,7 +271,7 @@ def test_a_job_that_can_never_fit_is_not_resumed_and_one_that_fits_in_part_is_wa
     assert put(tenant.api, updated(large, smaller, resume)).ok
 
 
-def test_two_managers_are_told_of_each_other(tenant: Tenant) -> None:
+def test_two_managers_hear_of_each_other(tenant: Tenant) -> None:
     job = created(tenant, "train", a_simple_job("1"))
     grow = setting(f"{SPEC}.containers.0.resources.requests.cpu", "2")
 

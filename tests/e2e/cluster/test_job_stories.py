@@ -302,7 +302,7 @@ jobs: [{resizers: {users: [bob]}}]
 """
 
 
-def test_who_may_not_resize_a_job_does_not_suspend_it_either(
+def test_a_user_that_may_not_resize_a_job_does_not_suspend_it_either(
     plane: ControlPlane, team: Tenant, tmp_path: Path
 ) -> None:
     team.quota(hard={"requests.cpu": "8", "pods": "10"})

@@ -201,7 +201,7 @@ OVER: Final = (
 )
 
 
-def test_a_pod_over_quota_that_waits_at_the_gate_evicts_nobody(
+def test_a_pod_over_quota_behind_the_gate_evicts_no_pod(
     own_plane: ControlPlane, history: History, full_node: tuple[dict[str, Any], Tenant]
 ) -> None:
     fields, other = full_node

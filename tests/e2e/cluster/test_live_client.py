@@ -93,7 +93,7 @@ class TestWho:
         eventually(may_read, "the role counts")
         robot.close()
 
-    def test_a_token_that_nobody_gave(self, client: RestClient) -> None:
+    def test_an_invented_token(self, client: RestClient) -> None:
         access = client.config
         stranger = RestClient(
             RestConfig(

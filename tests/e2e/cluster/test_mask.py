@@ -81,7 +81,7 @@ def test_a_full_status_is_masked_as_it_is_written(tenant: Tenant) -> None:
     assert tenant.native()[0] == {"pods": "3"}
 
 
-def test_nobody_writes_a_status_that_says_all_it_may(tenant: Tenant) -> None:
+def test_a_status_that_says_all_it_may_is_not_written(tenant: Tenant) -> None:
     tenant.quota(hard={"requests.cpu": "2", "pods": "3"})
     tenant.bound("web", "1")
     before = tenant.api.get(objects.quotas(tenant.namespace, "p1")).version

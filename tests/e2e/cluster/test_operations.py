@@ -160,7 +160,7 @@ def test_the_doctor_finds_nothing_wrong(
     assert sick.exit_code == ExitCode.FINDINGS
 
 
-def test_who_may_read_nothing_is_told_which_rights_are_missing(
+def test_a_user_that_may_read_nothing_learns_which_rights_are_missing(
     plane: ControlPlane, namespace: str
 ) -> None:
     kubeconfig = str(plane.kubeconfig("alice", groups=("devs",)))

@@ -27,7 +27,7 @@ def test_a_higher_limit_is_used_at_once(tenant: Tenant) -> None:
     assert tenant.charged() == "3"
 
 
-def test_a_limit_below_what_is_used_evicts_nobody_and_admits_nothing(tenant: Tenant) -> None:
+def test_a_limit_below_what_is_used_evicts_and_admits_nothing(tenant: Tenant) -> None:
     tenant.quota()
     tenant.bound("web", "2")
     eventually(

@@ -150,7 +150,7 @@ def test_a_pod_gets_one_event_when_it_waits_and_one_when_it_is_released(team: Te
     assert team.events("QuotaReserved") == [RESERVED.text]
 
 
-def test_who_takes_the_gate_off_takes_the_condition_off_too(team: Tenant) -> None:
+def test_a_user_that_takes_the_gate_off_takes_the_condition_off_too(team: Tenant) -> None:
     team.pod("large", "3")
     becomes(lambda: says(team, "large")[0], "False", "it waits")
     gone = {"spec": {"schedulingGates": None}}

@@ -251,7 +251,7 @@ def test_a_budget_behind_very_many_others_is_obeyed(own_plane: ControlPlane, tea
         teams.become(a=1, b=7, c=0)
 
 
-def test_a_promise_to_nobody_ends_although_no_pod_waits(
+def test_a_promise_without_a_pod_ends_although_no_pod_waits(
     own_plane: ControlPlane, acting: Product
 ) -> None:
     """As a backup has it that was restored, or the token of the webhook writes it."""

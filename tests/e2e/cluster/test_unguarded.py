@@ -87,7 +87,7 @@ def left_out(tenant: Tenant) -> Iterator[None]:
 
 
 @pytest.mark.timeout(240)
-def test_only_a_pod_that_nobody_was_asked_about_is_told(
+def test_only_a_pod_that_was_not_reviewed_is_reported(
     plane: ControlPlane, product: Product
 ) -> None:
     api = Api(plane.rest)

@@ -101,7 +101,7 @@ def test_a_controller_that_runs_beside_the_cluster_has_to_stop_first(
     assert status(tenant, "q")["hard"] == {"requests.cpu": "2", "pods": "5"}
 
 
-def test_uninstalling_finishes_what_somebody_began(cluster: Cluster, tenant: Tenant) -> None:
+def test_uninstalling_finishes_what_was_begun(cluster: Cluster, tenant: Tenant) -> None:
     cluster.install()
     quota(tenant, "q", {"requests.cpu": "2"})
     delete = ("delete", "--wait=true")
@@ -186,7 +186,7 @@ def test_an_installation_begins_when_the_one_before_is_gone(clean: Cluster) -> N
     assert "created" in clean.install()
 
 
-def test_that_it_would_move_into_the_cluster_is_told(clean: Cluster) -> None:
+def test_that_it_would_move_into_the_cluster_is_said(clean: Cluster) -> None:
     clean.install()
     before = clean.versions()
     told = clean.run("install", "--dry-run")
@@ -196,7 +196,7 @@ def test_that_it_would_move_into_the_cluster_is_told(clean: Cluster) -> None:
     assert clean.versions() == before
 
 
-def test_a_secret_of_somebody_else_is_not_touched(clean: Cluster) -> None:
+def test_a_secret_of_another_owner_is_not_touched(clean: Cluster) -> None:
     clean.plane.kubectl("create", "namespace", SYSTEM)
     secret = ("create", "secret", "generic", "-n", SYSTEM, "deferred-quota-tls")
     clean.plane.kubectl(*secret, "--from-literal=tls.crt=mine")

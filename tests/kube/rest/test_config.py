@@ -56,7 +56,7 @@ class TestWhichFile:
         access = load_config(path, "far", environ={})
         assert (access.server, bearer(access)) == ("https://far.example", "Bearer far-token")
 
-    def test_a_context_without_user_asks_as_nobody(self, tmp_path: Path) -> None:
+    def test_a_context_without_user_sends_no_credentials(self, tmp_path: Path) -> None:
         path = a_kubeconfig(tmp_path)
         config = json.loads(path.read_text())
         del config["contexts"][0]["context"]["user"]
@@ -215,7 +215,7 @@ class TestTrust:
                 tls_server_name="api.example",
             )
 
-    def test_anybody(self, tmp_path: Path) -> None:
+    def test_any_server(self, tmp_path: Path) -> None:
         context = server_context(tmp_path, name="api.example")
         with ScriptedServer(answering(reply(body=a_note())), tls=context) as server:
             self.ask(server, tmp_path, insecure_skip_tls_verify=True)
@@ -264,7 +264,7 @@ class TestInCluster:
             "KUBERNETES_SERVICE_PORT": str(server.port),
         }
 
-    def test_every_request_says_who_asks(self, tmp_path: Path, account: Path) -> None:
+    def test_every_request_names_its_client(self, tmp_path: Path, account: Path) -> None:
         """Release 36.0.0 of the package sent no Authorization header: all were anonymous."""
         with ScriptedServer(
             answering(reply(body=a_note())), tls=server_context(tmp_path)
@@ -278,7 +278,7 @@ class TestInCluster:
         shown = [asked.headers.get("authorization") for asked in server.requests]
         assert shown == ["Bearer pod-token"] * 3
 
-    def test_refusals_say_whose(self, tmp_path: Path, account: Path) -> None:
+    def test_refusals_name_the_service_account(self, tmp_path: Path, account: Path) -> None:
         with ScriptedServer(
             answering(reply(403, "no", Content_Type="text/plain")), tls=server_context(tmp_path)
         ) as server:
@@ -335,7 +335,7 @@ class TestInCluster:
         assert access.server == "https://[fd00::1]:443"
 
 
-def test_who_impersonates_asks_as_somebody_else(tmp_path: Path) -> None:
+def test_impersonation_asks_as_another_user(tmp_path: Path) -> None:
     with ScriptedServer(answering(reply(body=a_note()))) as server:
         path = a_kubeconfig(
             tmp_path,

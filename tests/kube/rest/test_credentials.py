@@ -210,7 +210,7 @@ def write_pair(directory: Path, pair: Issued) -> None:
 
 class TestCertificates:
     @pytest.mark.parametrize("as_data", [True, False], ids=["data", "files"])
-    def test_the_server_sees_whose_it_is(self, tmp_path: Path, *, as_data: bool) -> None:
+    def test_the_server_sees_its_common_name(self, tmp_path: Path, *, as_data: bool) -> None:
         alice = a_client_certificate("alice")
         seen: list[str] = []
 
@@ -326,7 +326,7 @@ class TestPlugins:
             get(server.client(access=load_config(path, environ={})))
         assert seen == ["alice"]
 
-    def test_it_is_told_of_the_cluster_if_it_asks(self, tmp_path: Path) -> None:
+    def test_it_gets_the_cluster_if_it_asks(self, tmp_path: Path) -> None:
         plugin = a_plugin(tmp_path, printing(token="abc"))  # noqa: S106 - of nothing
         user = an_exec(plugin, provideClusterInfo=True, env=[{"name": "A", "value": "b"}])
         credentials(a_kubeconfig(tmp_path, user=user))

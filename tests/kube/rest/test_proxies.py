@@ -76,7 +76,7 @@ def test_requests_go_through_one_tunnel(behind: Script) -> None:
     ],
     ids=["refused", "silent", "gone"],
 )
-def test_a_proxy_that_lets_nobody_through(
+def test_a_proxy_that_lets_no_connection_through(
     script: Script, seconds: float, expected: type[Exception], words: str
 ) -> None:
     with ScriptedServer(script) as proxy:

@@ -40,7 +40,7 @@ def several(*texts: str) -> bytes:
     return head + lines.encode() + blank + body
 
 
-def test_every_header_of_an_answer_is_told_in_order() -> None:
+def test_every_header_of_an_answer_is_returned_in_order() -> None:
     heard: list[str] = []
     with ScriptedServer(answering(several("one", "größer", "one"), reply(200, a_note()))) as server:
         client = RestClient(server.access(), on_warning=heard.append)
@@ -50,7 +50,7 @@ def test_every_header_of_an_answer_is_told_in_order() -> None:
     assert heard == ["one", "größer", "one"]
 
 
-def test_a_refusal_that_warns_is_told_too() -> None:
+def test_a_refusal_that_warns_is_reported_too() -> None:
     heard: list[str] = []
     refusal = reply(403, status(403, "Forbidden", "no"), Warning='299 - "careful"')
     with ScriptedServer(answering(refusal)) as server:
@@ -61,6 +61,6 @@ def test_a_refusal_that_warns_is_told_too() -> None:
     assert heard == ["careful"]
 
 
-def test_who_does_not_listen_is_told_nothing() -> None:
+def test_a_client_that_does_not_listen_hears_nothing() -> None:
     with ScriptedServer(answering(several("one"))) as server:
         assert server.client().update(CONFIG_MAPS, a_note()).key == "team-a/notes"

@@ -128,11 +128,11 @@ def test_a_redirect_is_not_followed(code: int) -> None:
     assert f"a redirect to '{other.url}/elsewhere', which is not followed" in error.message
 
 
-def test_who_may_not_is_told_which_right_is_missing() -> None:
+def test_a_user_that_may_not_learns_which_right_is_missing() -> None:
     assert refusal(reply(403, status(403, "Forbidden", FORBIDDEN))).message == FORBIDDEN
 
 
-def test_who_is_not_known_is_told_who_asked() -> None:
+def test_a_refusal_of_credentials_names_them() -> None:
     error = refusal(reply(401, status(401, "Unauthorized", "Unauthorized")))
     assert type(error) is UnauthorizedError
     assert error.message == ("Unauthorized: the API server does not know the credentials of a test")

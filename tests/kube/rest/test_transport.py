@@ -269,7 +269,7 @@ class TestDeadlines:
             assert server.connections == 2
 
 
-def test_nobody_listens() -> None:
+def test_a_port_without_a_server() -> None:
     with ScriptedServer(ServerConnection.stall) as server:
         client = server.client()
     with pytest.raises(UnreachableError, match=r"Connection refused \(the credentials of a test\)"):

@@ -106,7 +106,9 @@ def test_no_value_of_a_patch_is_a_typed_object() -> None:
 
 @pytest.mark.parametrize("gating", ["always", "auto", "never"])
 @pytest.mark.parametrize("label", ["always", "auto", "never", ""])
-def test_who_gates_by_need_is_asked_about_namespaces_that_want_it(gating: str, label: str) -> None:
+def test_the_handler_that_gates_by_need_is_called_for_namespaces_that_want_it(
+    gating: str, label: str
+) -> None:
     labels = {"deferredquota.io/mode": "deferred", "kubernetes.io/metadata.name": "a"}
     labels |= {"deferredquota.io/gating": label} if label else {}
     is_auto = (label or gating) == "auto"

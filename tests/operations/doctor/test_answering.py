@@ -79,7 +79,7 @@ def test_a_webhook_that_looks_for_the_pod_answers() -> None:
     assert len(guard.asked) == 1
 
 
-def test_what_is_tried_is_a_dry_run_of_a_pod_that_nobody_has() -> None:
+def test_what_is_tried_is_a_dry_run_of_a_pod_that_does_not_exist() -> None:
     guard = Guard()
     found_with(guard)
     found_with(guard)
@@ -138,7 +138,9 @@ FOUND: dict[str, tuple[ApiError, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("error", "name", "severity", "message"), FOUND.values(), ids=FOUND)
-def test_other_answers_are_told(error: ApiError, name: str, severity: str, message: str) -> None:
+def test_other_answers_are_reported(
+    error: ApiError, name: str, severity: str, message: str
+) -> None:
     found = found_with(answering(error))
     assert webhooks(found) == [name]
     finding = the(found, name)
@@ -151,7 +153,7 @@ def test_other_answers_are_told(error: ApiError, name: str, severity: str, messa
     assert "answers" in found.checked
 
 
-def test_a_bind_that_passes_unseen_is_told() -> None:
+def test_a_bind_that_passes_unseen_is_reported() -> None:
     """So it is where the registration does not select the namespace, or fails open."""
     found = found_with(Guard(lambda _: None))
     finding = the(found, "webhooks.unasked")
@@ -162,7 +164,7 @@ def test_a_bind_that_passes_unseen_is_told() -> None:
     )
 
 
-def test_who_may_not_bind_is_told_so_and_nothing_fails() -> None:
+def test_a_user_that_may_not_bind_learns_so_and_nothing_fails() -> None:
     found = found_with(answering(ForbiddenError(NO_RIGHT)))
     assert webhooks(found) == []
     finding = the(found, "check.forbidden")
@@ -208,7 +210,7 @@ NOT_TRIED: dict[str, tuple[Callable[[FakeCluster], None], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("change", "settings"), NOT_TRIED.values(), ids=NOT_TRIED)
-def test_nothing_is_tried_where_nobody_has_to_answer(
+def test_nothing_is_tried_where_no_webhook_has_to_answer(
     change: Callable[[FakeCluster], None], settings: dict[str, Any]
 ) -> None:
     cluster, guard = healthy(), Guard()

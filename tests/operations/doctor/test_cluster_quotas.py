@@ -78,7 +78,7 @@ def test_one_that_is_as_it_should_be_is_no_finding() -> None:
     assert found(cluster) == []
 
 
-def test_one_that_matches_nothing_limits_nobody() -> None:
+def test_one_that_matches_nothing_limits_no_namespace() -> None:
     cluster = healthy()
     load(cluster, a_cluster_quota())
     (finding,) = found(cluster)
@@ -118,7 +118,7 @@ UNREADABLE: Final[dict[str, tuple[Object, str, str]]] = {
 
 
 @pytest.mark.parametrize(("raw", "name", "message"), UNREADABLE.values(), ids=UNREADABLE)
-def test_what_nobody_can_evaluate_stops_pods(raw: Object, name: str, message: str) -> None:
+def test_what_cannot_be_evaluated_stops_pods(raw: Object, name: str, message: str) -> None:
     cluster = healthy()
     load(cluster, raw)
     finding = the(examined(cluster), name)
@@ -128,7 +128,7 @@ def test_what_nobody_can_evaluate_stops_pods(raw: Object, name: str, message: st
     assert finding.details == (NAMESPACE,)
 
 
-def test_a_resource_that_is_not_deferred_is_charged_by_nobody() -> None:
+def test_a_resource_that_is_not_deferred_is_not_charged() -> None:
     cluster = healthy()
     shared(cluster, a_cluster_quota(hard={"requests.cpu": "20", "pods": "1"}, selector=HERE))
     (finding,) = found(cluster)
@@ -136,7 +136,7 @@ def test_a_resource_that_is_not_deferred_is_charged_by_nobody() -> None:
     assert "limits pods" in finding.message
 
 
-def test_more_than_the_limit_is_told_with_what_each_namespace_holds() -> None:
+def test_more_than_the_limit_is_reported_with_what_each_namespace_holds() -> None:
     cluster = healthy()
     shared(
         cluster,

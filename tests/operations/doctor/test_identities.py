@@ -171,7 +171,7 @@ def never(raw: Any) -> None:
     "change", [ignoring, weaker, fewer, about_less, about_some, elsewhere, never]
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_a_policy_that_somebody_has_changed_is_named(name: str, change: Change) -> None:
+def test_a_policy_that_was_changed_is_named(name: str, change: Change) -> None:
     cluster = healthy()
     edit(cluster, VALIDATING_POLICIES, name, change)
     assert of_identities(cluster=cluster) == ["identities.edited"]
@@ -215,7 +215,7 @@ def test_what_is_configured_is_read_back() -> None:
     assert of_identities(cluster=cluster, **settings) == []
 
 
-def test_what_the_api_server_finds_wrong_is_told() -> None:
+def test_what_the_api_server_finds_wrong_is_reported() -> None:
     def change(raw: Any) -> None:
         warning = {"fieldRef": "spec.validations[0].expression", "warning": "undefined field"}
         raw["status"] = {"typeChecking": {"expressionWarnings": [warning]}}

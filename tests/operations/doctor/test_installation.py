@@ -538,7 +538,7 @@ def test_without_the_registration_for_jobs_only_words_are_missing() -> None:
     assert str(found.subject) == f"MutatingWebhookConfiguration {LAST_REGISTRATION}"
 
 
-def test_an_old_place_of_the_registration_for_jobs_is_told() -> None:
+def test_an_old_place_of_the_registration_for_jobs_is_reported() -> None:
     cluster = healthy()
     last: Any = FakeClient(cluster).get(MUTATING_WEBHOOKS, LAST_REGISTRATION)
     edit(
@@ -683,7 +683,7 @@ def test_the_policy_is_compared(change: Change, name: str, words: str) -> None:
     assert words in finding.message
 
 
-def test_a_binding_that_selects_every_namespace_is_told() -> None:
+def test_a_binding_that_selects_every_namespace_is_reported() -> None:
     cluster = healthy()
     edit(cluster, POLICY_BINDINGS, MASK_POLICY, lambda raw: spec(raw).pop("matchResources"))
     finding = the(examined(cluster), "registration.widened")
@@ -740,7 +740,7 @@ def test_a_lease_that_is_not_renewed_is_found() -> None:
     assert finding.remedy.endswith(" deferred-quota-controller-1")
 
 
-def test_a_lease_that_nobody_holds_is_found() -> None:
+def test_a_lease_without_a_holder_is_found() -> None:
     cluster = healthy()
     remove(cluster, LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
     assert the(examined(cluster), "leader.missing").severity == "error"
@@ -762,7 +762,7 @@ NOT_LED: dict[str, tuple[str | None, bool, str]] = {
 
 
 @pytest.mark.parametrize(("holder", "is_renewed", "name"), NOT_LED.values(), ids=NOT_LED)
-def test_since_when_conditions_are_not_renewed_is_told(
+def test_since_when_conditions_are_not_renewed_is_reported(
     holder: str | None, is_renewed: bool, name: str
 ) -> None:
     cluster = healthy()

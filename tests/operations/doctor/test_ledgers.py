@@ -80,7 +80,7 @@ def test_a_namespace_without_deferred_quotas_needs_no_ledger() -> None:
     assert serious(examined(cluster)) == []
 
 
-def test_a_ledger_that_nobody_counted_is_found() -> None:
+def test_a_ledger_that_was_not_counted_is_found() -> None:
     cluster = healthy()
     api = FakeClient(cluster)
     raw = dict(api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE))

@@ -58,7 +58,7 @@ GATINGS = {
 
 
 @pytest.mark.parametrize(("value", "default", "is_odd"), GATINGS.values(), ids=GATINGS)
-def test_a_gating_that_means_nothing_is_told(value: str, default: str, is_odd: bool) -> None:
+def test_a_gating_that_means_nothing_is_reported(value: str, default: str, is_odd: bool) -> None:
     cluster = healthy()
     labels = {"metadata": {"labels": {"deferredquota.io/gating": value}}}
     FakeClient(cluster).patch(NAMESPACES, NAMESPACE, labels)
@@ -97,7 +97,9 @@ STRANGERS: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize(("where", "name", "words"), STRANGERS.values(), ids=STRANGERS)
-def test_what_looks_like_ours_and_means_nothing_is_told(where: str, name: str, words: str) -> None:
+def test_what_looks_like_ours_and_means_nothing_is_reported(
+    where: str, name: str, words: str
+) -> None:
     cluster = healthy()
     key = f"deferredquota.io/{name}"
     load(cluster, a_namespace("team-b", mode=""))
@@ -131,7 +133,7 @@ def test_only_the_namespaces_that_were_asked_for_are_looked_at() -> None:
     assert ids(serious(examined(cluster, namespaces=("team-b",)))) == ["ledger.missing"]
 
 
-def test_gates_that_nobody_removes_are_found() -> None:
+def test_gates_that_no_controller_removes_are_found() -> None:
     cluster = healthy()
     load(
         cluster,

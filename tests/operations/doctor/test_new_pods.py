@@ -171,7 +171,7 @@ def test_a_namespace_of_which_no_policy_knows_how_to_gate_is_named() -> None:
     assert "creation.ungated" not in ids(examined(cluster))
 
 
-def test_a_fault_that_the_api_server_finds_is_told() -> None:
+def test_a_fault_that_the_api_server_finds_is_reported() -> None:
     cluster = deciding()
     wrong = {"fieldRef": "spec.validations[0].expression", "warning": "no such overload"}
     edit(

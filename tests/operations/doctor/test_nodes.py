@@ -49,7 +49,7 @@ def test_a_resource_that_the_node_does_not_report_is_not_judged() -> None:
     assert "node.overcommitted" not in ids(examined(with_node(memory="1Gi")))
 
 
-def test_nothing_is_read_where_nobody_opted_in_or_only_a_namespace_is_asked_about() -> None:
+def test_nothing_is_read_where_no_namespace_opted_in_or_only_one_is_asked_about() -> None:
     full = with_node(cpu="100m")
     assert "node.overcommitted" in ids(examined(full))
     assert "node.overcommitted" not in ids(examined(full, namespaces=("team-a",)))

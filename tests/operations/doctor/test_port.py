@@ -47,7 +47,7 @@ def outside(cluster: FakeCluster) -> FakeCluster:
 @pytest.mark.parametrize(
     "cluster", [reachable(), with_policies(reachable())], ids=["none", "shipped"]
 )
-def test_a_port_that_everybody_reaches_is_named(cluster: FakeCluster) -> None:
+def test_a_port_that_every_client_reaches_is_named(cluster: FakeCluster) -> None:
     found = the(examined(cluster), "webhooks.open")
     assert found.severity == "info"
     assert "reserve quota" in found.message

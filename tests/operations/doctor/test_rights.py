@@ -95,7 +95,7 @@ def test_powers_are_found(rule: Object, expected: list[str]) -> None:
         ),
     ],
 )
-def test_ordinary_powers_are_only_told(rule: Object, name: str) -> None:
+def test_ordinary_powers_are_only_noted(rule: Object, name: str) -> None:
     cluster = healthy()
     load(cluster, a_role("power", rule), a_grant("power"))
     found = the(examined(cluster), name)
@@ -138,7 +138,7 @@ def test_a_role_in_a_namespace_counts_there() -> None:
     ("asked", "is_told"),
     [((), True), (("team-x",), True), ((NAMESPACE,), False), ((NAMESPACE, "team-x"), True)],
 )
-def test_a_right_in_one_namespace_is_told_where_that_is_looked_at(
+def test_a_right_in_one_namespace_is_reported_where_that_is_looked_at(
     asked: tuple[str, ...], is_told: bool
 ) -> None:
     cluster = healthy()
@@ -147,7 +147,7 @@ def test_a_right_in_one_namespace_is_told_where_that_is_looked_at(
     assert ("rights.bind" in ids(examined(cluster, namespaces=asked))) is is_told
 
 
-def test_a_right_everywhere_or_beside_the_product_is_told_whatever_is_looked_at() -> None:
+def test_a_right_everywhere_or_beside_the_product_is_reported_whatever_is_looked_at() -> None:
     cluster = healthy()
     load(
         cluster,

@@ -105,7 +105,7 @@ STATES = {
 
 
 @pytest.mark.parametrize(("component", "change", "told"), STATES.values(), ids=STATES)
-def test_replicas_that_are_missing_are_told(
+def test_replicas_that_are_missing_are_reported(
     component: str, change: Change, told: tuple[str, str, str]
 ) -> None:
     (found,) = serious(examined(changed(component, change)))
@@ -113,7 +113,7 @@ def test_replicas_that_are_missing_are_told(
     assert str(found.subject) == f"Deployment {DEFAULT_NAMESPACE}/deferred-quota-{component}"
 
 
-def test_what_keeps_the_pods_is_told() -> None:
+def test_what_keeps_the_pods_is_said() -> None:
     cluster = changed(WEBHOOK, available(0))
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     labels = {
@@ -138,7 +138,7 @@ def outside(raw: Any) -> None:
         entry["clientConfig"]["url"] = "https://192.0.2.7:9443/validate"
 
 
-def test_a_webhook_that_nobody_asks_is_worth_knowing() -> None:
+def test_a_webhook_that_is_not_called_is_reported() -> None:
     cluster = changed(WEBHOOK, available(0))
     edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, outside)
     found = the(examined(cluster), "deployment.unasked")
@@ -155,7 +155,7 @@ def test_processes_may_run_elsewhere() -> None:
     assert "workloads" in found.checked
 
 
-def test_deployments_of_others_are_nobodys_business() -> None:
+def test_deployments_of_others_are_not_looked_at() -> None:
     def rename(raw: Any) -> None:
         raw["metadata"]["labels"]["app.kubernetes.io/name"] = "another"
         raw["status"] = {}
@@ -163,7 +163,7 @@ def test_deployments_of_others_are_nobodys_business() -> None:
     assert serious(examined(changed(WEBHOOK, rename))) == []
 
 
-def test_who_may_not_see_them_is_told_so() -> None:
+def test_a_user_that_may_not_see_them_learns_so() -> None:
     found = examined(refusing(healthy(), ForbiddenError("no"), DEPLOYMENTS))
     assert the(found, "check.forbidden").message == (
         "the Deployments: not looked at: you may not list deployments of apps in namespace"
@@ -190,7 +190,7 @@ def untrusted(component: str, account: str | None, **settings: Any) -> list[Find
 
 
 @pytest.mark.parametrize(("account", "user"), [("other", "other"), (None, "default")])
-def test_a_controller_that_the_webhook_does_not_know_is_told(
+def test_a_controller_that_the_webhook_does_not_know_is_reported(
     account: str | None, user: str
 ) -> None:
     (found,) = untrusted(CONTROLLER, account)
@@ -216,13 +216,13 @@ def test_one_that_it_knows_is_fine(account: str, settings: dict[str, Any]) -> No
     assert untrusted(CONTROLLER, account, **settings) == []
 
 
-def test_whom_a_webhook_outside_of_the_cluster_trusts_is_not_to_be_seen() -> None:
+def test_what_a_webhook_outside_of_the_cluster_trusts_is_not_to_be_seen() -> None:
     cluster = changed(CONTROLLER, running_as("other"))
     edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, outside)
     assert "deployment.untrusted" not in ids(examined(cluster))
 
 
-def test_the_webhook_takes_no_gates_off_and_may_be_anybody() -> None:
+def test_the_webhook_takes_no_gates_off_and_may_have_any_name() -> None:
     assert untrusted(WEBHOOK, "other") == []
 
 

@@ -80,7 +80,7 @@ def test_pods_of_a_quota_that_does_not_name_a_resource_are_not_compared() -> Non
     ]
 
 
-def test_who_names_a_resource_in_max_only_borrows_all_of_it() -> None:
+def test_a_quota_that_names_a_resource_in_max_only_borrows_all_of_it() -> None:
     found = derived(a_quota("a", {"cpu": "40"}), a_quota("b", None, {"cpu": "20"}))
     assert found["epool.default"] == (("a", "b"), {"requests.cpu": "40"})
 

@@ -333,7 +333,7 @@ def test_x23_pods_that_are_not_needed_are_put_back() -> None:
     assert uids(made.plan(made.queued("a", 16)).victims) == uids([p, r])
 
 
-def test_x24_a_lowered_min_evicts_nobody_by_itself() -> None:
+def test_x24_a_lowered_min_evicts_no_pod_by_itself() -> None:
     cluster = running(Cluster(a_quota("a", 20), a_quota("b", 10)), a=10, b=40)
     assert cluster.pool.size(GPU_MEMORY) == 30 * UNIT
     assert cluster.pool.available(GPU_MEMORY, cluster.usage()) == 10 * UNIT

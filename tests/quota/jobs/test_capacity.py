@@ -50,7 +50,7 @@ def test_limits_stand_in_for_requests() -> None:
     assert [e.quota for e in never_fitting(share, [quota(requests_cpu="2")])] == ["p1"]
 
 
-def test_the_scarcest_resource_is_told_with_how_many_fit() -> None:
+def test_the_scarcest_resource_is_named_with_how_many_fit() -> None:
     (short,) = shortfalls(
         shares({"cpu": "1", "memory": "1Gi"}, 4), [quota(requests_cpu="3", requests_memory="1Gi")]
     )

@@ -144,5 +144,5 @@ ODD: list[Object] = [
 
 @pytest.mark.parametrize("old", ODD)
 @pytest.mark.parametrize("new", ODD)
-def test_what_cannot_be_read_is_left_to_who_reads_it(old: Object, new: Object) -> None:
+def test_what_cannot_be_read_is_left_to_its_reader(old: Object, new: Object) -> None:
     assert without_droppable(old, new) is not None

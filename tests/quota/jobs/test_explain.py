@@ -79,7 +79,7 @@ REASONS: Mapping[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize(("old", "reason"), REASONS.values(), ids=REASONS.keys())
-def test_a_closed_job_is_told_why_and_what_to_do(old: Object, reason: str) -> None:
+def test_the_answer_about_a_closed_job_says_why_and_what_to_do(old: Object, reason: str) -> None:
     assert told(old, updated(old, GROW)) == [
         FieldError("FieldValueInvalid", REQUEST, GROWN + reason)
     ]
@@ -93,7 +93,7 @@ def test_suspending_in_the_same_request_is_too_late() -> None:
     assert "the Job is not suspended before this request; suspend it first" in error.detail
 
 
-def test_a_reason_that_several_changes_share_is_told_once() -> None:
+def test_a_reason_that_several_changes_share_is_reported_once() -> None:
     old = a_job_in(suspend=False)
     change = resources_of("containers.0", requests={"cpu": "1"}, limits={"cpu": "2"})
     assert [
@@ -155,7 +155,7 @@ FIXED: Mapping[str, tuple[Change, str, str, str]] = {
 
 @pytest.mark.parametrize("suspend", [True, False])
 @pytest.mark.parametrize(("change", "field", "values", "reason"), FIXED.values(), ids=FIXED.keys())
-def test_what_never_changes_is_not_told_to_suspend(
+def test_for_what_never_changes_no_suspension_is_advised(
     change: Change, field: str, values: str, reason: str, suspend: bool
 ) -> None:
     old = a_job_in(suspend=suspend)
@@ -179,7 +179,7 @@ def test_a_gate_that_is_off_is_named() -> None:
     )
 
 
-def test_of_what_is_legal_nothing_is_told() -> None:
+def test_what_is_legal_has_no_errors() -> None:
     old = a_job_in()
     errors = told(old, updated(old, GROW, MOVE, put(f"{SPEC}.containers.0.image", "x:2")))
     assert [error.field for error in errors] == [f"{SPEC}.containers[0].image"]
@@ -248,7 +248,7 @@ def test_long_lists_of_changes_are_cut() -> None:
 
 
 @given(job_updates())
-def test_nothing_is_told_of_a_legal_update_and_something_of_every_other(
+def test_a_legal_update_has_no_error_and_every_other_has_one(
     update: tuple[Object, Object, frozenset[str]],
 ) -> None:
     old, new, gates = update

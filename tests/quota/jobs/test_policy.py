@@ -92,6 +92,6 @@ def test_the_first_rule_whose_selectors_match_is_taken() -> None:
         ("queue/manager", (), False),
     ],
 )
-def test_users_are_told_apart(username: str, groups: tuple[str, ...], included: bool) -> None:
+def test_users_are_distinguished(username: str, groups: tuple[str, ...], included: bool) -> None:
     users = Users(frozenset({"alice"}), frozenset({"admins"}), frozenset({"queue/manager"}))
     assert users.include(username, groups) == included

@@ -217,7 +217,7 @@ CAUTIONS = {
 
 
 @pytest.mark.parametrize(("metadata", "spec", "words"), CAUTIONS.values(), ids=CAUTIONS.keys())
-def test_what_may_come_in_between_is_told(metadata: Object, spec: Object, words: str) -> None:
+def test_what_may_come_in_between_is_reported(metadata: Object, spec: Object, words: str) -> None:
     job = a_training_job(**metadata)
     job["spec"] = {**cast("Object", job["spec"]), **spec}
     (found,) = warnings_for(stored_job(job))

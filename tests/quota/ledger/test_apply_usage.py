@@ -271,9 +271,7 @@ def test_a_reservation_that_is_short_stays_within_a_limit_that_is_changed(
     assert following.reservations["a"].charges == {"q": cpu("1")}
 
 
-def test_a_pod_that_nobody_has_seen_is_charged_by_a_new_quota_no_further_than_to_its_limit() -> (
-    None
-):
+def test_an_unseen_pod_is_charged_by_a_new_quota_no_further_than_to_its_limit() -> None:
     before = ledger(held(usage="1000"))
     following = apply_usage(before, count(None, {"q": "s1", "new": "s1"}))
     assert following is not None

@@ -55,7 +55,7 @@ def test_a_new_ledger_has_none() -> None:
     ["no list", [7], [{"type": "Counted"}], [{"type": 1, "status": "True"}], None],
     ids=str,
 )
-def test_conditions_that_cannot_be_read_stop_nobody(conditions: object) -> None:
+def test_conditions_that_cannot_be_read_stop_nothing(conditions: object) -> None:
     read = ledger_from_status(
         {"podsResourceVersion": "1", "reservations": "", "conditions": conditions}
     )

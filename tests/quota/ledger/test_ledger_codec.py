@@ -167,9 +167,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize(("change", "field"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_ledger_that_somebody_broke_is_refused_by_field(
-    change: dict[str, object], field: str
-) -> None:
+def test_a_broken_ledger_is_refused_by_field(change: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidFieldError) as refused:
         ledger_from_status({**WRITTEN, **change})
     assert refused.value.field == field

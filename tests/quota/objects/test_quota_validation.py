@@ -133,7 +133,7 @@ def test_an_amount_that_is_none_is_an_error_of_its_key_only() -> None:
     assert "a boolean is not a quantity" in errors[3].detail
 
 
-def test_a_name_that_is_not_qualified_is_told_so() -> None:
+def test_a_name_that_is_not_qualified_is_refused_as_such() -> None:
     [first, second] = quota_errors(a_quota(hard={"a b": "1"}))
     assert first.field == "spec.hard[a b]"
     assert first.detail.startswith("name part must consist of alphanumeric characters")

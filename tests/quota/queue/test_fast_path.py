@@ -139,7 +139,7 @@ def test_rules_of_the_line_are_those_of_the_passage() -> None:
     assert passes(terms=replace(limited, rules=free.rules))
 
 
-def test_the_uid_of_a_manifest_stands_for_nobody() -> None:
+def test_the_uid_of_a_manifest_stands_for_no_pod() -> None:
     ledger = ledger_of(TERMS)
     claim = to_queued_pod(
         Pod.from_object(a_pod(uid="uid-big", requests={"cpu": "9"})), "", since=0, terms=TERMS
@@ -182,7 +182,7 @@ CPUS = st.integers(1, 4000).map(lambda millis: f"{millis}m")
     cpus=st.lists(st.tuples(CPUS, st.booleans()), max_size=30),
     hard=st.integers(0, 20),
 )
-def test_who_passes_one_after_the_other_always_fits(
+def test_pods_that_pass_one_after_the_other_always_fit(
     cpus: list[tuple[str, bool]], hard: int
 ) -> None:
     """Whichever of them are bound first, none of those that passed is refused at its bind."""

@@ -370,7 +370,7 @@ def test_a_pod_that_takes_nothing_that_is_limited_needs_no_reservation() -> None
     assert passed.released == ()
 
 
-def test_a_pod_that_can_never_fit_holds_nobody() -> None:
+def test_a_pod_that_can_never_fit_holds_no_other() -> None:
     passed = run(terms_of(a_quota("p1")), gated("huge", "3", age=9), gated("a"), gated("b"))
     assert names(passed.released) == ["a", "b"]
     assert reasons(passed) == {"huge": (PendingReason.NEVER_FITS, 0, "")}
@@ -381,7 +381,7 @@ def test_a_pod_that_can_never_fit_holds_nobody() -> None:
     )
 
 
-def test_a_pod_with_gates_of_others_waits_for_them_and_holds_nobody() -> None:
+def test_a_pod_with_gates_of_others_waits_for_them_and_holds_no_other() -> None:
     passed = run(terms_of(a_quota("p1")), gated("a", "2", "example.com/x", age=9), gated("b"))
     assert names(passed.released) == ["b"]
     assert reasons(passed) == {"a": (PendingReason.OTHER_GATES, 0, "")}

@@ -95,7 +95,7 @@ UNREADABLE: Mapping[str, tuple[Object, str, bool]] = {
 
 
 @pytest.mark.parametrize(("spec", "fault", "knows_whom"), UNREADABLE.values(), ids=UNREADABLE)
-def test_what_cannot_be_read_says_where_and_concerns_all_whom_it_may(
+def test_what_cannot_be_read_says_where_and_concerns_every_namespace_it_may(
     spec: Object, fault: str, *, knows_whom: bool
 ) -> None:
     with pytest.raises(InvalidFieldError) as caught:

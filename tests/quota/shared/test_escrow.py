@@ -93,13 +93,13 @@ def test_only_what_is_added_beyond_what_is_held_has_to_be_granted() -> None:
     assert granting(beyond, {NAME: cpu("4")}).accounts[NAME].granted == cpu("4")
 
 
-def test_what_was_too_much_before_is_not_granted_for_who_adds_nothing() -> None:
+def test_what_was_too_much_before_is_not_granted_to_a_pod_that_adds_nothing() -> None:
     known = a_ledger(used="5", granted="1")
     following = replace(known, sequence=9)
     assert growth(known, following, [NAME]) == {}
 
 
-def test_a_quota_is_open_to_those_who_take_part_once_all_are_counted() -> None:
+def test_a_quota_is_open_to_its_namespaces_once_all_are_counted() -> None:
     account = a_ledger().accounts[NAME]
     complete = shared(a="1")
     assert open_to("a", account, complete)
@@ -113,7 +113,7 @@ def test_a_quota_is_open_to_those_who_take_part_once_all_are_counted() -> None:
     assert not open_to("a", account, replace(complete, quota=recreated))
 
 
-def test_a_quota_is_open_only_to_those_who_count_terminating_pods_as_all_others() -> None:
+def test_a_quota_is_open_only_to_namespaces_that_count_terminating_pods_alike() -> None:
     held = deferred_quotas([QUOTA.quota], {CPU}, holds_terminating=True).quotas[0].observed
     account = replace(a_ledger().accounts[NAME], observed=held)
     released = shared(a="1")

@@ -119,7 +119,7 @@ def test_an_ended_pod_is_terminal_not_stuck() -> None:
     assert not is_quota_eligible(pod, now=NOW)
 
 
-def test_usage_cannot_be_changed_by_who_reads_it() -> None:
+def test_usage_cannot_be_changed_by_its_reader() -> None:
     raw = a_pod(requests={"cpu": "1"})
     pod = Pod.from_object(raw)
 
