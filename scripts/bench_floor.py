@@ -45,15 +45,17 @@ def allowing_webhook(plane: ControlPlane, directory: Path) -> Iterator[str]:
         ca = base64.b64encode((certificates / "ca.crt").read_bytes()).decode()
         plane.rest.create("/api/v1/namespaces", {"metadata": {"name": "asked", "labels": LABELS}})
         plane.rest.create(path, _registration(f"{url}/validate", ca))
-        eventually(lambda: _is_asked(plane, directory / "asked"), "the webhook is asked")
-        yield "asked"
+        try:
+            eventually(lambda: _is_asked(plane, directory / "asked"), "the webhook is asked")
+            yield "asked"
+        finally:
+            plane.rest.delete(f"{path}/{NAME}")
     finally:
-        plane.rest.delete(f"{path}/{NAME}")
         server.kill()
 
 
 def _is_asked(plane: ControlPlane, note: Path) -> bool:
-    bind(Api(plane.rest), "asked", "nobody", "nowhere", uid="of-nobody", dry_run=True)
+    bind(Api(plane.rest), "asked", "no-pod", "nowhere", uid="of-no-pod", dry_run=True)
     return note.exists()
 
 

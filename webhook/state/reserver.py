@@ -119,7 +119,7 @@ class _Round:
     """What it was made by."""
 
     @property
-    def may_be_told(self) -> bool:
+    def is_final(self) -> bool:
         """Whether the ledger is new enough for the decision: a cached one may only admit."""
         return self.ledger.is_fresh or self.decision.is_admission_only
 
@@ -128,7 +128,7 @@ class _Round:
         namespace, self.lookups = self.ledger.namespace, lookups
         known = with_other_namespaces(self.known, namespace, lookups)
         self.decision = self.decider.decide(namespace, known, self.claims, lookups)
-        if self.decision.status is None or not self.may_be_told:
+        if self.decision.status is None or not self.is_final:
             return {}
         following = self.decision.following
         needed = growth(known, following, sorted(lookups))
@@ -364,7 +364,7 @@ class Reserver:
     def _conclude(self, one: _Round, batch: Batch) -> _Attempt:
         """Write the ledger that was decided, now that what it needs is granted."""
         ledger, claims, decision = one.ledger, one.claims, one.decision
-        if not one.may_be_told:
+        if not one.is_final:
             return _Stale()
         if decision.is_recalling and self._raiser is not None:
             recall_headroom(self._raiser.store, ledger.namespace, one.lookups)

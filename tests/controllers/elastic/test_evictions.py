@@ -201,6 +201,58 @@ def test_a_quota_that_does_not_ask_any_more_keeps_no_group_from_going() -> None:
     assert here.evict("greedy", slice(5, 10)) == 5
 
 
+def _waiting_beside_a_group_without_an_answer() -> Evicting:
+    """An evictor that got no answer for the second pod of a group, while another group waits."""
+    here = Evicting(limit=8)
+    here.quotas = {name: _quota(name) for name in ("first", "owner", "another")}
+    for at in range(0, 100, 5):
+        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    assert here.evict("first", slice(90, 95)) == 5
+    assert here.evict("another", slice(50, 55)) == 0
+    here.clock += 61
+    no_answer = for_name("p1", fail(RequestTimeoutError("no answer within 3 s")))
+    here.client.on("create", PODS, no_answer, subresource="eviction")
+    assert here.evict("owner", slice(0, 5)) == 2
+    here.clock += 2
+    return here
+
+
+def test_the_rest_of_a_group_goes_after_an_eviction_without_an_answer() -> None:
+    here = _waiting_beside_a_group_without_an_answer()
+    assert here.evict("owner", slice(2, 5)) == 3
+    assert here.evict("another", slice(50, 55)) == 0
+    here.clock += 61
+    assert here.evict("owner", slice(5, 10)) == 0, "now it is the turn of the other"
+    assert here.evict("another", slice(50, 55)) == 5
+
+
+def test_a_group_without_an_answer_keeps_no_other_from_going() -> None:
+    here = _waiting_beside_a_group_without_an_answer()
+    assert here.evict("another", slice(50, 55)) == 5
+
+
+def test_a_group_without_an_answer_has_no_turn_for_ever() -> None:
+    here = _waiting_beside_a_group_without_an_answer()
+    assert here.evict("another", slice(50, 55)) == 5
+    here.clock += 43
+    assert here.evict("first", slice(80, 85)) == 0
+    assert here.evict("owner", slice(1, 2)) == 1, "which is not answered again"
+    here.clock += 25
+    assert here.evict("owner", slice(5, 10)) == 0
+
+
+def test_a_quota_whose_pods_go_within_its_share_waits_for_no_turn() -> None:
+    here = Evicting(limit=8)
+    here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
+    for at in range(50, 100, 5):
+        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    assert here.evict("owner", slice(50, 55)) == 5
+    assert here.evict("greedy", slice(90, 95)) == 0
+    assert here.evict("greedy", slice(0, 1)) == 1
+    here.clock += 61
+    assert here.evict("owner", slice(55, 60)) == 5
+
+
 def test_groups_of_many_quotas_are_not_beyond_the_limit_together() -> None:
     here = Evicting(limit=8)
     names = [f"q{number}" for number in range(8)]

@@ -1240,7 +1240,7 @@ def held_in(account: Account | None) -> Fraction:
 def _admitted_by(one: PendingRaise) -> Iterable[str]:
     """Return the pods that are reserved for where a decision stands."""
     made = cast("Any", one.decide).__self__
-    is_written = made.may_be_told and made.decision.status is not None
+    is_written = made.is_final and made.decision.status is not None
     return made.decision.following.reservations if is_written else ()
 
 

@@ -342,7 +342,7 @@ def one_that_no_node_takes(team: Tenant, history: History) -> Iterator[None]:
     assert history.waits_for(team.namespace, 2) == ["next", "nowhere"]
 
 
-def while_nobody_leads(team: Tenant, history: History) -> Iterator[None]:
+def while_there_is_no_leader(team: Tenant, history: History) -> Iterator[None]:
     """Without a controller pods start while there is room; the others wait for the next one."""
     space, names = team.namespace, [f"p{number:02}" for number in range(1, 13)]
     a_quota(team, "8")
@@ -371,10 +371,10 @@ STORIES: Final[dict[str, Story]] = {
         the_last_is_first,
         first_come,
         a_large_one,
-        while_nobody_leads,
+        while_there_is_no_leader,
     )
 }
-SLOW, UNLED = one_that_no_node_takes.__name__, while_nobody_leads.__name__
+SLOW, UNLED = one_that_no_node_takes.__name__, while_there_is_no_leader.__name__
 PLAYED: Final = [
     (name, gating) for gating in ("always", "auto") for name in STORIES if name not in {SLOW, UNLED}
 ]

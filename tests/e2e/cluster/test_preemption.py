@@ -101,8 +101,8 @@ def evicted(neighbour: Tenant) -> list[str]:
     return [name for name, pod in pods.items() if "deletionTimestamp" in pod.body["metadata"]]
 
 
-def waits_and_evicts_nobody(made: Answer, team: Tenant, neighbour: Tenant) -> None:
-    """Check that the pod stands behind the gate with a condition, and that nobody has to go."""
+def waits_and_evicts_no_pod(made: Answer, team: Tenant, neighbour: Tenant) -> None:
+    """Check that the pod stands behind the gate with a condition, and that no pod has to go."""
     eventually(lambda: says(team)[0] or evicted(neighbour), "it says why it waits")
     assert evicted(neighbour) == []
     assert made.body["spec"].get("schedulingGates") == GATED
@@ -136,7 +136,7 @@ def test_what_a_client_says_of_a_new_pods_state_changes_nothing(
 ) -> None:
     team.quota(hard={"requests.cpu": "2"})
     made = asked_by_alice(own_plane, team, **forged)
-    waits_and_evicts_nobody(made, team, neighbour)
+    waits_and_evicts_no_pod(made, team, neighbour)
     becomes(lambda: says(team)[1], "NeverFits", "why it waits")
 
 
@@ -166,7 +166,7 @@ def test_one_that_cannot_be_read_waits_where_no_handler_refuses_it(
     with unasked(team.api, "shape.deferredquota.io"):
         eventually(lambda: team.create("odd", dry_run=True, **odd).ok, "it may be created")
         made = asked_by_alice(own_plane, team, **odd)
-        waits_and_evicts_nobody(made, team, neighbour)
+        waits_and_evicts_no_pod(made, team, neighbour)
         becomes(lambda: says(team)[1], "NeverFits", "why it waits")
 
 
@@ -175,7 +175,7 @@ def test_one_that_does_not_name_what_is_limited_waits_until_it_need_not(
 ) -> None:
     team.quota(hard={"requests.memory": "1Gi"})
     made = asked_by_alice(own_plane, team)
-    waits_and_evicts_nobody(made, team, neighbour)
+    waits_and_evicts_no_pod(made, team, neighbour)
     missing = "failed quota: p1: must specify requests.memory for: main"
     becomes(lambda: says(team), ("False", "MustSpecify", missing), "why it waits")
     for name in VICTIMS:
@@ -190,7 +190,7 @@ def test_one_that_needs_a_quota_waits_for_it(
     needed = [{"resource": "pods", "matchContains": ["requests.cpu"]}]
     with configured(own_product, limitedResources=needed):
         made = asked_by_alice(own_plane, team)
-        waits_and_evicts_nobody(made, team, neighbour)
+        waits_and_evicts_no_pod(made, team, neighbour)
         missing = "insufficient quota to consume: requests.cpu"
         becomes(lambda: says(team), ("False", "NotCovered", missing), "why it waits")
         for name in VICTIMS:

@@ -37,7 +37,7 @@ from webhook.quota.ledger import ledger as ledger_module
 from webhook.quota.ledger.ledger import Admitted, Reservation, Verdict
 
 Step: TypeAlias = tuple[str, State]
-_NOBODY: Final[frozenset[int]] = frozenset()
+_NO_PODS: Final[frozenset[int]] = frozenset()
 _NOTHING: Final[tuple[int, frozenset[int]]] = (-1, frozenset())
 
 
@@ -122,7 +122,7 @@ class Steps:
         self._rules = rules
         self._decisions = Decisions()
         history = tuple(enumerate(scene.pods))
-        leader = Leader(len(history), _NOBODY, _NOTHING, (None,) * self._pods, None, None)
+        leader = Leader(len(history), _NO_PODS, _NOTHING, (None,) * self._pods, None, None)
         number = self._decisions.first(history, leader)
         handler = Handler(number, None, ())
         faults = tuple(scene.faults.get(one, 0) for one in Fault)
@@ -256,14 +256,14 @@ class Steps:
     def _handler_write(self, state: State, index: int, batch: Batch) -> Iterator[Step]:
         handler = state.handlers[index]._replace(sent=None)
         unknown = _with_handler(state, index, handler)
-        unknown = self._told(
+        unknown = self._decided(
             unknown, index, batch, is_written=self._rules.is_written(is_known=False)
         )
         if not self._rules.may_write(batch.base, state.ledger):
             conflict = _with_handler(state, index, handler)
             yield (
                 "a handler's write conflicts",
-                self._told(conflict, index, batch, is_written=False),
+                self._decided(conflict, index, batch, is_written=False),
             )
             return
         yield "a handler's write is lost", unknown
@@ -271,13 +271,13 @@ class Steps:
         known = _with_handler(written, index, handler._replace(cached=batch.following))
         yield (
             "a handler writes",
-            self._told(known, index, batch, is_written=self._rules.is_written(is_known=True)),
+            self._decided(known, index, batch, is_written=self._rules.is_written(is_known=True)),
         )
         if state.faults_left[Fault.LOST_ANSWER]:
             after = unknown._replace(ledger=batch.following)
             yield "a handler writes, its answer is lost", _spent(after, Fault.LOST_ANSWER)
 
-    def _told(self, state: State, index: int, batch: Batch, *, is_written: bool) -> State:
+    def _decided(self, state: State, index: int, batch: Batch, *, is_written: bool) -> State:
         verdicts = self._decisions.bind(batch.base, batch.names)[1]
         final = ledger_module.final_verdicts(verdicts, is_written=is_written)
         return _answered(state, index, batch.names, final)
@@ -301,7 +301,7 @@ class Steps:
         yield from self._ungate(state, index)
         if state.faults_left[Fault.RESTART]:
             for listed in range(self._pods, len(state.history) + 1):
-                anew = Leader(listed, _NOBODY, _NOTHING, (None,) * self._pods, None, leader.sent)
+                anew = Leader(listed, _NO_PODS, _NOTHING, (None,) * self._pods, None, leader.sent)
                 restarted = _with_leader(state, index, anew)
                 yield "a leader restarts", _spent(restarted, Fault.RESTART)
 

@@ -639,10 +639,10 @@ def test_what_is_released_fits_in_the_order_of_the_line(
             reserved = account.reserved.get(name)
             assert not reserved or account.used[name] + reserved <= hard
     assert [one for one in line if one in passed.released] == list(passed.released)
-    _check_who_waits(passed, line, rules, history)
+    _check_waiting(passed, line, rules, history)
 
 
-def _check_who_waits(
+def _check_waiting(
     passed: CycleResult,
     line: list[QueuedPod],
     rules: QueuePolicy,

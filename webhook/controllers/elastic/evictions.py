@@ -41,6 +41,8 @@ _WAITING_SECONDS: Final = 90.0
 """How long a group has its turn after it was last asked for: a plan may rest for 30 s."""
 _REMEMBERED_SECONDS: Final = 3600.0
 """How long it is remembered that a group of a quota went which was larger than its share."""
+_INTERRUPTED_SECONDS: Final = 60.0
+"""How long the rest of a group may go of which one eviction was not answered."""
 _ENTITLEMENT: Final = {
     Claim.OWN: "which stays within the min of its quota",
     Claim.FAIR: "which stays within what is guaranteed to its quota beyond min",
@@ -79,6 +81,8 @@ class Evictor:
         """Key of a quota for which a group beyond its share is to go → until when it waits."""
         self._went: dict[str, float] = {}
         """Key of a quota for which one went → until when that is remembered."""
+        self._interrupted: dict[str, float] = {}
+        """Key of a quota for which a part of one went → until when the rest has its turn."""
 
     def reset(self) -> None:
         """Forget what was seen under an earlier leadership; the limit holds on."""
@@ -121,15 +125,18 @@ class Evictor:
         A tenant that makes a group again as soon as it was evicted for its others would be first
         in every minute.
         """
+        self._interrupted = self._current(self._interrupted)
+        if quota in self._interrupted:
+            return False
         self._waiting, self._went = self._current(self._waiting), self._current(self._went)
         last = self._went.get(quota, 0.0)
         return any(self._went.get(one, 0.0) < last for one in self._waiting if one != quota)
 
     def _take_turn(self, quota: str, pods: int) -> None:
-        """Note that a group beyond its share goes now, whether its pods may be evicted or not."""
+        """Note that pods go now; also of a group whose pods turn out not to be evicted."""
+        self._waiting.pop(quota, None)
         if self._evictions_left(quota) < pods:
             self._went[quota] = self._clock() + _REMEMBERED_SECONDS
-            self._waiting.pop(quota, None)
 
     def _evictions_left(self, quota: str) -> int:
         """Return how many pods may be evicted for a quota in this minute.
@@ -187,7 +194,14 @@ class Evictor:
                 try:
                     has_evicted |= self._is_evicted(victim, claim)
                 except RequestTimeoutError:
+                    # once for a group: a budget that is written all the time holds no turn
+                    end = self._clock() + _INTERRUPTED_SECONDS
+                    self._interrupted = {
+                        claim.quota.key: end,
+                        **self._current(self._interrupted),
+                    }
                     return has_evicted
+            self._interrupted.pop(claim.quota.key, None)
         return has_evicted
 
     def _is_evicted(self, victim: ElasticPod, claim: PlannedClaim) -> bool:

@@ -98,14 +98,14 @@ def _template_errors(case: _Case, old: _Members, new: _Members) -> list[FieldErr
         resources=case.state.may_change_resources(case.gates),
         scheduling=case.state.may_change_scheduling(case.gates),
     )
-    listed = list(_told(case, changes[:MOST_CHANGES]))
+    listed = list(_errors(case, changes[:MOST_CHANGES]))
     if len(changes) > MOST_CHANGES:
         more = f"{IMMUTABLE}: and {len(changes) - MOST_CHANGES} more changes"
         listed.append(FieldError("FieldValueInvalid", TEMPLATE, more))
     return listed
 
 
-def _told(case: _Case, changes: Iterable[Change]) -> Iterator[FieldError]:
+def _errors(case: _Case, changes: Iterable[Change]) -> Iterator[FieldError]:
     """Yield an error for each change; a reason that several share stands with the first."""
     told: set[str] = set()
     for change in changes:
