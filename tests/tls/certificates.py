@@ -38,6 +38,26 @@ def written(directory: Path, pair: Issued) -> tuple[Path, Path]:
     return certificate, key
 
 
+def a_ca_of(root: Issued, name: str, *, now: datetime = NOW) -> Issued:
+    """A CA that another one has signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.load_pem_x509_certificate(root.certificate)
+    signing = serialization.load_pem_private_key(root.key, password=None)
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(2)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=365))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(signing, hashes.SHA256())
+    )
+    return _issued(certificate, key)
+
+
 def a_foreign_certificate(
     *, names: Sequence[str] = (), usages: Sequence[ObjectIdentifier] = ()
 ) -> Issued:
@@ -58,7 +78,10 @@ def a_foreign_certificate(
         builder = builder.add_extension(san, critical=False)
     if usages:
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-    certificate = builder.sign(key, hashes.SHA256())
+    return _issued(builder.sign(key, hashes.SHA256()), key)
+
+
+def _issued(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Issued:
     return Issued(
         certificate.public_bytes(serialization.Encoding.PEM),
         key.private_bytes(

@@ -33,13 +33,37 @@ def read_bundle(pem: bytes) -> Sequence[Validity]:
     return [(facts.not_before, facts.not_after) for facts in found]
 
 
-def is_trusted(certificate: bytes, bundle: bytes) -> bool:
-    """Return whether a CA of a bundle has signed a certificate; what cannot be read has not."""
+def refusal(chain: bytes, bundle: bytes) -> str:
+    """Return why a bundle does not verify a certificate, with the CAs behind it; empty if it does.
+
+    What cannot be read is not verified. Times and names are said by other checks.
+    """
     from webhook.tls.bundles import trusted  # noqa: PLC0415 - slow to import
     from webhook.tls.pair import is_issued_by  # noqa: PLC0415 - as above
 
-    leaf = trusted(certificate)[:1]
-    return any(leaf[0] == each or is_issued_by(leaf[0], each) for each in trusted(bundle) if leaf)
+    leaf, between = trusted(chain)[:1], list(trusted(chain)[1:])
+    reached, anchors = list(leaf), trusted(bundle)
+    for each in reached:  # which grows by what has signed it
+        if any(each == anchor or is_issued_by(each, anchor) for anchor in anchors):
+            return ""
+        signers = [one for one in between if one not in reached and is_issued_by(each, one)]
+        reached.extend(signers)
+    return "no CA in it has signed it"
+
+
+def refusal_at(url: str, bundle: bytes) -> str:
+    """Return why a bundle does not verify what a server shows; empty if it does, or none answers.
+
+    It is the handshake by which a replica finds out whether it is ready.
+    """
+    from webhook.tls.verification import handshake_with  # noqa: PLC0415 - as above
+
+    place = urlsplit(url)
+    host = place.hostname or ""
+    try:
+        return handshake_with((host, place.port or 443))(host, bundle)
+    except OSError:
+        return ""
 
 
 def answers_anybody(url: str) -> bool:

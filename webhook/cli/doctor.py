@@ -12,8 +12,9 @@ from webhook.cli.cluster_context import (
     answers_anybody,
     finding_entry,
     finding_lines,
-    is_trusted,
     read_bundle,
+    refusal,
+    refusal_at,
     served_at,
 )
 from webhook.cli.cluster_options import (
@@ -90,7 +91,8 @@ def _settings(
         is_offline=is_offline,
         pause_seconds=pause_seconds,
         read_bundle=read_bundle,
-        is_trusted=is_trusted,
+        refusal=refusal,
+        refusal_at=refusal_at,
         answers_anybody=answers_anybody,
         served_at=served_at,
         get_path=_get_path(api),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.operations.healthy import NOW, edit, examined, healthy, ids, refusing, the
 from tests.operations.scenes import load
-from webhook.cli.cluster_context import is_trusted
+from tests.tls.certificates import a_ca_of, a_serving_certificate, written
+from tests.tls.listening import listening
+from webhook.cli.cluster_context import refusal, refusal_at, served_at
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import SECRETS, VALIDATING_WEBHOOKS, ForbiddenError
 from webhook.kube.kinds import Kind
@@ -23,7 +26,8 @@ from webhook.state.well_known import (
     TLS_SECRET,
 )
 from webhook.tls.called_names import REGISTRATIONS
-from webhook.tls.issue import issue_ca, issue_serving
+from webhook.tls.files import server_context
+from webhook.tls.issue import Issued, issue_ca, issue_serving
 
 URL = "https://192.0.2.7:9443"
 
@@ -46,10 +50,10 @@ def with_secret(content: str, **notes: str) -> FakeCluster:
     return cluster
 
 
-def outside() -> FakeCluster:
+def outside(url: str = URL) -> FakeCluster:
     def change(raw: Any) -> None:
         for entry in raw["webhooks"]:
-            entry["clientConfig"] = {**entry["clientConfig"], "url": f"{URL}/validate"}
+            entry["clientConfig"] = {**entry["clientConfig"], "url": f"{url}/validate"}
             del entry["clientConfig"]["service"]
 
     cluster = healthy()
@@ -109,16 +113,90 @@ def test_a_bundle_that_does_not_verify_the_certificate_is_named() -> None:
     cluster = with_secret(base64.b64encode(leaf).decode())
     for place in REGISTRATIONS:
         trusts(cluster, issue_ca(now=NOW).certificate + ca.certificate, *place)
-    assert "certificate.not-trusted" not in ids(examined(cluster, is_trusted=is_trusted))
-    trusts(cluster, issue_ca(now=NOW).certificate)
-    found = the(examined(cluster, is_trusted=is_trusted), "certificate.not-trusted")
-    assert str(found.subject) == f"{VALIDATING_WEBHOOKS.kind} {REGISTRATION}"
-    assert re.fullmatch(
-        r"webhook \S+ and \d+ more: no CA in clientConfig.caBundle has signed the certificate of"
-        r" Secret deferred-quota-system/deferred-quota-tls: a replica that serves it is not ready",
-        found.message,
-    )
-    assert "certs inject" in found.remedy
+    assert "certificate.not-trusted" not in ids(examined(cluster, refusal=refusal))
+    for place in REGISTRATIONS:
+        trusts(cluster, issue_ca(now=NOW).certificate, *place)
+    found = [
+        each
+        for each in examined(cluster, refusal=refusal).findings
+        if each.id == "certificate.not-trusted"
+    ]
+    assert {str(each.subject) for each in found} == {
+        f"{kind.kind} {name}" for kind, name in REGISTRATIONS
+    }
+    for each in found:
+        assert each.severity == "error"
+        assert re.fullmatch(
+            r"webhook \S+( and \d+ more)?: clientConfig.caBundle does not verify the certificate of"
+            r" Secret deferred-quota-system/deferred-quota-tls, no CA in it has signed it: a"
+            r" replica that serves it is not ready",
+            each.message,
+        )
+        assert "certs inject" in each.remedy
+
+
+@pytest.mark.parametrize("guards", [1, 2])
+def test_a_bundle_beside_a_guard_that_verifies_the_certificate_is_only_warned_of(
+    guards: int,
+) -> None:
+    """As in `tls.verification`: the replica stays ready, for the binds that it decides."""
+    ca = issue_ca(now=NOW)
+    leaf = issue_serving(ca, dns_names=["a"], now=NOW).certificate
+    cluster = with_secret(base64.b64encode(leaf).decode())
+    for place in REGISTRATIONS:
+        trusts(cluster, issue_ca(now=NOW).certificate, *place)
+
+    def change(raw: Any) -> None:
+        for entry in raw["webhooks"][-guards:]:
+            entry["clientConfig"]["caBundle"] = base64.b64encode(ca.certificate).decode()
+
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, change)
+    found = [
+        each
+        for each in examined(cluster, refusal=refusal).findings
+        if each.id == "certificate.not-trusted"
+    ]
+    assert len(found) == len(REGISTRATIONS)
+    for each in found:
+        assert each.severity == "warn"
+        assert each.message.endswith(": calls of these entries fail")
+
+
+def test_a_root_verifies_what_a_ca_between_has_signed(tmp_path: Path) -> None:
+    """In the Secret and at a URL, as the handshake of the replica itself finds it."""
+    now = datetime.now(UTC)
+    root = a_ca_of(issue_ca(now=now), "root", now=now)  # its own issuer would allow no CA behind it
+    between = a_ca_of(root, "between", now=now)
+    leaf = a_serving_certificate(ca=between, now=now)
+    chain = leaf.certificate + between.certificate
+    pair = written(tmp_path, Issued(chain, leaf.key))
+    for served, bundle, is_verified in (
+        (chain, root.certificate, True),
+        (chain, between.certificate, True),
+        (chain, leaf.certificate, True),
+        (leaf.certificate, root.certificate, False),
+        (chain, issue_ca(now=now).certificate, False),
+        # a CA that is in the file, and has signed nothing of the chain
+        (chain + root.certificate, issue_ca(now=now).certificate, False),
+        (leaf.certificate + root.certificate, root.certificate, False),
+        (b"", root.certificate, False),
+    ):
+        assert (refusal(served, bundle) == "") is is_verified
+    with listening(lambda: server_context(*pair)) as (host, port):
+        url = f"https://{host}:{port}"
+        assert refusal_at(url, root.certificate) == ""
+        assert "issuer" in refusal_at(url, issue_ca(now=now).certificate)
+        cluster = outside(url)
+        for place in REGISTRATIONS:
+            trusts(cluster, root.certificate, *place)
+        looked = examined(cluster, served_at=served_at, refusal=refusal, refusal_at=refusal_at)
+        assert "certificate.not-trusted" not in ids(looked)
+        trusts(cluster, issue_ca(now=now).certificate)
+        looked = examined(cluster, served_at=served_at, refusal=refusal, refusal_at=refusal_at)
+        found = the(looked, "certificate.not-trusted")
+        assert f"that is served at {url}, " in found.message
+        assert "issuer" in found.message
+    assert refusal_at(url, root.certificate) == ""  # it answers no more, which another check says
 
 
 def test_an_entry_without_a_bundle_is_named_by_another_check() -> None:
@@ -127,7 +205,7 @@ def test_an_entry_without_a_bundle_is_named_by_another_check() -> None:
     for bundle in (b"", b"garbage"):
         for place in REGISTRATIONS:
             trusts(cluster, bundle, *place)
-        assert "certificate.not-trusted" not in ids(examined(cluster, is_trusted=is_trusted))
+        assert "certificate.not-trusted" not in ids(examined(cluster, refusal=refusal))
 
 
 def trusts(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import SECRETS, VALIDATING_WEBHOOKS, Object
+from webhook.kube.kinds import Kind
 from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, ResourceAttributes
@@ -22,6 +24,9 @@ from webhook.state.well_known import (
     TLS_SECRET,
 )
 
+Refusal: TypeAlias = Callable[[bytes], str]
+"""Says why a bundle does not verify the certificate; empty if it does."""
+
 _SOON: Final = timedelta(days=7)
 _AT_URL: Final = "Write a new one where it serves; it is read again without a restart."
 _IN_CLUSTER: Final = "Run scripts/install, which renews it."
@@ -30,6 +35,8 @@ _TRUST: Final = (
     "In the cluster run deferred-quota certs inject, and see which program writes the caBundle; for"
     " a URL run scripts/install --url URL --ca FILE with the CA that has signed what is served."
 )
+_NOT_READY: Final = "a replica that serves it is not ready"
+_FAILING: Final = "calls of these entries fail"
 _OWNERS: Final = (
     "Keep one: with certificates.rotate: false and the annotations, as"
     " manifests/overlays/cert-manager has both, cert-manager; without its Certificates and"
@@ -60,12 +67,14 @@ def certificates(scene: CheckContext) -> Iterator[Finding]:
             yield from _owned(scene, subject, injected, is_issued=is_issued)
         remedy, pem = _ISSUED if is_issued else _IN_CLUSTER, _stored(secret)
         yield from _judged(scene, subject, pem, remedy)
-        yield from _not_trusted(scene, pem, f"of {subject}", is_url=False)
+        refusal = partial(scene.settings.refusal, pem)
+        yield from _not_trusted(scene, pem, refusal, f"of {subject}", is_url=False)
     else:
         subject = Subject(VALIDATING_WEBHOOKS.kind, REGISTRATION)
         pem = scene.settings.served_at(place)
         yield from _judged(scene, subject, pem, _AT_URL)
-        yield from _not_trusted(scene, pem, f"that is served at {place}", is_url=True)
+        refusal = partial(scene.settings.refusal_at, place)
+        yield from _not_trusted(scene, pem, refusal, f"that is served at {place}", is_url=True)
 
 
 def _injected(scene: CheckContext) -> Iterator[tuple[Subject, str]]:
@@ -135,25 +144,35 @@ def _stored(secret: Object | None) -> bytes:
         return text.encode()  # is no certificate, which is said
 
 
-def _not_trusted(scene: CheckContext, pem: bytes, which: str, *, is_url: bool) -> Iterator[Finding]:
+def _not_trusted(
+    scene: CheckContext, pem: bytes, refusal: Refusal, which: str, *, is_url: bool
+) -> Iterator[Finding]:
     """Yield each registration whose `caBundle` does not verify the certificate.
 
-    It is what makes replicas not ready (`tls.verification`). An entry without a `caBundle`, or with
-    one that cannot be read, is said by the check of the registrations.
+    Where no entry of the guard verifies it, that makes replicas not ready (`tls.verification`). An
+    entry without a `caBundle`, or with one that cannot be read, is said by the check of the
+    registrations.
     """
     if not _is_readable(scene, pem):
         return
-    for kind, name in (*OTHERS, GUARDS):
-        raw = scene.find(kind, name)
-        entries = [] if raw is None else FieldReader(raw).children("webhooks")
-        refusing = [each.text("name") for each in entries if _refuses(scene, each, pem, is_url)]
+    called = {
+        (kind, name): list(_called(scene, kind, name, is_url=is_url))
+        for kind, name in (*OTHERS, GUARDS)
+    }
+    refusals = {bundle: refusal(bundle) for calls in called.values() for _, bundle in calls}
+    is_ready = any(not refusals[bundle] for _, bundle in called[GUARDS])
+    for (kind, name), calls in called.items():
+        refusing = [(entry, refusals[bundle]) for entry, bundle in calls if refusals[bundle]]
         if refusing:
-            more = f" and {len(refusing) - 1} more" if len(refusing) > 1 else ""
+            (entry, why), *others = refusing
+            more = f" and {len(others)} more" if others else ""
             message = (
-                f"webhook {refusing[0]}{more}: no CA in clientConfig.caBundle has signed the"
-                f" certificate {which}: a replica that serves it is not ready"
+                f"webhook {entry}{more}: clientConfig.caBundle does not verify the certificate"
+                f" {which}, {why}: "
             )
-            yield error("certificate.not-trusted", Subject(kind.kind, name), message, _TRUST)
+            message += _FAILING if is_ready else _NOT_READY
+            find = warning if is_ready else error
+            yield find("certificate.not-trusted", Subject(kind.kind, name), message, _TRUST)
 
 
 def _is_readable(scene: CheckContext, pem: bytes) -> bool:
@@ -163,14 +182,19 @@ def _is_readable(scene: CheckContext, pem: bytes) -> bool:
         return False
 
 
-def _refuses(scene: CheckContext, entry: FieldReader, pem: bytes, is_url: bool) -> bool:
-    client = entry.child("clientConfig")
-    try:
-        bundle = base64.b64decode(client.text("caBundle"), validate=True)
-    except binascii.Error:
-        return False
-    is_asked = client.has("url") == is_url and _is_readable(scene, bundle)
-    return is_asked and not scene.settings.is_trusted(pem, bundle)
+def _called(
+    scene: CheckContext, kind: Kind, name: str, *, is_url: bool
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the entries of a registration that call such a place, with what each trusts."""
+    raw = scene.find(kind, name)
+    for entry in [] if raw is None else FieldReader(raw).children("webhooks"):
+        client = entry.child("clientConfig")
+        try:
+            bundle = base64.b64decode(client.text("caBundle"), validate=True)
+        except binascii.Error:
+            continue
+        if client.has("url") == is_url and _is_readable(scene, bundle):
+            yield entry.text("name"), bundle
 
 
 def _judged(scene: CheckContext, subject: Subject, pem: bytes, remedy: str) -> Iterator[Finding]:

@@ -77,8 +77,8 @@ def _no_certificates(_: bytes) -> Sequence[Validity]:
     return ()
 
 
-def _all_trusted(_certificate: bytes, _bundle: bytes) -> bool:
-    return True
+def _no_refusal(_certificate: bytes | str, _bundle: bytes) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,11 @@ class Settings:
     """How long to look at the Lease for a sign of life."""
     read_bundle: Callable[[bytes], Sequence[Validity]] = _no_certificates
     """Reads PEM certificates; raises ValueError when it cannot."""
-    is_trusted: Callable[[bytes, bytes], bool] = _all_trusted
-    """Says whether a CA of a bundle has signed a certificate; both are PEM."""
+    refusal: Callable[[bytes, bytes], str] = _no_refusal
+    """Says why a bundle does not verify a certificate and the CAs behind it, all PEM; empty if it
+    does."""
+    refusal_at: Callable[[str, bytes], str] = _no_refusal
+    """Says the same of what is served at https://HOST:PORT; empty too where nothing is."""
     answers_anybody: Callable[[str], bool] = _not_tried
     """Says whether what serves at https://HOST:PORT answers a client that shows no certificate;
     False too where nothing does."""
