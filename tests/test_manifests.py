@@ -28,6 +28,7 @@ from webhook.tls.rotation_store import spec_for
 
 FILES: Final = sorted(MANIFESTS.rglob("*.yaml"))
 KUSTOMIZATIONS: Final = [path for path in FILES if path.name == "kustomization.yaml"]
+OVERLAYS: Final = sorted((MANIFESTS / "overlays").iterdir())
 NO_OBJECTS: Final = {
     MANIFESTS / "scheduler" / "configuration.yaml",
     MANIFESTS / "components" / "monitoring" / "rules.yaml",
@@ -172,6 +173,21 @@ def test_cert_manager_writes_the_ca_into_every_registration() -> None:
     (configuration,) = of_kind("ConfigMap", objects)
     text = configuration["data"]["config.yaml"]
     assert not load_configuration(text, "overlay").certificates.rotate
+
+
+@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.name)
+def test_an_overlay_for_every_version_has_no_policy_about_what_not_every_version_serves(
+    path: Path,
+) -> None:
+    """An API server refuses all that such a policy is about where it does not serve the kind."""
+    found = [one for one in objects_of(path) if "paramKind" in one.get("spec", {})]
+    assert found == []
+
+
+def objects_of(directory: Path) -> Iterator[Manifest]:
+    for name in references(directory / "kustomization.yaml"):
+        target = (directory / name).resolve()
+        yield from objects_of(target) if target.is_dir() else read_file(target)
 
 
 def test_the_overlay_of_cert_manager_is_the_default_one_but_for_the_certificates() -> None:

@@ -14,6 +14,7 @@ from webhook.install.policies import VALIDATING_POLICIES, apply_identities, choo
 from webhook.install.rendering import render
 from webhook.kube.api import NotFoundError
 from webhook.operations.names import DEVICE_CLAIMS_POLICY, policy_kinds
+from webhook.operations.names import VALIDATING_POLICIES as VALIDATING_ADMISSION_POLICIES
 
 STAMPS = (
     "MutatingAdmissionPolicyBinding deferred-quota-stamp",
@@ -139,7 +140,10 @@ def test_a_server_without_device_classes_gets_no_policy_with_these(
             raise NotFoundError(path)
         return {"resources": [{"name": one} for one in served[path]]}
 
-    api = SimpleNamespace(raw=raw)
+    def get(_kind: object, name: str, **_: object) -> dict[str, Any]:
+        raise NotFoundError(name)
+
+    api = SimpleNamespace(raw=raw, get=get)
     applier = SimpleNamespace(
         apply_all=lambda objects: applied.extend(each["metadata"]["name"] for each in objects)
     )
@@ -147,3 +151,36 @@ def test_a_server_without_device_classes_gets_no_policy_with_these(
     apply_identities(cast("Any", api), identities, cast("Any", applier), print, minor=minor)
     assert (applied.count(DEVICE_CLAIMS_POLICY) == 2) is has_it
     assert len(applied) == len(identities) - (0 if has_it else 2)
+
+
+DEVICE_CLAIMS = (
+    f"ValidatingAdmissionPolicy {DEVICE_CLAIMS_POLICY}",
+    f"ValidatingAdmissionPolicyBinding {DEVICE_CLAIMS_POLICY}",
+)
+
+
+def about_devices(lines: list[str]) -> list[str]:
+    return [line for line in lines if DEVICE_CLAIMS_POLICY in line]
+
+
+def test_the_policy_about_device_classes_goes_where_they_are_served_no_more() -> None:
+    twin = Twin()
+    run(twin)
+    twin.device_classes = False
+    twin.written.clear()
+    changes, lines = run(twin)
+    assert changes == 2
+    assert about_devices(lines) == [f"{each}: deleted" for each in DEVICE_CLAIMS]
+    assert twin.written == [f"delete {each}" for each in DEVICE_CLAIMS]
+    assert run(twin)[0] == 0
+
+
+def test_a_dry_run_says_that_the_policy_about_device_classes_would_go() -> None:
+    twin = Twin()
+    run(twin)
+    twin.device_classes = False
+    changes, lines = run(twin, dry_run=True)
+    assert changes == 2
+    assert about_devices(lines) == [f"{each}: would be deleted" for each in DEVICE_CLAIMS]
+    stored = twin.api.list(VALIDATING_ADMISSION_POLICIES).items
+    assert DEVICE_CLAIMS_POLICY in {cast("Any", each)["metadata"]["name"] for each in stored}

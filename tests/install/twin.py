@@ -47,6 +47,7 @@ class Twin:
         minor: Its minor version, as it says it.
         version_reads: How often it was asked for its version.
         resources: What it serves in admissionregistration.k8s.io/v1.
+        device_classes: Whether it serves them.
         available: Whether Deployments come up.
     """
 
@@ -56,6 +57,7 @@ class Twin:
         self.minor = "36"
         self.version_reads = 0
         self.resources: tuple[Mapping[str, str], ...] = POLICIES
+        self.device_classes = True
         self.available = True
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +70,7 @@ class Twin:
     def raw(self, method: str, path: str) -> Object:
         assert method == "GET"
         if path == "/apis/resource.k8s.io/v1":
-            return {"resources": [{"name": "deviceclasses"}]}
+            return {"resources": [{"name": "deviceclasses"}] if self.device_classes else []}
         assert path == "/apis/admissionregistration.k8s.io/v1"
         return {"resources": self.resources}
 

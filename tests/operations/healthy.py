@@ -69,7 +69,7 @@ _SHIPPED = (
     "components/identity-policy/service-accounts.yaml",
     "components/identity-policy/own-namespace.yaml",
     "components/identity-policy/cluster-quotas.yaml",
-    "components/identity-policy/device-claims.yaml",
+    "components/device-claims/policy.yaml",
     "components/identity-policy/ledgers.yaml",
     "base/workloads/webhook.yaml",
     "base/workloads/controller.yaml",

@@ -46,6 +46,10 @@ class Paths(Protocol):
         """Send a request to a path of the API and return the object that was answered."""
 
 
+class PolicyApi(Paths, ApplyApi, Protocol):
+    """One that also applies and deletes."""
+
+
 def choose_form(
     api: Paths, option: str, wanted: Choice, needs: Set[str] = frozenset({MUTATING_POLICIES})
 ) -> Form:
@@ -145,9 +149,11 @@ def _entry_names(configuration: Object) -> set[object]:
 
 
 def apply_identities(
-    api: Paths, identities: Sequence[Object], applier: Applier, report: Report, *, minor: int
+    api: PolicyApi, identities: Sequence[Object], applier: Applier, report: Report, *, minor: int
 ) -> None:
     """Hold our service accounts to what they need, or say that the API server cannot.
+
+    The policy about DeviceClasses goes where the API server has none: it would refuse all new pods.
 
     Args:
         minor: The minor version of the API server; 0 where it is not known.
@@ -157,13 +163,15 @@ def apply_identities(
     """
     if VALIDATING_POLICIES in _served(api):
         lacks_classes = 0 < minor < DEVICE_CLASS_MINOR or not _serves_device_classes(api)
-        applier.apply_all(
-            each
-            for each in identities
-            if not (lacks_classes and each["metadata"]["name"] == DEVICE_CLAIMS_POLICY)  # type: ignore[index]
-        )
+        unwanted = [each for each in identities if lacks_classes and _is_about_devices(each)]
+        applier.apply_all(each for each in identities if each not in unwanted)
+        remove_objects(api, unwanted, applier, report)
     else:
         report(_NO_VALIDATING_POLICIES)
+
+
+def _is_about_devices(policy: Object) -> bool:
+    return mapping(policy.get("metadata"), "metadata").get("name") == DEVICE_CLAIMS_POLICY
 
 
 def _served(api: Paths, group: str = _POLICY_GROUP) -> set[object]:

@@ -66,7 +66,7 @@ _COMPONENTS: Final[dict[Mask, tuple[str, ...]]] = {
 }
 _DEFAULT: Final = re.compile(rf"(?<![\w-]){DEFAULT_NAMESPACE}(?![\w-])")
 _STAMPS: Final = "stamp-policy"
-_IDENTITIES: Final = "identity-policy"
+_IDENTITIES: Final = ("identity-policy", "device-claims")
 _PAGE: Final = "page"
 _ROTATION: Final = "rotation"
 _NODE_FIT: Final = "node-fit"
@@ -210,7 +210,7 @@ def render(  # noqa: PLR0913 - what installations differ in
     reclaiming = [obj for each in components for obj in read_directory(each)]
     judging = read_directory(manifests / "components" / _NODE_FIT) if judges_nodes else []
     rest = read_directory(manifests / "base/registrations")
-    for name in (_IDENTITIES, *_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
+    for name in (*_IDENTITIES, *_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / name, rest)
     component = manifests / CERT_MANAGER if cert_manager else None
     rest, issuing = _issued(rest, configuration, component)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.installed import of_an_overlay
 from tests.tools.programs import provide
 from webhook import __version__
 from webhook.config import BindNodeFit, ReclaimMode, load_configuration
@@ -31,9 +32,11 @@ Found = dict[str, dict[str, Any]]
 """Objects by kind, namespace and name."""
 
 RELEASE: Final = "quota"
-SERVES_POLICIES: Final = (
+SERVES_DEVICE_CLASSES: Final = ("--api-versions", "resource.k8s.io/v1/DeviceClass")
+SERVES_ALL: Final = (
     "--api-versions",
     "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy",
+    *SERVES_DEVICE_CLASSES,
 )
 
 
@@ -115,7 +118,7 @@ def made_objects(values: Values, *arguments: str, home: str = DEFAULT_NAMESPACE)
 
 
 def wanted_objects(
-    values: Values, made: Found, *, mask: Mask, home: str, serves_policies: bool = True
+    values: Values, made: Found, *, mask: Mask, home: str, serves_all: bool = True
 ) -> Found:
     """Return the objects that have to be made of values.
 
@@ -125,9 +128,10 @@ def wanted_objects(
             many texts mean the same.
         mask: The form of the mask that the API server can have.
         home: The namespace of the release.
-        serves_policies: Whether the API server has policies that may decide about new pods.
+        serves_all: Whether the API server has policies that may decide about new pods, and
+            DeviceClasses.
     """
-    is_served = serves_policies and values.get("creation", "auto") != "webhook"
+    is_served = serves_all and values.get("creation", "auto") != "webhook"
     text = made[f"ConfigMap {home}/deferred-quota-config"]["data"][CONFIG_KEY]
     settings = load_configuration(text, "ConfigMap")
     given: dict[str, Any] = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
@@ -158,6 +162,7 @@ def wanted_objects(
         image=_image(values.get("image", {})),
     )
     objects = cast("list[Any]", configured(parts.objects, text))
+    objects = objects if serves_all else of_an_overlay(objects)
     wanted = by_identity([each for each in objects if each["kind"] != "Namespace"])
     for each in wanted.values():
         if each["kind"] == "CustomResourceDefinition":

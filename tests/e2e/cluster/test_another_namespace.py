@@ -20,6 +20,7 @@ from tests.e2e.cluster.installed import (
     a_product,
     a_tenant,
     by_name,
+    of_an_overlay,
     quota,
     with_policies,
 )
@@ -134,7 +135,7 @@ def test_a_namespace_of_others_is_left_alone(cluster: Cluster) -> None:
     assert tenant.api.get("/api/v1/namespaces/team-a").ok
 
 
-@pytest.mark.parametrize("component", ["", "api-priority"])
+@pytest.mark.parametrize("component", ["", "api-priority", "device-claims"])
 def test_kustomize_moves_it_with_the_overlay_of_the_readme(
     cluster: Cluster, tmp_path: Path, component: str
 ) -> None:
@@ -154,7 +155,8 @@ def test_kustomize_moves_it_with_the_overlay_of_the_readme(
     printed = cluster.plane.kubectl("kustomize", str(mine))
     made = [each.value for each in read_documents("mine", printed.encode())]
     moved = json.loads(json.dumps(added).replace(DEFAULT_NAMESPACE, HOME))
-    assert by_name(made) == by_name([*render(namespace=HOME, mask="webhook").objects, *moved])
+    wanted = of_an_overlay(render(namespace=HOME, mask="webhook").objects)
+    assert by_name(made) == by_name([*wanted, *moved])
 
 
 def test_kustomize_moves_the_certificates_of_cert_manager(cluster: Cluster, tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_kustomize_moves_the_certificates_of_cert_manager(cluster: Cluster, tmp_
     printed = cluster.plane.kubectl("kustomize", str(tmp_path))
     made = [each.value for each in read_documents("mine", printed.encode())]
     wanted = render(namespace=HOME, rotates=False, cert_manager=True, mask="webhook")
-    assert by_name(made) == by_name(wanted.objects)
+    assert by_name(made) == by_name(of_an_overlay(wanted.objects))
 
 
 def test_of_a_prefix_to_the_names_doctor_says_that_nothing_finds_them(

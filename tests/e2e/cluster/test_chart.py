@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.e2e.cluster.chart import (
-    SERVES_POLICIES,
+    SERVES_ALL,
+    SERVES_DEVICE_CLASSES,
     Values,
     helm,
     made_objects,
@@ -18,6 +19,7 @@ from tests.e2e.cluster.chart import (
 )
 from webhook.install.chart import CHART
 from webhook.install.rendering import Mask
+from webhook.operations.names import DEVICE_CLAIMS_POLICY
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 CA: Final = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -183,10 +185,10 @@ PLAIN: Final[Values] = {}
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
 def test_the_objects_are_those_that_are_rendered(values: Values) -> None:
-    made = made_objects(values, *SERVES_POLICIES)
+    made = made_objects(values, *SERVES_ALL)
     mask: Mask = "webhook" if values.get("mask") == "webhook" else "policy"
     assert made == wanted_objects(values, made, mask=mask, home=DEFAULT_NAMESPACE)
-    assert made != made_objects(PLAIN, *SERVES_POLICIES)
+    assert made != made_objects(PLAIN, *SERVES_ALL)
 
 
 def has_two_owners(values: Values) -> bool:
@@ -241,34 +243,50 @@ SETS: Final = st.fixed_dictionaries(
 def test_whatever_the_values_the_objects_are_those_that_are_rendered(
     values: Values, home: str
 ) -> None:
-    made = made_objects(values, *SERVES_POLICIES, home=home)
+    made = made_objects(values, *SERVES_ALL, home=home)
     mask: Mask = "webhook" if values.get("mask") == "webhook" else "policy"
     assert made == wanted_objects(values, made, mask=mask, home=home)
 
 
 def test_the_objects_without_values_are_those_that_are_rendered() -> None:
-    made = made_objects(PLAIN, *SERVES_POLICIES)
+    made = made_objects(PLAIN, *SERVES_ALL)
     assert made == wanted_objects(PLAIN, made, mask="policy", home=DEFAULT_NAMESPACE)
 
 
 def test_values_of_a_release_before_are_enough() -> None:
     # as `helm upgrade --reuse-values` has them, which brings the defaults of that release alone
     former = {"clientAuth": None, "apiPriority": None, "certManager": None}
-    assert made_objects(former, *SERVES_POLICIES) == made_objects(PLAIN, *SERVES_POLICIES)
+    assert made_objects(former, *SERVES_ALL) == made_objects(PLAIN, *SERVES_ALL)
 
 
 @pytest.mark.parametrize("home", ["quota-home", "1e3", "on", "123", "deferred-quota-system-2"])
 def test_the_objects_of_another_namespace_are_those_that_are_rendered(home: str) -> None:
     values = {"stamps": True, "networkPolicy": {"enabled": True}, **VALUES["exempt namespaces"]}
-    made = made_objects(values, *SERVES_POLICIES, home=home)
+    made = made_objects(values, *SERVES_ALL, home=home)
     assert made == wanted_objects(values, made, mask="policy", home=home)
 
 
 def test_an_api_server_without_the_policy_gets_the_mask_by_the_webhook() -> None:
     made = made_objects(PLAIN)
     assert made == wanted_objects(
-        PLAIN, made, mask="webhook", home=DEFAULT_NAMESPACE, serves_policies=False
+        PLAIN, made, mask="webhook", home=DEFAULT_NAMESPACE, serves_all=False
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "served", "has_it"),
+    [
+        ("1.34.0", SERVES_DEVICE_CLASSES, True),
+        ("1.34.0", (), False),
+        ("1.33.4", SERVES_DEVICE_CLASSES, False),
+    ],
+)
+def test_the_policy_about_device_classes_is_there_where_they_are_served(
+    version: str, served: tuple[str, ...], *, has_it: bool
+) -> None:
+    made = made_objects(PLAIN, "--kube-version", version, *served)
+    found = [name for name in made if name.endswith(f"/{DEVICE_CLAIMS_POLICY}")]
+    assert len(found) == (2 if has_it else 0)
 
 
 def test_the_chart_has_no_fault() -> None:

@@ -25,6 +25,7 @@ from tests.e2e.cluster.installed import (
     counted,
     is_counted,
     is_hidden,
+    of_an_overlay,
     quota,
     status,
 )
@@ -86,16 +87,16 @@ def test_kustomize_makes_the_same_objects(cluster: Cluster, overlay: str) -> Non
     url = "https://localhost:9443" if overlay == "url" else ""
     text = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))
     made = [each.value for each in read_documents(overlay, text.encode())]
-    assert by_name(made) == by_name(render(url=url, mask="webhook").objects)
+    assert by_name(made) == by_name(of_an_overlay(render(url=url, mask="webhook").objects))
 
 
-def test_kustomize_adds_the_mark_of_bound_pods(cluster: Cluster, tmp_path: Path) -> None:
-    """As `manifests/README.md` says it: an overlay of one's own with the component."""
-    overlay, component = (
+def test_kustomize_adds_what_newer_api_servers_do(cluster: Cluster, tmp_path: Path) -> None:
+    """As `manifests/README.md` says it: an overlay of one's own with the components."""
+    overlay, stamps, devices = (
         os.path.relpath(MANIFESTS / each, tmp_path.resolve())
-        for each in ("overlays/default", "components/stamp-policy")
+        for each in ("overlays/default", "components/stamp-policy", "components/device-claims")
     )
-    lines = ("kind: Kustomization", f"resources: [{overlay}]", f"components: [{component}]")
+    lines = ("kind: Kustomization", f"resources: [{overlay}]", f"components: [{stamps}, {devices}]")
     (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
     text = cluster.plane.kubectl("kustomize", str(tmp_path))
     made = [each.value for each in read_documents("own", text.encode())]
@@ -106,7 +107,7 @@ def test_kustomize_adds_the_mark_of_bound_pods(cluster: Cluster, tmp_path: Path)
 def test_kustomize_changes_the_deployments_only(cluster: Cluster, overlay: str) -> None:
     text = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))
     made = [each.value for each in read_documents(overlay, text.encode())]
-    wanted: list[Any] = json.loads(json.dumps(render(mask="webhook").objects))
+    wanted: list[Any] = json.loads(json.dumps(of_an_overlay(render(mask="webhook").objects)))
     apply_patches(MANIFESTS / "overlays" / overlay, wanted)
     assert by_name(made) == by_name(wanted)
 
@@ -115,7 +116,7 @@ def test_kustomize_asks_cert_manager_for_the_certificates(cluster: Cluster) -> N
     text = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays/cert-manager"))
     made = [each.value for each in read_documents("cert-manager", text.encode())]
     wanted = render(rotates=False, cert_manager=True, mask="webhook")
-    assert by_name(made) == by_name(wanted.objects)
+    assert by_name(made) == by_name(of_an_overlay(wanted.objects))
 
 
 @pytest.mark.parametrize("overlay", ["default", "ha", "dev", "cert-manager"])
@@ -150,7 +151,8 @@ def test_kustomize_names_the_clients(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
     text = cluster.plane.kubectl("kustomize", str(tmp_path))
     made = [each.value for each in read_documents("own", text.encode())]
-    wanted = by_name(render(mask="webhook", clients=KnownClients("", ("kube-apiserver",))).objects)
+    clients = KnownClients("", ("kube-apiserver",))
+    wanted = by_name(of_an_overlay(render(mask="webhook", clients=clients).objects))
     del wanted["ConfigMap", CLIENT_CA]
     assert by_name(made) == wanted
 

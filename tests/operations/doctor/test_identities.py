@@ -19,7 +19,8 @@ from tests.operations.healthy import (
 )
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NotFoundError
+from webhook.kube.api import ForbiddenError, NotFoundError
+from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.doctor.identities import DIGESTS, digest
 from webhook.operations.names import (
     CLUSTER_QUOTAS_POLICY,
@@ -87,6 +88,35 @@ def test_a_policy_that_is_gone_is_named(name: str) -> None:
     found = the(examined(cluster), "identities.missing")
     assert (found.severity, found.subject and found.subject.name) == ("warn", name)
     assert found.message.startswith("does not exist: a client with")
+    assert ("components/device-claims" in found.remedy) is (name == DEVICE_CLAIMS_POLICY)
+
+
+def without_classes(cluster: Any) -> Any:
+    missing = NotFoundError("the server could not find the requested resource")
+    return examined(refusing(cluster, missing, DEVICE_CLASSES))
+
+
+def test_a_policy_by_which_pods_are_refused_without_device_classes_is_an_error() -> None:
+    found = the(without_classes(healthy()), "identities.refuses-pods")
+    assert found.severity == "error"
+    assert found.subject
+    assert found.subject.name == DEVICE_CLAIMS_POLICY
+    assert "refuses every new pod" in found.message
+    assert f"validatingadmissionpolicybinding {DEVICE_CLAIMS_POLICY}" in found.remedy
+
+
+def test_without_device_classes_and_the_policy_about_them_nothing_is_wrong() -> None:
+    cluster = healthy()
+    remove(cluster, VALIDATING_BINDINGS, DEVICE_CLAIMS_POLICY)
+    assert not any(one.startswith("identities.") for one in ids(without_classes(cluster)))
+    remove(cluster, VALIDATING_POLICIES, DEVICE_CLAIMS_POLICY)
+    assert not any(one.startswith("identities.") for one in ids(without_classes(cluster)))
+
+
+def test_device_classes_that_may_not_be_read_are_no_error() -> None:
+    forbidden = ForbiddenError("deviceclasses is forbidden")
+    found = ids(examined(refusing(healthy(), forbidden, DEVICE_CLASSES)))
+    assert "identities.refuses-pods" not in found
 
 
 def unbound(raw: Any) -> None:

@@ -37,6 +37,7 @@ from webhook.install.rendering import (
     render,
 )
 from webhook.kube.api import JOBS, QUOTA_LEDGERS, Object
+from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.creation import (
     GATES_ALL,
     CreationRules,
@@ -108,6 +109,9 @@ def _since(minor: int) -> str:
     return f'semverCompare ">=1.{minor}.0-0" .Capabilities.KubeVersion.Version'
 
 
+_SERVES_DEVICE_CLASSES: Final = (
+    f'.Capabilities.APIVersions.Has "{DEVICE_CLASSES.api_version}/{DEVICE_CLASSES.kind}"'
+)
 _BY_POLICY: Final = f'eq ({_helper("creation")}) "policy"'
 _ENTRIES_DECIDE: Final = _helper("entriesDecide")
 _SOME_GATES: Final = f'eq ({_helper("gatesAll")}) "false"'
@@ -215,7 +219,10 @@ def templates() -> dict[str, str]:
         "node-fit": _file(guarding.filled(lambda each: each.node_fit), _helper("judgesNodes")),
         "configuration": _file(configuration),
         "identities": _file(one for one in identities if not _is_of_devices(one)),
-        "device-claims": _file(filter(_is_of_devices, identities), _since(DEVICE_CLASS_MINOR)),
+        "device-claims": _file(
+            filter(_is_of_devices, identities),
+            f"and ({_since(DEVICE_CLASS_MINOR)}) ({_SERVES_DEVICE_CLASSES})",
+        ),
         "client-auth": _file([authority], f"and ({_CLIENTS_SHOWN}) ({_IN_CLUSTER})"),
         "workloads": _file(map(_workload, workloads), _IN_CLUSTER),
         "network-policy": _file(

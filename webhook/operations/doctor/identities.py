@@ -10,14 +10,14 @@ from typing import Final
 
 from webhook.config import Configuration
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import ApiError, NotFoundError
+from webhook.kube.api import ApiError, NotFoundError, Object
 from webhook.kube.kinds import DEVICE_CLASSES, NAMESPACE_NAME_LABEL
 from webhook.kube.selectors import Term
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.doctor.masks import policy_name
 from webhook.operations.doctor.namespace_selectors import APPLY
-from webhook.operations.findings import Finding, Subject, subject_of, warning
+from webhook.operations.findings import Finding, Subject, error, subject_of, warning
 from webhook.operations.names import (
     CLUSTER_QUOTAS_POLICY,
     DEVICE_CLAIMS_POLICY,
@@ -58,6 +58,9 @@ DIGESTS: Final[Mapping[str, str]] = {
 }
 """What the shipped policies do, see `digest`; a test compares them with the manifests."""
 
+_APPLY_DEVICE_CLAIMS: Final = (
+    "Run scripts/install, or add manifests/components/device-claims, which no overlay has."
+)
 _LISTS: Final = frozenset({IS_OURS, IS_NOT_OURS, KEYS, EXEMPT, TRUSTED, GLASS_BREAKERS})
 """Conditions and variables that list what is written at the installation."""
 _LIST: Final = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'(?:, )?)*\]")
@@ -84,12 +87,18 @@ def identities(scene: CheckContext) -> Iterator[Finding]:
         )
         return
     found = {subject_of(VALIDATING_POLICIES, raw).name: raw for raw in policies}
+    are_served = _serves_device_classes(scene)
+    if are_served is False:
+        yield from _refuses_pods(found, bindings)
     for name, consequence in _CONSEQUENCES.items():
+        if name == DEVICE_CLAIMS_POLICY and (
+            are_served is False or (are_served is None and name not in found)
+        ):
+            continue
         if name not in found:
-            if name == DEVICE_CLAIMS_POLICY and not _has_device_classes(scene):
-                continue
             subject = Subject(VALIDATING_POLICIES.kind, name)
-            yield warning("identities.missing", subject, f"does not exist: {consequence}", APPLY)
+            remedy = _APPLY_DEVICE_CLAIMS if name == DEVICE_CLAIMS_POLICY else APPLY
+            yield warning("identities.missing", subject, f"does not exist: {consequence}", remedy)
             continue
         bound = [FieldReader(raw) for raw in bindings if policy_name(raw) == name]
 
@@ -101,13 +110,29 @@ def identities(scene: CheckContext) -> Iterator[Finding]:
         yield from scene.judged(VALIDATING_POLICIES, [found[name]], judge)
 
 
-def _has_device_classes(scene: CheckContext) -> bool:
-    """Return whether the API server has DeviceClasses; False where that cannot be seen."""
+def _serves_device_classes(scene: CheckContext) -> bool | None:
+    """Return whether the API server has DeviceClasses; None where that cannot be seen."""
     try:
         scene.objects(DEVICE_CLASSES)
-    except (ApiError, NotInSnapshotError):
+    except NotFoundError:
         return False
+    except (ApiError, NotInSnapshotError):
+        return None
     return True
+
+
+def _refuses_pods(policies: Mapping[str, Object], bindings: Sequence[Object]) -> Iterator[Finding]:
+    """Name the policy about DeviceClasses where the API server has none and it is bound."""
+    name = DEVICE_CLAIMS_POLICY
+    if name in policies and any(policy_name(raw) == name for raw in bindings):
+        yield error(
+            "identities.refuses-pods",
+            Subject(VALIDATING_POLICIES.kind, name),
+            f"this API server has no DeviceClass in {DEVICE_CLASSES.api_version}, and so refuses"
+            " every new pod of opted-in namespaces",
+            f"Run scripts/install, or kubectl delete validatingadmissionpolicybinding {name} and"
+            f" kubectl delete validatingadmissionpolicy {name}.",
+        )
 
 
 def _judged(
