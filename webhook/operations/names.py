@@ -8,6 +8,7 @@ from typing import Final
 
 from webhook.kube.kinds import Kind, kind_of
 from webhook.kube.selectors import Term
+from webhook.state.webhook_selectors import BINDS
 from webhook.state.well_known import (
     BIND_ENTRY,
     DEFERRED_MODE,
@@ -91,7 +92,6 @@ class Entry:
     """Which objects it may leave out, as the label selector of those that it sees."""
 
 
-_BINDS: Final = (("CREATE", "", "pods/binding"), ("CREATE", "", "bindings"))
 _JOBS: Final = (("CREATE", "batch", "jobs"), ("UPDATE", "batch", "jobs"))
 _WORKLOADS: Final = tuple(
     (operation, group, resource)
@@ -120,7 +120,7 @@ MARKS_ENTRY: Final = "marks.deferredquota.io"
 """Refuses that people take gates off pods."""
 MUTATING: Final[Mapping[str, Entry]] = {
     STAMP_ENTRY: Entry(
-        "Fail", _BINDS, "a Binding without uid could bind another pod than the one charged"
+        "Fail", BINDS, "a Binding without uid could bind another pod than the one charged"
     ),
     GATE_ENTRY: Entry(
         "Ignore",
@@ -140,7 +140,7 @@ MUTATING_LAST: Final[Mapping[str, Entry]] = {
 }
 """Those that have a configuration of their own, so that they see what others make of a request."""
 VALIDATING: Final[Mapping[str, Entry]] = {
-    BIND_ENTRY: Entry("Fail", _BINDS, "pods are bound without being charged"),
+    BIND_ENTRY: Entry("Fail", BINDS, "pods are bound without being charged"),
     "assigned.deferredquota.io": Entry(
         "Fail", _NEW_PODS, "pods created with a node are not charged"
     ),

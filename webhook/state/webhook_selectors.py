@@ -1,13 +1,19 @@
-"""LabelSelector objects, as webhook configurations select namespaces with them."""
+"""What webhook configurations select: namespaces and objects by labels, requests by rules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.selectors import Term
+
+BINDS: Final = (("CREATE", "", "pods/binding"), ("CREATE", "", "bindings"))
+"""What is asked about so that every bind is: operation, group and resource."""
+_OF_NO_NAMESPACE: Final = frozenset({"clusterdeferredquotas"})
+"""Resources that rules for namespaces do not cover, and the other way round."""
 
 
 class UnknownOperatorError(InvalidFieldError):
@@ -56,3 +62,39 @@ def _requirement(expression: FieldReader) -> Term:
         raise UnknownOperatorError(expression.path("operator"), operator)
     values = frozenset(expression.strings("values")) if operator.endswith("In") else None
     return Term(key, values, negated=operator in {"NotIn", "DoesNotExist"})
+
+
+def uncovered(rules: Iterable[FieldReader], wanted: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Return which requests (operation, group, resource) no rule of a registration covers."""
+    read = tuple(rules)
+    return [
+        f"{operation} {resource}"
+        for operation, group, resource in wanted
+        if not any(_sees(rule, operation, group, resource) for rule in read)
+    ]
+
+
+def _sees(rule: FieldReader, operation: str, group: str, resource: str) -> bool:
+    place = "Cluster" if resource in _OF_NO_NAMESPACE else "Namespaced"
+    return (
+        rule.text("scope") in {"", "*", place}
+        and _names(rule.strings("operations"), operation)
+        and _names(rule.strings("apiGroups"), group)
+        and _covers(rule.strings("resources"), resource)
+    )
+
+
+def _names(listed: tuple[str, ...], name: str) -> bool:
+    return "*" in listed or name in listed
+
+
+def _covers(listed: tuple[str, ...], resource: str) -> bool:
+    """Return whether a rule's resources include one.
+
+    Source: kubernetes v1.36, apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go.
+    """
+    wanted, _, wanted_part = resource.partition("/")
+    return any(
+        name in {"*", wanted} and part in {"*", wanted_part}
+        for name, _, part in (each.partition("/") for each in listed)
+    )

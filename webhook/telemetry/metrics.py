@@ -378,8 +378,8 @@ class ControllerMetrics:
         )
         self.guard_missing = declare.gauge(
             "guard_missing",
-            "1 while no registration guards binds, as the leader sees it: it is gone, or does not"
-            " fail closed.",
+            "1 while no registration guards every bind, as the leader sees it: it is gone, does not"
+            " fail closed, or leaves binds out.",
         )
         self.masks = declare.counter(
             "quota_status_repairs",

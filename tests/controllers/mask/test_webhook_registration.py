@@ -46,6 +46,18 @@ def test_the_shipped_registration_guards_namespaces_that_opted_in() -> None:
         assert "does not select this namespace" in guard.gap(labels)
 
 
+def asked(**rule: object) -> Object:
+    """Return the shipped configuration with the rule of the guard changed."""
+    usual = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods/binding", "bindings"],
+        "scope": "Namespaced",
+    }
+    return without("rules", [{**usual, **rule}])
+
+
 GAPS = {
     "no entry": (without("name", "other.deferredquota.io"), "has no entry bind"),
     "a policy that lets pass": (without("failurePolicy", "Ignore"), "is not failurePolicy Fail"),
@@ -67,12 +79,45 @@ GAPS = {
         ),
         "by deferredquota.io/mode",
     ),
+    "no rule": (without("rules", []), "does not ask about CREATE pods/binding, CREATE bindings"),
+    "binds that are not asked about": (asked(resources=["bindings"]), "about CREATE pods/binding"),
+    "binds of the old path": (asked(resources=["pods/binding"]), "ask about CREATE bindings"),
+    "another operation": (asked(operations=["UPDATE"]), "ask about CREATE pods/binding"),
+    "another group": (asked(apiGroups=["apps"]), "ask about CREATE pods/binding"),
+    "another scope": (asked(scope="Cluster"), "ask about CREATE pods/binding"),
+    "objects that are left out": (
+        without("objectSelector", {"matchLabels": {"tier": "gold"}}),
+        "has an objectSelector",
+    ),
+    "objects by an operator of later times": (
+        without("objectSelector", {"matchExpressions": [{"key": "a", "operator": "Gt"}]}),
+        "selects by 'Gt'",
+    ),
+    "a condition": (
+        without("matchConditions", [{"name": "some", "expression": "false"}]),
+        "has matchConditions",
+    ),
 }
 
 
 @pytest.mark.parametrize(("configuration", "words"), GAPS.values(), ids=GAPS.keys())
 def test_a_registration_that_does_not_guard_is_reported(configuration: Object, words: str) -> None:
     assert words in parse_registration(configuration).gap(OPTED_IN)
+
+
+WHOLE = {
+    "all that may be asked": asked(
+        apiGroups=["*"], operations=["*"], resources=["*/*"], scope="*", apiVersions=["*"]
+    ),
+    "each part of pods": asked(resources=["pods/*", "bindings"]),
+    "fields that the API server fills in": without("objectSelector", {}),
+    "no condition": without("matchConditions", []),
+}
+
+
+@pytest.mark.parametrize("configuration", WHOLE.values(), ids=WHOLE.keys())
+def test_a_registration_that_asks_about_every_bind_guards(configuration: Object) -> None:
+    assert parse_registration(configuration).gap(OPTED_IN) == ""
 
 
 MOMENTS = {

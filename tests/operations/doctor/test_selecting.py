@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from webhook.jsonfields.reader import FieldReader
-from webhook.operations.doctor.namespace_selectors import uncovered
-from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.webhook_selectors import WebhookSelector, uncovered
 
 LABELS = {"team": "a", "mode": "deferred"}
 

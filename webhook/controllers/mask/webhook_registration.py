@@ -19,7 +19,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import VALIDATING_WEBHOOKS, ApiError, ClusterApi, NotFoundError, Object
 from webhook.kube.selectors import Term
 from webhook.quota.objects.names import is_deferrable
-from webhook.state.webhook_selectors import UnknownOperatorError, WebhookSelector
+from webhook.state.webhook_selectors import BINDS, UnknownOperatorError, WebhookSelector, uncovered
 from webhook.state.well_known import (
     BIND_ENTRY,
     DEFERRED_RESOURCES_ANNOTATION,
@@ -208,14 +208,31 @@ def _guard(configuration: Object) -> RegistrationState:
     for entry in FieldReader(configuration).children("webhooks"):
         if entry.text("name") != BIND_ENTRY:
             continue
-        if entry.text("failurePolicy") != "Fail":
-            return RegistrationState(f"{_ENTRY} is not failurePolicy Fail")
         try:
+            problem = _leak(entry)
             selector = WebhookSelector.read(entry.child("namespaceSelector"))
         except UnknownOperatorError as err:
             return RegistrationState(f"{_ENTRY} selects by {err.operator!r}, which is not known")
-        return RegistrationState(selector_terms=selector.terms)
+        return RegistrationState(problem and f"{_ENTRY} {problem}", selector.terms)
     return RegistrationState(f"{_CONFIGURATION} has no entry {BIND_ENTRY}")
+
+
+def _leak(entry: FieldReader) -> str:
+    """Return by what an entry lets binds pass in every namespace; empty if by nothing.
+
+    Raises:
+        UnknownOperatorError: Its `objectSelector` has an operator that is not known.
+    """
+    if entry.text("failurePolicy") != "Fail":
+        return "is not failurePolicy Fail"
+    missing = uncovered(entry.children("rules"), BINDS)
+    if missing:
+        return f"does not ask about {', '.join(missing)}"
+    if not WebhookSelector.read(entry.child("objectSelector")).is_empty:
+        return "has an objectSelector, which leaves binds out"
+    if entry.children("matchConditions"):
+        return "has matchConditions, which leave binds out"
+    return ""
 
 
 def _emergency_since(configuration: Object) -> int:

@@ -19,7 +19,7 @@ from webhook.operations.doctor.check_context import (
     quota_subject,
     unreadable,
 )
-from webhook.operations.doctor.namespace_selectors import APPLY, selection_findings, uncovered
+from webhook.operations.doctor.namespace_selectors import APPLY, selection_findings
 from webhook.operations.emergency_state import without_emergency
 from webhook.operations.findings import Finding, Subject, error, information, subject_of
 from webhook.operations.names import MASK_ENTRY, MASK_POLICY, MUTATING
@@ -27,7 +27,7 @@ from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import incomplete_keys, visible_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import is_pod_quota_key
-from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.webhook_selectors import WebhookSelector, uncovered
 
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from webhook.jsonfields.reader import FieldReader
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.findings import Finding, Subject, error, warning
 from webhook.state.webhook_selectors import WebhookSelector
@@ -22,8 +21,6 @@ from webhook.state.well_known import (
 
 APPLY: Final = "Run scripts/install, or apply the shipped manifests again."
 
-_OF_NO_NAMESPACE: Final = frozenset({"clusterdeferredquotas"})
-"""Resources that rules for namespaces do not cover, and the other way round."""
 
 ANY_NAMESPACE: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a"}
 """Labels of some namespace that has not opted in."""
@@ -168,39 +165,3 @@ def _name(labels: Mapping[str, str]) -> str:
 def _some(names: tuple[str, ...], most: int = 5) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def uncovered(rules: Iterable[FieldReader], wanted: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Return which requests (operation, group, resource) no rule of a registration covers."""
-    read = tuple(rules)
-    return [
-        f"{operation} {resource}"
-        for operation, group, resource in wanted
-        if not any(_sees(rule, operation, group, resource) for rule in read)
-    ]
-
-
-def _sees(rule: FieldReader, operation: str, group: str, resource: str) -> bool:
-    place = "Cluster" if resource in _OF_NO_NAMESPACE else "Namespaced"
-    return (
-        rule.text("scope") in {"", "*", place}
-        and _names(rule.strings("operations"), operation)
-        and _names(rule.strings("apiGroups"), group)
-        and _covers(rule.strings("resources"), resource)
-    )
-
-
-def _names(listed: tuple[str, ...], name: str) -> bool:
-    return "*" in listed or name in listed
-
-
-def _covers(listed: tuple[str, ...], resource: str) -> bool:
-    """Return whether a rule's resources include one.
-
-    Source: kubernetes v1.36, apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go.
-    """
-    wanted, _, wanted_part = resource.partition("/")
-    return any(
-        name in {"*", wanted} and part in {"*", wanted_part}
-        for name, _, part in (each.partition("/") for each in listed)
-    )

@@ -18,7 +18,6 @@ from webhook.operations.doctor.namespace_selectors import (
     auto_findings,
     gate_findings,
     selection_findings,
-    uncovered,
     ungated_findings,
 )
 from webhook.operations.emergency_state import without_emergency
@@ -39,7 +38,7 @@ from webhook.operations.names import (
     VALIDATING,
     Entry,
 )
-from webhook.state.webhook_selectors import WebhookSelector
+from webhook.state.webhook_selectors import WebhookSelector, uncovered
 from webhook.state.well_known import (
     BIND_ENTRY,
     DEFERRED_MODE,
