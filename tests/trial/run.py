@@ -8,11 +8,13 @@ heal.
 from __future__ import annotations
 
 import argparse
+import base64
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,7 @@ from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.waiting import eventually
 from tests.trial.transcript import ROOT, Transcript, TrialError
 from tests.trial.walks import walks_table
+from webhook.tls.issue import issue_ca
 
 PAGE: Final = ROOT / "docs/operations/trial.md"
 _HEAD: Final = """\
@@ -32,8 +35,7 @@ What `scripts/trial` printed on {date}, on a real control plane (Kubernetes 1.36
 both ways, each part broken as the [runbooks](runbooks.md) have it, and healed as the
 [outage matrix](outages.md) says. There are nodes but no kubelets: what the Deployments run are
 processes of the same machine, so pods are killed and started there, and mounted Secrets are there
-sooner. A comment says for how long a command was repeated until it printed this; other programs
-kept both processors busy meanwhile.
+sooner. A comment says for how long a command was repeated until it printed this.
 
 """
 _SYSTEM: Final = f"-n {SYSTEM}"
@@ -60,9 +62,11 @@ class Trial:
             self._controller,
             self._api_server,
             self._bundle,
+            self._other_bundle,
             self._secrets,
             self._garbage,
             self._rights,
+            self._renew,
             self._change_ca,
             self._ledger,
             self._registration,
@@ -161,6 +165,27 @@ class Trial:
         )
         script.until("deferred-quota certs status | grep -c ^problem", r"^0$")
 
+    def _other_bundle(self) -> None:
+        script = self.script
+        assert self.product is not None
+        script.title("The caBundle is another CA's", 3)
+        script.text(
+            "And no controller runs that would write it"
+            " ([runbook](runbooks.md#deferredquotacertificatenotverified)):"
+        )
+        self.product.controller.kill()
+        script.run(
+            "kubectl get validatingwebhookconfiguration deferred-quota -o json"
+            """ | sed "s|\\"caBundle\\": .*|\\"caBundle\\": \\"$OTHER_CA\\",|\""""
+            " | kubectl replace -f -"
+        )
+        script.run("deferred-quota doctor 2>&1 | grep -A1 certificate.not-trusted")
+        script.run("deferred-quota certs inject | head -n 1")
+        script.until("deferred-quota certs status | grep -c ^problem", r"^0$")
+        self.product.controller.start(waits=False)
+        self._scale(3)
+        self._scale(2)
+
     def _secrets(self) -> None:
         script = self.script
         script.title("Secrets are lost", 3)
@@ -202,9 +227,21 @@ class Trial:
         script.run(f"{self.reinstall} | tail -n 1")
         script.run(f"kubectl {_SYSTEM} get rolebinding deferred-quota-rotation -o name")
 
+    def _renew(self) -> None:
+        script = self.script
+        script.title("The certificate is to be another one", 3)
+        script.text("As where it ends soon ([runbook](runbooks.md#deferredquotacertificateends)):")
+        script.run("deferred-quota certs renew")
+        script.until("deferred-quota certs status", r"phase(?!(.|\n)*problem)")
+        self._scale(3)
+        self._scale(2)
+
     def _change_ca(self) -> None:
         script = self.script
         script.title("The CA is to be another one", 3)
+        script.text(
+            "As where it ends ([runbook](runbooks.md#deferredquotacertificateauthorityends)):"
+        )
         script.run("deferred-quota certs rotate-ca")
         script.until("deferred-quota certs status", r"phase +publish(?!(.|\n)*problem)")
         self._scale(3)
@@ -287,7 +324,11 @@ def trial(name: str, directory: Path, say: Callable[[str], None]) -> str:
             ROOT / ".venv/bin",
             "/usr/bin:/bin",
         ]
-        environment = {"KUBECONFIG": str(plane.kubeconfig()), "PATH": ":".join(map(str, path))}
+        environment = {
+            "KUBECONFIG": str(plane.kubeconfig()),
+            "PATH": ":".join(map(str, path)),
+            "OTHER_CA": base64.b64encode(issue_ca(now=datetime.now(UTC)).certificate).decode(),
+        }
         script = Transcript(environment, say)
         script.title({"kustomize": "By kustomize", "chart": "By the chart"}[name])
         script.until(f"{install} | tail -n 3", "serverside-applied|created|deployed|Opt")

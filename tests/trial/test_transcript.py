@@ -58,7 +58,7 @@ def test_the_page_has_both_ways_of_installation_and_each_part() -> None:
     for title in ("By kustomize", "By the chart"):
         _, _, part = page.partition(f"\n## {title}\n")
         parts = [line for line in part.partition("\n## ")[0].splitlines() if line[:4] == "### "]
-        assert len(parts) == 12, title
+        assert len(parts) == 14, title
 
 
 def test_each_runbook_is_walked_by_a_part_or_by_a_test_that_there_is() -> None:

@@ -53,15 +53,10 @@ WALKS: Final[Mapping[str, str]] = {
         "e2e/cluster/test_explain.py"
         "::test_a_quota_that_is_not_counted_is_reported_instead_of_old_numbers"
     ),
-    "DeferredQuotaCertificateEnds": (
-        "e2e/cluster/test_rotation_under_load.py"
-        "::test_a_certificate_is_renewed_without_a_failed_request"
-    ),
+    "DeferredQuotaCertificateEnds": "The certificate is to be another one",
     "DeferredQuotaCertificateAuthorityEnds": "The CA is to be another one",
     "DeferredQuotaCertificateRefused": "The certificate is garbage",
-    "DeferredQuotaCertificateNotVerified": (
-        f"{_OUTAGES}/test_certificates.py::test_the_bundle_is_of_another_ca"
-    ),
+    "DeferredQuotaCertificateNotVerified": "The caBundle is another CA's",
     "DeferredQuotaBundleDrifts": "The caBundle is wiped",
     "DeferredQuotaRotationFails": "Rights are missing",
     "DeferredQuotaConfigurationRejected": (
