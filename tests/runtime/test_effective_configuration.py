@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,14 +14,15 @@ from tests.admission.handlers.harness import a_namespace, a_review, eventually
 from tests.builders import a_pod, a_quota
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import Phase, decode_review
-from webhook.config import ConfigurationFile
+from webhook.config import Configuration, ConfigurationFile
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import EVENTS, NAMESPACES, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS, ListOptions
 from webhook.policy import check_configuration
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
-from webhook.state.well_known import DEFAULT_NAMESPACE
+from webhook.runtime.effective_configuration import EffectiveConfiguration
+from webhook.state.well_known import BIND_ENTRY, DEFAULT_NAMESPACE
 from webhook.telemetry.metrics import Metrics
 
 HEAD = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
@@ -128,6 +130,37 @@ def test_no_request_is_decided_by_one_file_and_the_policy_of_another(
     eventually(lambda: process.in_force() == after, "it is in force")
     assert before != after
     assert process.met == [before]  # while the file was read, and the policy not compiled yet
+
+
+NARROWED: dict[str, dict[str, object]] = {
+    "it fails open": {"failurePolicy": "Ignore"},
+    "it has a condition": {"matchConditions": [{"name": "some", "expression": "true"}]},
+    "it is not asked about all binds": {"rules": []},
+}
+
+
+@pytest.mark.parametrize("fields", NARROWED.values(), ids=NARROWED)
+def test_no_namespace_is_exempt_for_a_guard_that_lets_some_binds_pass(
+    fields: dict[str, object],
+) -> None:
+    """It may be asked about the others, and what is hidden stays so while a mask stands."""
+    api = FakeClient(FakeCluster())
+    raw = EngineHarness.registration()
+    for entry in raw["webhooks"]:
+        entry.update(fields if entry["name"] == BIND_ENTRY else {})
+    api.create(VALIDATING_WEBHOOKS, raw)
+    effective = EffectiveConfiguration(api, lambda: 1.0)
+    assert effective.refresh()
+    wanted = replace(Configuration(), exempt_namespaces=frozenset({TEAM}))
+    assert effective.apply(wanted).exempt_namespaces == frozenset()
+    assert effective.pending_fields
+
+
+def test_a_namespace_is_exempt_where_there_is_no_guard() -> None:
+    effective = EffectiveConfiguration(FakeClient(FakeCluster()), lambda: 1.0)
+    assert effective.refresh()
+    wanted = replace(Configuration(), exempt_namespaces=frozenset({TEAM}))
+    assert effective.apply(wanted).exempt_namespaces == {TEAM}
 
 
 def test_a_namespace_is_exempt_only_when_the_guard_leaves_it_out(process: EngineHarness) -> None:

@@ -306,6 +306,29 @@ def test_after_the_loss_of_both_secrets_the_former_ca_is_retired_when_nothing_is
     assert not former & wanted
 
 
+@pytest.mark.parametrize("damage", [None, Issued(b"garbage", b""), _stranger()])
+def test_a_pair_that_is_damaged_in_a_second_change_leaves_the_former_ca_trusted(
+    damage: Issued | None,
+) -> None:
+    """Replicas go on with what they had, and the first change was over long ago."""
+    installation = installed()
+    for _ in range(2):
+        installation.step(forces_ca=True)
+        while installation.held.generation and installation.held.published is None:
+            installation.step()
+        if installation.held.former_until is None:
+            while (waits := installation.rest()).phase is not Phase.STEADY:
+                installation.now = waits.until
+    assert installation.held.serving is not None
+    former = set(trusted(installation.held.former))
+    assert former
+    installation.held = replace(installation.held, serving=damage)
+    assert installation.rest().phase is Phase.SWITCH
+    assert all(former <= set(trusted(each)) for each in installation.bundles)
+    installation.now += LEAF_LIFETIME
+    assert installation.rest().phase is Phase.STEADY
+
+
 def test_a_lost_served_secret_comes_back_without_a_change_of_trust() -> None:
     installation = installed()
     before = installation.held

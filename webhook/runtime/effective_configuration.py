@@ -45,7 +45,7 @@ from webhook.state.well_known import (
 
 _log = logging.getLogger(__name__)
 
-_NOT_REGISTERED = RegistrationState("it is not there")
+_NOT_REGISTERED = RegistrationState("it is not there", is_there=False)
 
 
 class EffectiveConfiguration:
@@ -121,4 +121,4 @@ class EffectiveConfiguration:
     def _is_left_out(self, namespace: str) -> bool:
         """Return whether the guard is known not to be asked about an opted-in namespace."""
         labels = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
-        return self._registration is not None and bool(self._registration.gap(labels))
+        return self._registration is not None and not self._registration.may_ask(labels)

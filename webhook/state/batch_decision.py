@@ -199,9 +199,9 @@ def _without_headroom(
         found = admit(after, claim)[1]  # another quota may deny it then, and with other numbers
         if not isinstance(found, Denied):
             return HEADROOM_RECALLED
-        # it may rest on an admission of this batch, which is not written yet
-        is_provisional = not isinstance(admit(before, claim)[1], Denied)
-        return replace(found, provisional=verdict.provisional or is_provisional)
+        stored = admit(before, claim)[1]
+        # else it rests on an admission of this batch, which is not written yet
+        return stored if isinstance(stored, Denied) else replace(found, provisional=True)
 
     verdicts = [
         judged(pending.claim, verdict)

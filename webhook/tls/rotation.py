@@ -329,13 +329,19 @@ def _with_new_pair(
     if held.ca is None:
         raise ValueError("no CA signs")
     serving = issue_serving(held.ca, dns_names=spec.dns_names, now=now, lifetime=spec.leaf_lifetime)
-    leaf, signing = _leaf(held), _signing(held)
     until = held.former_until
-    if leaf is not None and signing is not None and not is_issued_by(leaf, signing):
-        until = max(filter(None, (until, leaf.not_valid_after_utc)))
-    elif held.former and until is None:
-        until = now + spec.leaf_lifetime  # what was served before is not known
+    leaf, signing = _leaf(held), _signing(held)
+    is_switched = leaf is not None and signing is not None and is_issued_by(leaf, signing)
+    if held.former and not (is_switched and until):  # what replicas serve may be of a former CA
+        until = max(filter(None, (until, _end_of_former(held, leaf) or now + spec.leaf_lifetime)))
     return replace(held, serving=serving, former_until=until)
+
+
+def _end_of_former(held: InstalledCertificates, leaf: x509.Certificate | None) -> datetime | None:
+    """Return when the pair in the Secret ends, if it is of a former CA; else None."""
+    if leaf is None or not any(is_issued_by(leaf, each) for each in trusted(held.former)):
+        return None
+    return leaf.not_valid_after_utc
 
 
 def _leaf(held: InstalledCertificates) -> x509.Certificate | None:

@@ -237,7 +237,7 @@ def test_a_group_without_an_answer_has_no_turn_for_ever() -> None:
     here.clock += 43
     assert here.evict("first", slice(80, 85)) == 0
     assert here.evict("owner", slice(1, 2)) == 1, "which is not answered again"
-    here.clock += 25
+    here.clock += 50
     assert here.evict("owner", slice(5, 10)) == 0
 
 

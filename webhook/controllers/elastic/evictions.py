@@ -41,7 +41,7 @@ _WAITING_SECONDS: Final = 90.0
 """How long a group has its turn after it was last asked for: a plan may rest for 30 s."""
 _REMEMBERED_SECONDS: Final = 3600.0
 """How long it is remembered that a group of a quota went which was larger than its share."""
-_INTERRUPTED_SECONDS: Final = 60.0
+_INTERRUPTED_SECONDS: Final = 90.0
 """How long the rest of a group may go of which one eviction was not answered."""
 _ENTITLEMENT: Final = {
     Claim.OWN: "which stays within the min of its quota",

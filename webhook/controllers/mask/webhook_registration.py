@@ -43,6 +43,8 @@ class RegistrationState:
     """Why it guards no namespace at all; empty when it does."""
     selector_terms: tuple[Term, ...] = ()
     """What the labels of a namespace have to be for it to be guarded."""
+    is_there: bool = True
+    """Whether the entry of the guard exists."""
     is_settling: bool = False
     """It stands, and the only problem is that not every API server may know it yet."""
     emergency_since: int = field(default=0, compare=False)
@@ -56,6 +58,12 @@ class RegistrationState:
             if not term.accepts(labels.get(term.key)):
                 return f"{_ENTRY} does not select this namespace, by {term.key}"
         return ""
+
+    def may_ask(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the guard may be asked about such a namespace, whatever it lets pass."""
+        return self.is_there and all(
+            term.accepts(labels.get(term.key)) for term in self.selector_terms
+        )
 
 
 ASSUMED_REGISTERED: Final = RegistrationState()
@@ -103,7 +111,7 @@ class RegistrationReader:
         try:
             registration = parse_registration(self._api.get(VALIDATING_WEBHOOKS, REGISTRATION))
         except NotFoundError:
-            registration = RegistrationState(f"{_CONFIGURATION} is not there")
+            registration = RegistrationState(f"{_CONFIGURATION} is not there", is_there=False)
         if registration != self._last_read:
             if self._last_read is not None:
                 self._trusted_from = asked + self._propagation_seconds
@@ -214,7 +222,7 @@ def _guard(configuration: Object) -> RegistrationState:
         except UnknownOperatorError as err:
             return RegistrationState(f"{_ENTRY} selects by {err.operator!r}, which is not known")
         return RegistrationState(problem and f"{_ENTRY} {problem}", selector.terms)
-    return RegistrationState(f"{_CONFIGURATION} has no entry {BIND_ENTRY}")
+    return RegistrationState(f"{_CONFIGURATION} has no entry {BIND_ENTRY}", is_there=False)
 
 
 def _leak(entry: FieldReader) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Final, TypeAlias
@@ -144,6 +145,17 @@ def _stored(secret: Object | None) -> bytes:
         return text.encode()  # is no certificate, which is said
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """An entry that calls a place."""
+
+    entry: str
+    bundle: bytes
+    """What it trusts."""
+    fails_open: bool
+    """Whether requests pass where its call fails."""
+
+
 def _not_trusted(
     scene: CheckContext, pem: bytes, refusal: Refusal, which: str, *, is_url: bool
 ) -> Iterator[Finding]:
@@ -159,19 +171,20 @@ def _not_trusted(
         (kind, name): list(_called(scene, kind, name, is_url=is_url))
         for kind, name in (*OTHERS, GUARDS)
     }
-    refusals = {bundle: refusal(bundle) for calls in called.values() for _, bundle in calls}
-    is_ready = any(not refusals[bundle] for _, bundle in called[GUARDS])
+    refusals = {call.bundle: refusal(call.bundle) for calls in called.values() for call in calls}
+    is_ready = any(not refusals[call.bundle] for call in called[GUARDS])
     for (kind, name), calls in called.items():
-        refusing = [(entry, refusals[bundle]) for entry, bundle in calls if refusals[bundle]]
+        refusing = [call for call in calls if refusals[call.bundle]]
         if refusing:
-            (entry, why), *others = refusing
+            first, *others = refusing
             more = f" and {len(others)} more" if others else ""
             message = (
-                f"webhook {entry}{more}: clientConfig.caBundle does not verify the certificate"
-                f" {which}, {why}: "
+                f"webhook {first.entry}{more}: clientConfig.caBundle does not verify the"
+                f" certificate {which}, {refusals[first.bundle]}: "
             )
             message += _FAILING if is_ready else _NOT_READY
-            find = warning if is_ready else error
+            is_open = all(call.fails_open for call in refusing)
+            find = warning if is_ready and is_open else error
             yield find("certificate.not-trusted", Subject(kind.kind, name), message, _TRUST)
 
 
@@ -182,10 +195,8 @@ def _is_readable(scene: CheckContext, pem: bytes) -> bool:
         return False
 
 
-def _called(
-    scene: CheckContext, kind: Kind, name: str, *, is_url: bool
-) -> Iterator[tuple[str, bytes]]:
-    """Yield the entries of a registration that call such a place, with what each trusts."""
+def _called(scene: CheckContext, kind: Kind, name: str, *, is_url: bool) -> Iterator[_Call]:
+    """Yield the entries of a registration that call such a place."""
     raw = scene.find(kind, name)
     for entry in [] if raw is None else FieldReader(raw).children("webhooks"):
         client = entry.child("clientConfig")
@@ -194,7 +205,7 @@ def _called(
         except binascii.Error:
             continue
         if client.has("url") == is_url and _is_readable(scene, bundle):
-            yield entry.text("name"), bundle
+            yield _Call(entry.text("name"), bundle, entry.text("failurePolicy") == "Ignore")
 
 
 def _judged(scene: CheckContext, subject: Subject, pem: bytes, remedy: str) -> Iterator[Finding]:
