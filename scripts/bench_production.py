@@ -34,7 +34,8 @@ from bench_steady import Span, Steady, reachable
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.behind_service import behind_service
 from tests.e2e.cluster.kept_certificates import KeptCertificates, kept_certificates
-from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES
+from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES, mount
+from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.outages.changed import with_lives
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.waiting import eventually
@@ -282,7 +283,8 @@ class Changes:
 
     def roll(self) -> str:
         """Replace the replicas one by one, with one more in between, as the Deployment does."""
-        front = self.product.front
+        front, api = self.product.front, Api(self.bench.plane.rest_as("admin"))
+        mount(api, self.product.certificates)
         with self.product.another_webhook() as extra:
             for replica in list(self.product.webhooks[:3]):
                 others = [one.port for one in self.product.webhooks if one is not replica]
@@ -291,6 +293,7 @@ class Changes:
                 time.sleep(_KEPT_SECONDS)
                 front.ports = tuple(others)
                 ending.join()
+                mount(api, self.product.certificates)  # as a kubelet does for each new pod
                 replica.start()
                 front.ports = (*others, replica.port)
             assert extra.is_running
