@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -126,8 +127,13 @@ def test_pods_of_one_group_go_together_however_long_that_takes() -> None:
     assert here.evict("owner", slice(0, 50)) == 20
 
 
-def _gang(here: Evicting, pods: slice) -> None:
-    here.pods[pods] = [replace(pod, group="gang") for pod in here.pods[pods]]
+def _gang(here: Evicting, pods: slice, name: str = "gang") -> None:
+    here.pods[pods] = [replace(pod, group=name) for pod in here.pods[pods]]
+
+
+def _gangs_of_five(here: Evicting, begins: Iterable[int]) -> None:
+    for at in begins:
+        _gang(here, slice(at, at + 5), f"g{at}")
 
 
 def test_of_groups_beyond_a_share_one_goes_in_a_minute() -> None:
@@ -146,8 +152,7 @@ def test_of_groups_beyond_a_share_that_of_a_quota_goes_which_had_none() -> None:
     """A tenant with two quotas makes pods again that are evicted for it, and is there first."""
     here = Evicting(limit=8)
     here.quotas = {name: _quota(name) for name in ("greedy", "too", "owner")}
-    for at in range(0, 100, 5):
-        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    _gangs_of_five(here, range(0, 100, 5))
     assert here.evict("greedy", slice(0, 5)) == 5
     here.clock += 61
     assert here.evict("too", slice(5, 10)) == 5
@@ -164,8 +169,7 @@ def test_of_groups_beyond_a_share_that_of_a_quota_goes_which_had_none() -> None:
 def test_a_quota_that_has_used_its_share_keeps_no_group_of_others_from_going() -> None:
     here = Evicting(limit=8)
     here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
-    for at in (50, 55):
-        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    _gangs_of_five(here, (50, 55))
     assert here.evict("owner", slice(50, 55)) == 5
     here.clock += 50
     assert here.evict("greedy", slice(0, 50)) == 3
@@ -177,8 +181,7 @@ def test_a_quota_that_has_used_its_share_keeps_no_group_of_others_from_going() -
 def test_a_group_that_is_never_evicted_keeps_no_group_of_others_from_going() -> None:
     here = Evicting(limit=8)
     here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
-    for at in (0, 50, 55):
-        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    _gangs_of_five(here, (0, 50, 55))
     refused = TooManyRequestsError("the disruption budget does not allow it")
     for number in range(5):
         name = for_name(f"p{number}", fail(refused))
@@ -193,8 +196,7 @@ def test_a_group_that_is_never_evicted_keeps_no_group_of_others_from_going() -> 
 def test_a_quota_that_does_not_ask_any_more_keeps_no_group_from_going() -> None:
     here = Evicting(limit=8)
     here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
-    for at in range(0, 100, 5):
-        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    _gangs_of_five(here, range(0, 100, 5))
     assert here.evict("greedy", slice(0, 5)) == 5
     assert here.evict("owner", slice(50, 55)) == 0
     here.clock += 91
@@ -205,8 +207,7 @@ def _waiting_beside_a_group_without_an_answer() -> Evicting:
     """An evictor that got no answer for the second pod of a group, while another group waits."""
     here = Evicting(limit=8)
     here.quotas = {name: _quota(name) for name in ("first", "owner", "another")}
-    for at in range(0, 100, 5):
-        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    _gangs_of_five(here, range(0, 100, 5))
     assert here.evict("first", slice(90, 95)) == 5
     assert here.evict("another", slice(50, 55)) == 0
     here.clock += 61
@@ -244,8 +245,7 @@ def test_a_group_without_an_answer_has_no_turn_for_ever() -> None:
 def test_a_quota_whose_pods_go_within_its_share_waits_for_no_turn() -> None:
     here = Evicting(limit=8)
     here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
-    for at in range(50, 100, 5):
-        here.pods[at : at + 5] = [replace(one, group=f"g{at}") for one in here.pods[at : at + 5]]
+    _gangs_of_five(here, range(50, 100, 5))
     assert here.evict("owner", slice(50, 55)) == 5
     assert here.evict("greedy", slice(90, 95)) == 0
     assert here.evict("greedy", slice(0, 1)) == 1
