@@ -68,6 +68,17 @@ def test_a_ledger_whose_serial_has_come_to_its_end_is_made_anew(tenant: Tenant) 
     assert tenant.create("beyond", "1m", nodeName=NODE).code == 403
 
 
+def test_a_condition_that_fills_the_ledger_goes_with_the_next_write(tenant: Tenant) -> None:
+    """Every write brought it along, and no bind had room beside it."""
+    tenant.quota()
+    path = f"{objects.ledger(tenant.namespace)}/status"
+    long = {"type": "Evil", "status": "True", "message": "x" * 1_400_000}
+    assert tenant.api.patch(path, {"status": {"conditions": [long]}}).ok
+    tenant.pod("web", "1")
+    becomes(lambda: tenant.bind("web").code, 201, "the bind")
+    assert "Evil" not in [one["type"] for one in tenant.ledger().get("conditions", [])]
+
+
 def test_a_promise_outlives_its_quota(tenant: Tenant) -> None:
     tenant.quota()
     pod = tenant.pod("web", "1500m")

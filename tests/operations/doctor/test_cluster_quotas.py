@@ -15,6 +15,7 @@ from tests.operations.scenes import NAMESPACE, a_namespace, load
 from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS
+from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.findings import Finding
 from webhook.quota.amounts.resources import ResourceList, parse_resource_list
 from webhook.quota.charging.deferral import deferred_part, observed_as
@@ -134,6 +135,48 @@ def test_a_resource_that_is_not_deferred_is_not_charged() -> None:
     (finding,) = found(cluster)
     assert finding.id == "cdq.not-deferred"
     assert "limits pods" in finding.message
+
+
+def a_device_class(resource: str) -> Object:
+    return {
+        "apiVersion": DEVICE_CLASSES.api_version,
+        "kind": DEVICE_CLASSES.kind,
+        "metadata": {"name": "devices.example.com", "uid": "uid-devices"},
+        "spec": {"extendedResourceName": resource} if resource else {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("hard", "resource"),
+    [
+        ("requests.example.com/gpu", "example.com/gpu"),
+        ("nos.nebuly.com/gpu-memory", "nvidia.com/gpu"),
+        ("nos.nebuly.com/gpu-memory.40gb", "nvidia.com/mig-1g.10gb"),
+    ],
+)
+def test_devices_that_are_limited_and_to_be_had_by_claims_are_named(
+    hard: str, resource: str
+) -> None:
+    cluster = healthy()
+    shared(cluster, a_cluster_quota(hard={"requests.cpu": "20", hard: "1"}, selector=HERE))
+    load(cluster, a_device_class(resource))
+    finding = the(examined(cluster), "cdq.claims")
+    assert finding.severity == "warn"
+    assert finding.message.startswith(
+        f"limits devices of the DeviceClass devices.example.com as {resource}, and ResourceClaims"
+    )
+    assert f"Name requests.{resource} in deferredResources" in finding.remedy
+    refused = DEFERRED_KEYS | {f"requests.{resource}"}
+    assert "cdq.claims" not in ids(examined(cluster, deferred_keys=refused))
+
+
+@pytest.mark.parametrize("resource", ["", "example.com/nic"])
+def test_devices_of_other_classes_are_no_finding(resource: str) -> None:
+    cluster = healthy()
+    limited = {"requests.cpu": "20", "requests.example.com/gpu": "1"}
+    shared(cluster, a_cluster_quota(hard=limited, selector=HERE))
+    load(cluster, a_device_class(resource))
+    assert "cdq.claims" not in ids(examined(cluster))
 
 
 def test_more_than_the_limit_is_reported_with_what_each_namespace_holds() -> None:

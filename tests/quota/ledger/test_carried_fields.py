@@ -8,7 +8,12 @@ from webhook.jsonfields.encoding import decode_json, encode_json
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.ledger.apply_usage import UsageCount, apply_usage
 from webhook.quota.ledger.ledger import Claim, Condition, Ledger, ReservationSource, admit_all
-from webhook.quota.ledger.ledger_codec import ledger_from_status, ledger_status
+from webhook.quota.ledger.ledger_codec import (
+    conditions_in,
+    conditions_out,
+    ledger_from_status,
+    ledger_status,
+)
 
 CONDITIONS = (
     Condition("Counted", "False", "PodsUnreadable", "web: why", "2026-05-04T12:00:00Z"),
@@ -61,6 +66,17 @@ def test_conditions_that_cannot_be_read_stop_nothing(conditions: object) -> None
     )
     assert read is not None
     assert read.conditions == ()
+
+
+@pytest.mark.parametrize("field", ["type", "status", "reason", "message", "lastTransitionTime"])
+def test_a_condition_longer_than_any_of_ours_is_dropped(field: str) -> None:
+    """What a stolen token wrote would be written back for good."""
+    long = {"type": "Evil", "status": "True", field: "x" * 10_000}
+    assert conditions_in([*conditions_out(CONDITIONS)["conditions"], long]) == CONDITIONS  # type: ignore[misc]
+
+
+def test_more_conditions_than_any_ledger_has_are_dropped() -> None:
+    assert conditions_in([{"type": f"E{number}", "status": "True"} for number in range(17)]) == ()
 
 
 def test_an_empty_time_is_not_written() -> None:

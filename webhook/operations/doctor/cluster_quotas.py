@@ -18,9 +18,11 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     PODS,
     QUOTA_LEDGERS,
+    ApiError,
     NotFoundError,
     Object,
 )
+from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.cluster_quotas import SharedQuota, concerning
 from webhook.operations.counting import scope_fault
 from webhook.operations.doctor.check_context import (
@@ -30,10 +32,11 @@ from webhook.operations.doctor.check_context import (
     Settings,
 )
 from webhook.operations.doctor.errors import NotInSnapshotError
-from webhook.operations.findings import Finding, Subject, error, warning
+from webhook.operations.findings import Finding, Subject, error, subject_of, warning
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
 from webhook.quota.charging.deferral import limits_of, observed_as
+from webhook.quota.charging.gpu_memory import gpu_memory_keys, is_gpu_profile
 from webhook.quota.elastic.elastic_status import CHARGED
 from webhook.quota.ledger.ledger import Account
 from webhook.quota.shared.cluster_quotas import ClusterQuota
@@ -110,7 +113,43 @@ def _spec(scene: CheckContext, one: SharedQuota, every: list[Namespace]) -> Iter
             f"limits {', '.join(idle)}, which the configuration does not defer: nothing charges it",
             "Name it in deferredResources, or limit it by ResourceQuotas.",
         )
+    yield from _claimed(scene, one.subject, quota.hard)
     yield from _selection(one, selected)
+
+
+def _claimed(scene: CheckContext, quota: Subject, hard: ResourceList) -> Iterator[Finding]:
+    """Name devices that a quota limits and that are to be had by ResourceClaims, uncharged.
+
+    The policy about DeviceClasses knows what the configuration defers, and no cluster quota.
+    """
+    limited = hard.keys() - scene.settings.deferred_keys
+    has_gpu_memory = bool(gpu_memory_keys(limited))
+    for subject, resource in _device_resources(scene):
+        key = f"requests.{resource}"
+        if key in scene.settings.deferred_keys or not (
+            key in limited or (has_gpu_memory and is_gpu_profile(resource))
+        ):
+            continue
+        yield warning(
+            "cdq.claims",
+            quota,
+            f"limits devices of the {subject} as {resource}, and ResourceClaims of that class,"
+            " which its tenants may make, are charged to no cluster quota",
+            f"Name {key} in deferredResources, and run scripts/install: a policy then refuses such"
+            " claims.",
+        )
+
+
+def _device_resources(scene: CheckContext) -> Iterator[tuple[Subject, str]]:
+    """Yield the DeviceClasses whose devices are an extended resource, and that."""
+    try:
+        raws = scene.objects(DEVICE_CLASSES)
+    except (ApiError, NotInSnapshotError):
+        return  # it has none, or they may not be read
+    for raw in raws:
+        resource = FieldReader(raw).child("spec").text("extendedResourceName")
+        if resource:
+            yield subject_of(DEVICE_CLASSES, raw), resource
 
 
 def _selection(one: SharedQuota, selected: list[Namespace]) -> Iterator[Finding]:

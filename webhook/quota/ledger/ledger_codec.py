@@ -29,7 +29,8 @@ written for people and computed again when read.
 Every write replaces the whole status, and handlers write far more often than the controller. What
 only the controller says (`conditions`), and fields that a newer version of the program has added,
 are therefore read and written back by every writer. Conditions decide nothing: one that cannot be
-read is dropped, and the controller says it again.
+read, or is longer than any of ours, is dropped, and the controller says it again: what a stolen
+token wrote would fill the ledger for good.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ write the ledger in the place of one that it cannot read, so it decides nothing,
 knows is. Without headroom the first is written, which both read."""
 _MOST_COUNTED: Final = 2**62
 """Of a number that only grows. Stored are 64 bits: at their end a ledger would admit no more."""
+_MAX_CONDITIONS: Final = 16
+_MAX_CONDITION_CHARACTERS: Final = 8192
+"""Of all texts of one, more than this program or an older one writes."""
 
 _FIELDS: Final = frozenset(
     {
@@ -263,16 +267,21 @@ def _given(one: Condition) -> dict[str, object]:
 
 
 def conditions_in(raw: object) -> tuple[Condition, ...]:
-    """Read conditions; what cannot be read must not keep claims from being decided."""
+    """Read conditions; what cannot be read must not keep claims from being decided.
+
+    One that is longer than any of ours is dropped, and all of them where they are more: they are
+    written back with every write, and would fill the object for good.
+    """
     if not isinstance(raw, list | tuple):
         return ()
-    return tuple([found for item in raw if (found := _condition_in(item)) is not None])
+    read = [found for item in raw if (found := _condition_in(item)) is not None]
+    return tuple(read) if len(read) <= _MAX_CONDITIONS else ()
 
 
 def _condition_in(item: object) -> Condition | None:
     try:
         raw = mapping(item, "")
-        return Condition(
+        read = Condition(
             type=_required(raw, "type", ""),
             status=_required(raw, "status", ""),
             reason=text(raw.get("reason"), "reason"),
@@ -281,6 +290,8 @@ def _condition_in(item: object) -> Condition | None:
         )
     except InvalidFieldError:
         return None
+    texts = (read.type, read.status, read.reason, read.message, read.since)
+    return read if sum(map(len, texts)) <= _MAX_CONDITION_CHARACTERS else None
 
 
 def counter(raw: Mapping[str, object], name: str, field: str) -> int:
