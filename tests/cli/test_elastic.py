@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,8 @@ from tests.builders import a_container
 from tests.quota.nodes.objects import node
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
-from webhook.fakecluster.storage import FakeCluster
-from webhook.kube.api import ELASTIC_QUOTAS, NODES, PODS, ForbiddenError
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import ELASTIC_QUOTAS, NAMESPACES, NODES, PODS, ForbiddenError
 from webhook.operations.elastic.planning import plan_for
 from webhook.operations.elastic.reading import read_elastic
 from webhook.operations.explain.session import ExplainOptions, Session
@@ -393,6 +395,28 @@ def test_bad_input_is_named(tmp_path: Path, args: tuple[str, ...], words: str) -
     done = run(tmp_path, golden(), *args)
     assert done.exit_code in (ExitCode.BAD_INPUT, ExitCode.FINDINGS)
     assert words in done.stderr
+
+
+def test_watch_prints_again_when_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    api = FakeClient(cluster)
+    for kind, made in ((NAMESPACES, namespace("a")), (ELASTIC_QUOTAS, quota("a", {MEMORY: 10}))):
+        api.create(kind, made)
+    looks = itertools.count()
+
+    def sleep(_seconds: float) -> None:
+        look = next(looks)
+        if look == 1:
+            api.create(PODS, pod("a", "p0"))
+        elif look == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("webhook.cli.elastic.live_cluster", lambda *_: nullcontext(api))
+    monkeypatch.setattr("webhook.cli.elastic.time.sleep", sleep)
+    done = CliRunner().invoke(cli, ["elastic", "--watch"])
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[6] for row in rows if row] == ["USED", "0", "USED", "10"]
+    assert rows.count([]) == 1
 
 
 def test_a_namespace_without_a_quota_has_no_plan(tmp_path: Path) -> None:

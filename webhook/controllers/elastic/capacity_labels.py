@@ -1,9 +1,9 @@
 """Label the assigned pods of elastic quotas `nos.nebuly.com/capacity: in-quota | over-quota`.
 
 Which pods are over their quota is worked out from all of them, in order (`quota.elastic.capacity`);
-a label that is there is compared, never believed. Only what differs is written, so many per second
-as the configuration allows, and first what is within: a pod that others may take is named last. A
-pod whose namespace has no elastic quota any more loses the label.
+a label that is there is compared, never believed. Only what differs is written, several at a time,
+so many per second as the configuration allows, and first what is within: a pod that others may take
+is named last. A pod whose namespace has no elastic quota any more loses the label.
 
 The pods are followed once there is an elastic quota: a cluster without any pays nothing.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from webhook.config import Configuration
@@ -53,6 +54,8 @@ OVER_QUOTA: Final = "over-quota"
 
 _SETTLE_SECONDS: Final = 0.2
 """From a change of a pod to the walk: those that follow are part of it."""
+_WRITERS: Final = 4
+"""How many labels are written at the same time: most of one's time goes by waiting for the API."""
 _BACKOFF: Final = ExponentialBackoff(0.2, 30.0)
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 5.0
@@ -110,14 +113,15 @@ class CapacityLabels:
         if not self._is_following:
             return
         labelled = {one.pod.namespace for one in self.pods.items().values() if one.capacity}
-        for namespace in {*quotas, *labelled}:
-            self._queue.add(namespace)
+        for key in {_key(quotas, namespace) for namespace in {*quotas, *labelled}}:
+            self._queue.add(key)
 
     def _on_pod(self, change: Change[AssignedPod]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.is_like(new):
             return
-        self._queue.add_after(change.key.partition("/")[0], _SETTLE_SECONDS)
+        key = _key(self._quotas(), change.key.partition("/")[0])
+        self._queue.add_after(key, _SETTLE_SECONDS)
 
     def _poll(self) -> bool:
         if not self._leadership.current_epoch():
@@ -138,18 +142,23 @@ class CapacityLabels:
             if not is_terminal(one.pod)
         ]
         wanted = {} if quota is None else self._labels(quota, pods)
-        differing = [one for one in pods if one.capacity != wanted.get(one.pod.uid, "")]
-        differing.sort(key=lambda one: wanted.get(one.pod.uid, "") == OVER_QUOTA)
-        for one in differing:
-            if not self._leadership.is_leader():
-                return DONE
-            delay = self._limit.delay()
-            if delay:
-                return RequeueAfter(delay)
+        differing = [one.pod for one in pods if one.capacity != wanted.get(one.pod.uid, "")]
+        differing.sort(key=lambda pod: wanted.get(pod.uid, "") == OVER_QUOTA)
+        allowed = differing[: self._take(len(differing))]
+        if not self._write_all(allowed, wanted):
+            return RATE_LIMITED
+        if len(allowed) == len(differing):
+            return DONE
+        # each walk looks at all pods of the quota: the next is for several labels
+        return RequeueAfter(max(self._limit.delay(), _SETTLE_SECONDS))
+
+    def _take(self, number: int) -> int:
+        """Return how many of so many labels may be written now, and count them."""
+        taken = 0
+        while taken < number and not self._limit.delay():
             self._limit.take()
-            if not self._write(one.pod, wanted.get(one.pod.uid)):
-                return RATE_LIMITED
-        return DONE
+            taken += 1
+        return taken
 
     def _labels(self, quota: ElasticQuota, pods: Iterable[AssignedPod]) -> dict[str, str]:
         settings = self._configuration().elastic
@@ -157,6 +166,20 @@ class CapacityLabels:
         live = [elastic_pod(one, quota, settings.gpu_memory_gb, limits, now) for one in pods]
         over = over_quota(quota, in_label_order(live, LabelOrder(settings.label_order)))
         return {one.uid: OVER_QUOTA if one.uid in over else IN_QUOTA for one in live}
+
+    def _write_all(self, pods: Iterable[Pod], wanted: Mapping[str, str]) -> bool:
+        """Write labels, none after one that failed; return whether none has to be tried again."""
+        failed: list[str] = []
+
+        def write(pod: Pod) -> None:
+            is_due = not failed and self._leadership.is_leader()
+            if is_due and not self._write(pod, wanted.get(pod.uid)):
+                failed.append(pod.key)
+
+        with ThreadPoolExecutor(_WRITERS, "capacity-label") as threads:
+            for _ in threads.map(write, pods):
+                pass  # what one raises is raised here
+        return not failed
 
     def _write(self, pod: Pod, value: str | None) -> bool:
         """Write a label, or remove it for None; return whether that need not be tried again."""
@@ -173,3 +196,9 @@ class CapacityLabels:
             return False
         self._metrics.labels.labels(value or "removed").inc()
         return True
+
+
+def _key(quotas: Mapping[str, ElasticQuota], namespace: str) -> str:
+    """Return the namespace under which a quota is walked, the same for all of its namespaces."""
+    quota = quotas.get(namespace)
+    return namespace if quota is None else quota.namespaces[0]

@@ -1,0 +1,116 @@
+"""Labels are written several at a time, and a quota is walked once for a change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from tests.admission.handlers.harness import eventually
+from tests.builders import a_container
+from tests.controllers.elastic.objects import an_elastic_quota
+from tests.reactions import Call, Proceed, ReactiveClient
+from webhook.config import Configuration
+from webhook.controllers.elastic.capacity_labels import CapacityLabels
+from webhook.controllers.runtime.context import ControllerContext
+from webhook.controllers.runtime.timings import ControllerTimings
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import PODS
+from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.elastic.elastic_quotas import read_elastic_quota
+
+ASSIGNED: Final = "spec.nodeName!="
+
+
+class Labelling:
+    """Pods of one cpu in namespaces of one elastic quota, which are labelled while its time stands.
+
+    Attributes:
+        client: The calls of what labels them.
+    """
+
+    def __init__(self, namespaces: Sequence[str], pods: int) -> None:
+        cluster = FakeCluster()
+        api = FakeClient(cluster)
+        self.client = ReactiveClient(cluster)
+        for namespace in namespaces:
+            for number in range(pods):
+                spec = {"nodeName": "n", "containers": [a_container(requests={"cpu": "1"})]}
+                metadata = {"name": f"p{number}", "namespace": namespace}
+                api.create(
+                    PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+                )
+        more: Any = {"namespaces": list(namespaces)} if len(namespaces) > 1 else {}
+        quota = an_elastic_quota(namespaces[0], {"cpu": str(pods * len(namespaces))}, **more)
+        self._quota = read_elastic_quota(cast("Any", quota))
+        self.labels = CapacityLabels(
+            ControllerContext(api=self.client, timings=ControllerTimings(clock=lambda: 1000.0)),
+            lambda: dict.fromkeys(namespaces, self._quota),
+            Configuration,
+        )
+
+    def is_labelled(self) -> bool:
+        """Return whether the cache shows every pod with a label."""
+        return all(one.capacity for one in self.labels.pods.items().values())
+
+    def guarantee_nothing(self) -> None:
+        """Lower min, so that all pods are over-quota; no watch says that they are labelled so."""
+        self.client.pause(PODS, ASSIGNED)
+        self.client.calls.clear()
+        self._quota = replace(self._quota, min={"cpu": ZERO})
+        self.labels.requeue_all()
+
+    def written(self) -> list[str]:
+        """Return the pods that were labelled, once nothing is left to do now."""
+        eventually(lambda: bool(self.client.calls_of("patch", PODS)), "it is walked")
+        queue = self.labels.workers.queue
+        eventually(lambda: queue.ready_count() == queue.processing_count() == 0, "all is done")
+        return sorted(f"{one.namespace}/{one.name}" for one in self.client.calls_of("patch", PODS))
+
+
+@contextmanager
+def labelling(*namespaces: str, pods: int) -> Iterator[Labelling]:
+    here = Labelling(namespaces, pods)
+    here.labels.start()
+    try:
+        eventually(lambda: here.labels.pods.has_synced, "its pods are followed")
+        here.labels.requeue_all()
+        eventually(here.is_labelled, "all have a label")
+        here.written()
+        yield here
+    finally:
+        here.client.resume()
+        here.labels.stop()
+
+
+def test_a_label_does_not_wait_for_the_answer_to_another() -> None:
+    meeting = threading.Barrier(2)
+
+    def meet(_call: Call, proceed: Proceed) -> object:
+        meeting.wait(10)
+        return proceed()
+
+    with labelling("team-a", pods=2) as here:
+        here.client.on("patch", PODS, meet)
+        here.guarantee_nothing()
+        eventually(lambda: len(here.client.calls_of("patch", PODS)) == 2, "both are asked for")
+        assert here.written() == ["team-a/p0", "team-a/p1"]
+        assert not meeting.broken
+
+
+def test_a_composite_is_walked_once_for_all_its_namespaces() -> None:
+    with labelling("team-a", "team-b", "team-c", pods=2) as here:
+        here.guarantee_nothing()
+        assert here.written() == [
+            f"{team}/p{number}" for team in ("team-a", "team-b", "team-c") for number in (0, 1)
+        ]
+
+
+def test_beyond_the_limit_a_walk_is_for_several_labels() -> None:
+    """Each walk looks at all pods of the quota: one for every label would take a processor."""
+    with labelling("team-a", pods=30) as here:
+        here.guarantee_nothing()
+        assert len(here.written()) == 20  # of the 50 of a second
+        assert here.labels.workers.queue.seconds_to_next() >= 0.2
