@@ -99,6 +99,28 @@ def test_a_lost_secret_of_the_ca_is_made_anew_and_the_old_ca_still_trusted(
     assert pem(found.tls, "ca.crt") == [pem(found.ca)[0], pem(made.ca)[0]]
 
 
+def test_after_the_loss_of_both_secrets_the_registered_ca_is_still_trusted(
+    made: Certificates,
+) -> None:
+    found = certificates(
+        None, None, namespace=DEFAULT_NAMESPACE, now=NOW + DAY, registered=(made.bundle, b"")
+    )
+    assert found.made is IssuedParts.EVERYTHING
+    new, old = pem(found.ca)[0], pem(made.ca)[0]
+    assert pem(found.tls, "ca.crt") == [new, old]
+    assert pem(found.ca, "former.crt") == [old]
+    assert is_issued_by(pem(found.tls)[0], new)
+    # replicas that go on with what they read may serve a certificate of the former one until then
+    later = certificates(
+        found.ca,
+        found.tls,
+        namespace=DEFAULT_NAMESPACE,
+        now=NOW + 92 * DAY,
+        registered=(found.bundle,),
+    )
+    assert pem(later.tls, "ca.crt") == [new]
+
+
 def test_a_lost_serving_certificate_is_made_anew_with_the_same_ca(made: Certificates) -> None:
     found = certificates(made.ca, None, namespace=DEFAULT_NAMESPACE, now=NOW + DAY)
     assert found.made is IssuedParts.SERVING

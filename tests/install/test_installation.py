@@ -26,6 +26,9 @@ from webhook.kube.api import (
     Revision,
     kind_of,
 )
+from webhook.state.well_known import INJECTED_ANNOTATIONS
+from webhook.tls.bundles import certificate_set
+from webhook.tls.called_names import REGISTRATIONS
 
 GPU = (
     "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
@@ -139,6 +142,24 @@ def test_a_new_ca_is_trusted_before_it_is_served_with() -> None:
         assert twin.written.index(f"patch {which}") < serving
     (bundle,) = trusted(twin)
     assert base64.b64decode(bundle).count(b"BEGIN CERTIFICATE") == 2
+
+
+@pytest.mark.parametrize("is_injected", [False, True], ids=["ours", "of cert-manager"])
+def test_after_the_loss_of_both_secrets_the_former_ca_stays_trusted(is_injected: bool) -> None:
+    twin = Twin()
+    run(twin)
+    (before,) = trusted(twin)
+    for kind, name in REGISTRATIONS if is_injected else ():
+        found: Any = twin.api.get(kind, name)
+        found["metadata"]["annotations"][INJECTED_ANNOTATIONS[0]] = f"{SYSTEM}/ca"
+        twin.api.update(kind, found)
+    for name in ("deferred-quota-ca", "deferred-quota-tls"):
+        twin.api.delete(SECRETS, name, namespace=SYSTEM)
+    run(twin)
+    (after,) = trusted(twin)
+    former = certificate_set(base64.b64decode(before))
+    assert (former < certificate_set(base64.b64decode(after))) is not is_injected
+    assert run(twin)[0] == 0
 
 
 def test_the_mask_can_be_changed_and_changed_back() -> None:

@@ -7,6 +7,7 @@ had the time to see it, by the controller or by the next installation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,11 +15,13 @@ from webhook.install.kustomizations import InstallError
 from webhook.kube.api import Object
 from webhook.tls.bootstrap import IssuedParts
 from webhook.tls.rotation import (
+    Inject,
     InstalledCertificates,
     Surroundings,
     Wait,
     WriteCa,
     WriteServing,
+    injected,
     next_step,
 )
 from webhook.tls.rotation_store import (
@@ -47,7 +50,12 @@ class Certificates:
 
 
 def certificates(
-    ca: Object | None, tls: Object | None, *, namespace: str, now: datetime
+    ca: Object | None,
+    tls: Object | None,
+    *,
+    namespace: str,
+    now: datetime,
+    registered: Sequence[bytes] = (),
 ) -> Certificates:
     """Return the Secrets for the webhook's Service; those that are there if they are good.
 
@@ -56,6 +64,8 @@ def certificates(
         tls: The Secret of the webhook as it is; None when there is none.
         namespace: Namespace of the installation.
         now: The time.
+        registered: What the registered entries that call the Service trust, PEM. It is written
+            there before what is served.
 
     Raises:
         InstallError: A Secret of that name is not ours.
@@ -65,8 +75,12 @@ def certificates(
     except ForeignCertificatesError as err:
         raise InstallError(str(err)) from err
     spec, held, reasons = spec_for(namespace), before, list[str]()
-    while not isinstance(step := next_step(held, spec, Surroundings(now=now)), Wait):
+    around = Surroundings(now=now, bundles=registered)
+    while not isinstance(step := next_step(held, spec, around), Wait):
         match step:
+            case Inject():
+                bundles = [injected(one, step) for one in around.bundles]
+                around = Surroundings(now=now, bundles=bundles)
             case WriteCa() | WriteServing():
                 held = step.certificates
                 reasons.append(step.reason)

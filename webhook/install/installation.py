@@ -93,6 +93,7 @@ from webhook.policy import compile_policy
 from webhook.state.feature_gates import PROBE_MINOR
 from webhook.state.well_known import CA_SECRET, CONFIG_MAP, DEFERRED_MODE, MODE_LABEL, TLS_SECRET
 from webhook.tls.bootstrap import IssuedParts
+from webhook.tls.rotation_store import CertificateStore, ForeignCertificatesError
 
 _GATES: Final = "MutatingAdmissionPolicy"
 _GATING_SECONDS: Final = 60.0
@@ -596,7 +597,22 @@ def _certificates(
         InstallError: One of them is not ours.
     """
     ca, tls = (_secret(api, name, namespace) for name in (CA_SECRET, TLS_SECRET))
-    return certificates(ca, tls, namespace=namespace, now=datetime.now(UTC)), ca, tls
+    wanted = certificates(
+        ca,
+        tls,
+        namespace=namespace,
+        now=datetime.now(UTC),
+        registered=_registered_bundles(api, namespace),
+    )
+    return wanted, ca, tls
+
+
+def _registered_bundles(api: ClusterApi, namespace: str) -> tuple[bytes, ...]:
+    """Return what the entries trust that call the Service; nothing where cert-manager writes it."""
+    try:
+        return tuple(one.bundle for one in CertificateStore(api, namespace).entries())
+    except ForeignCertificatesError:
+        return ()
 
 
 def _redirect(

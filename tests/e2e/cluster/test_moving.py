@@ -30,10 +30,11 @@ from tests.e2e.cluster.installed import (
 )
 from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES, Kubelet
 from tests.e2e.cluster.objects import Answer
-from tests.e2e.cluster.product import Product
+from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import eventually
 from tests.e2e.harness import make_certificates
+from webhook.state.well_known import CA_SECRET, TLS_SECRET
 from webhook.tls.bundles import certificate_set
 
 KINDS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
@@ -135,10 +136,15 @@ def trusted(cluster: Cluster) -> set[frozenset[bytes]]:
 
 
 def ca_inside(cluster: Cluster) -> frozenset[bytes]:
-    secret = cluster.plane.kubectl(
-        "get", "secret", "-n", "deferred-quota-system", "deferred-quota-ca", "-o", "json"
-    )
+    secret = cluster.plane.kubectl("get", "secret", "-n", SYSTEM, CA_SECRET, "-o", "json")
     return certificate_set(base64.b64decode(json.loads(secret)["data"]["tls.crt"]))
+
+
+def lose_secrets(cluster: Cluster, product: Product) -> None:
+    """Delete both Secrets with certificates, while no controller makes them anew."""
+    product.controller.kill()
+    for name in (CA_SECRET, TLS_SECRET):
+        cluster.plane.kubectl("delete", "secret", "-n", SYSTEM, name)
 
 
 def test_binds_go_on_while_the_webhook_moves_in_and_out(
@@ -150,13 +156,20 @@ def test_binds_go_on_while_the_webhook_moves_in_and_out(
         assert f"webhook: moves from {product.url} to {INSIDE}" in told
         assert "trusts the new CA, beside what it trusts already" in told
         assert asked(cluster) == {"deferred-quota-webhook"}
-        assert trusted(cluster) == {ca_inside(cluster)}
+        inside = ca_inside(cluster)
+        assert trusted(cluster) == {inside}
         binds.go_on()
         before = binds.done
         product.webhooks[0].kill()
         eventually(lambda: binds.done > before + 5, "the new one is asked alone")
         binds.go_on()
         assert cluster.run("install").splitlines()[-1] == "unchanged"
+        lose_secrets(cluster, product)
+        cluster.run("install")
+        assert trusted(cluster) == {inside | ca_inside(cluster)}
+        assert not inside & ca_inside(cluster)
+        binds.go_on()
+        product.controller.start(waits=False)
         product.webhooks[0].start()
         told = cluster.install(url=product.url)
         assert asked(cluster) == {product.url}
