@@ -14,6 +14,16 @@ BINDS: Final = (("CREATE", "", "pods/binding"), ("CREATE", "", "bindings"))
 """What is asked about so that every bind is: operation, group and resource."""
 _OF_NO_NAMESPACE: Final = frozenset({"clusterdeferredquotas"})
 """Resources that rules for namespaces do not cover, and the other way round."""
+_VERSIONS: Final = {
+    "deferredquota.io": "v1alpha1",
+    "jobset.x-k8s.io": "v1alpha2",
+    "nos.nebuly.com": "v1alpha1",
+}
+"""The version in which requests of a group are asked about, where it is not v1.
+
+A rule of other versions covers nothing: `matchPolicy: Equivalent` looks only at those that the API
+server serves.
+"""
 
 
 class UnknownOperatorError(InvalidFieldError):
@@ -80,6 +90,7 @@ def _sees(rule: FieldReader, operation: str, group: str, resource: str) -> bool:
         rule.text("scope") in {"", "*", place}
         and _names(rule.strings("operations"), operation)
         and _names(rule.strings("apiGroups"), group)
+        and _names(rule.strings("apiVersions"), _VERSIONS.get(group, "v1"))
         and _covers(rule.strings("resources"), resource)
     )
 

@@ -84,6 +84,7 @@ GAPS = {
     "binds of the old path": (asked(resources=["pods/binding"]), "ask about CREATE bindings"),
     "another operation": (asked(operations=["UPDATE"]), "ask about CREATE pods/binding"),
     "another group": (asked(apiGroups=["apps"]), "ask about CREATE pods/binding"),
+    "versions that are not served": (asked(apiVersions=["v2"]), "ask about CREATE pods/binding"),
     "another scope": (asked(scope="Cluster"), "ask about CREATE pods/binding"),
     "objects that are left out": (
         without("objectSelector", {"matchLabels": {"tier": "gold"}}),

@@ -50,7 +50,7 @@ RULES: dict[str, tuple[str, str, bool]] = {
 
 @pytest.mark.parametrize(("listed", "wanted", "covers"), RULES.values(), ids=RULES)
 def test_rules_cover_as_in_the_api_server(listed: str, wanted: str, covers: bool) -> None:
-    rule = {"operations": ["*"], "apiGroups": [""], "resources": [listed]}
+    rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [listed]}
     missing = uncovered([FieldReader(rule)], [("CREATE", "", wanted)])
     assert missing == ([] if covers else [f"CREATE {wanted}"])
 
@@ -65,6 +65,30 @@ SCOPES: dict[str, tuple[str, list[str]]] = {
 
 @pytest.mark.parametrize(("scope", "missing"), SCOPES.values(), ids=SCOPES)
 def test_a_rule_covers_what_is_in_its_scope(scope: str, missing: list[str]) -> None:
-    rule = {"operations": ["*"], "apiGroups": ["*"], "resources": ["*"], "scope": scope}
+    every = {name: ["*"] for name in ("operations", "apiGroups", "apiVersions", "resources")}
+    rule = {**every, "scope": scope}
     wanted = [("CREATE", "", "pods"), ("CREATE", "deferredquota.io", "clusterdeferredquotas")]
     assert uncovered([FieldReader(rule)], wanted) == missing
+
+
+VERSIONS: dict[str, tuple[list[str], list[str]]] = {
+    "all": (["*"], []),
+    "of core": (["v1"], ["CREATE clusterdeferredquotas", "CREATE jobsets"]),
+    "of ours": (["v1alpha1"], ["CREATE pods", "CREATE jobsets"]),
+    "one that is not served": (
+        ["v2"],
+        ["CREATE pods", "CREATE clusterdeferredquotas", "CREATE jobsets"],
+    ),
+    "none": ([], ["CREATE pods", "CREATE clusterdeferredquotas", "CREATE jobsets"]),
+}
+
+
+@pytest.mark.parametrize(("listed", "missing"), VERSIONS.values(), ids=VERSIONS)
+def test_a_rule_covers_what_is_in_its_versions(listed: list[str], missing: list[str]) -> None:
+    every = {name: ["*"] for name in ("operations", "apiGroups", "resources")}
+    wanted = [
+        ("CREATE", "", "pods"),
+        ("CREATE", "deferredquota.io", "clusterdeferredquotas"),
+        ("CREATE", "jobset.x-k8s.io", "jobsets"),
+    ]
+    assert uncovered([FieldReader({**every, "apiVersions": listed})], wanted) == missing

@@ -52,18 +52,18 @@ class RegistrationState:
 
     def gap(self, labels: Mapping[str, str]) -> str:
         """Return why a namespace with these labels is not guarded; nothing when it is."""
-        if self.problem:
-            return self.problem
+        return self.problem or self._left_out_by(labels)
+
+    def may_ask(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the guard may be asked about such a namespace, whatever it lets pass."""
+        return self.is_there and not self._left_out_by(labels)
+
+    def _left_out_by(self, labels: Mapping[str, str]) -> str:
+        """Return by what the selector leaves a namespace out; empty where it does not."""
         for term in self.selector_terms:
             if not term.accepts(labels.get(term.key)):
                 return f"{_ENTRY} does not select this namespace, by {term.key}"
         return ""
-
-    def may_ask(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the guard may be asked about such a namespace, whatever it lets pass."""
-        return self.is_there and all(
-            term.accepts(labels.get(term.key)) for term in self.selector_terms
-        )
 
 
 ASSUMED_REGISTERED: Final = RegistrationState()
