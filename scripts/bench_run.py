@@ -315,7 +315,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=200.0, help="requests/s, --production")
     parser.add_argument("--lasting", type=float, default=20.0, help="s of a load, --production")
     parser.add_argument("--pending", type=int, default=5_000, help="pods, --production")
-    parser.add_argument("--crowd", type=int, default=1000, help="pods of each part, --line")
+    parser.add_argument(
+        "--crowd", type=int, default=1000, help="pods of each part, --line, --waiting"
+    )
     parser.add_argument(
         "--sizes",
         default="37500/5000,150000/1250,150000/5000",
@@ -363,6 +365,13 @@ def _line(options: argparse.Namespace) -> None:
     bench_line.bench_line(options.crowd, options.rounds)
 
 
+def _waiting(options: argparse.Namespace) -> None:
+    """From freed quota to the next pod, on a control plane."""
+    import bench_waiting  # noqa: PLC0415
+
+    bench_waiting.bench_waiting(options.crowd, options.rounds)
+
+
 def _elastic(options: argparse.Namespace) -> None:
     """Elastic quotas, on a control plane."""
     import bench_elastic  # noqa: PLC0415
@@ -405,6 +414,7 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "simulate": _simulate,
     "cluster": _cluster,
     "line": _line,
+    "waiting": _waiting,
     "elastic": _elastic,
     "node-fit": _node_fit,
     "commands": _commands,
