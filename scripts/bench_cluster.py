@@ -60,7 +60,7 @@ class Bench:
         return name
 
     def creates(
-        self, namespaces: Sequence[str], count: int
+        self, namespaces: Sequence[str], count: int, *, gate: str = ""
     ) -> tuple[list[bytes], list[tuple[str, str]]]:
         """Requests that create pods in namespaces by turns, and the names of the pods."""
         names = []
@@ -68,7 +68,7 @@ class Bench:
             self.pods += 1
             names.append((namespaces[self.pods % len(namespaces)], f"pod-{self.pods}"))
         return [
-            bench_load.request_bytes(f"/api/v1/namespaces/{space}/pods", _pod(name))
+            bench_load.request_bytes(f"/api/v1/namespaces/{space}/pods", _pod(name, gate=gate))
             for space, name in names
         ], names
 
@@ -88,7 +88,7 @@ class Bench:
         ]
 
 
-def _pod(name: str, node: str = "") -> bytes:
+def _pod(name: str, node: str = "", gate: str = "") -> bytes:
     resources = {
         "requests": {"cpu": "100m", "memory": "128Mi"},
         "limits": {"cpu": "200m", "memory": "256Mi"},
@@ -97,6 +97,8 @@ def _pod(name: str, node: str = "") -> bytes:
     spec: dict[str, Any] = {"containers": containers, "automountServiceAccountToken": False}
     if node:
         spec["nodeName"] = node
+    if gate:
+        spec["schedulingGates"] = [{"name": gate}]
     return json.dumps(
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
     ).encode()

@@ -1,7 +1,9 @@
-"""The floor under a bind that a webhook decides: a call that does nothing, a write of a ledger.
+"""The floor under what the product does: a call that does nothing, a write of a ledger, a gate.
 
 The webhook is the yardstick of `bench_flask`: it reads a review and allows it. It is registered for
-binds in namespaces that have the label `bench: nothing`.
+binds in namespaces that have the label `bench: nothing`. As a program this module takes gates off
+the pods of a namespace as soon as it sees them. Arguments: a kubeconfig, the namespace, and a file
+to leave when it has begun.
 """
 
 from __future__ import annotations
@@ -10,18 +12,25 @@ import base64
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster.objects import Api, bind
 from tests.e2e.cluster.waiting import eventually
 from tests.e2e.harness import make_certificates
+from webhook.kube.api import PODS, ListOptions, WatchEvent, split_key
+from webhook.kube.rest import RestClient, load_config
 
 NAME = "bench-nothing"
 LABELS = {"bench": "nothing"}
 RESERVATIONS = 50
+REMOVERS = 8
+_NO_GATES = [{"op": "remove", "path": "/spec/schedulingGates"}]
 LEDGERS = "/apis/deferredquota.io/v1alpha1"
 
 
@@ -104,3 +113,42 @@ def ledger_writes(
         )
         writes.append(head.encode() + body)
     return writes
+
+
+@contextmanager
+def gates_removed(plane: ControlPlane, namespace: str) -> Iterator[None]:
+    """Have another process take the gates off all pods of a namespace."""
+    announce = plane.directory / "removes-gates"
+    process = Process(
+        "bench-gates",
+        [sys.executable, Path(__file__), plane.kubeconfig(), namespace, announce],
+        plane.directory / "gates.log",
+        lambda: "" if announce.exists() else "it has not begun",
+    )
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+def remove_gates(kubeconfig: Path, namespace: str, announce: Path) -> None:
+    """Take gates off, one request for each pod, for ever."""
+    client = RestClient(load_config(kubeconfig, environ={}))
+    options = ListOptions(namespace)
+
+    def remove(event: WatchEvent) -> None:
+        client.patch(PODS, split_key(event.key)[1], _NO_GATES, namespace=namespace)
+
+    watch = client.watch(
+        PODS, options, resource_version=client.list(PODS, options).resource_version
+    )
+    announce.touch()
+    with ThreadPoolExecutor(REMOVERS) as removers:
+        for event in watch:
+            if event.type == "ADDED":
+                removers.submit(remove, event)
+
+
+if __name__ == "__main__":
+    remove_gates(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))

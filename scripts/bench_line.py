@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench_cluster import HARD, WAIT_SECONDS, Bench, _processor_seconds, _wait, wait_until_counted
-from bench_floor import allowing_webhook
+from bench_floor import allowing_webhook, gates_removed
 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
@@ -46,6 +46,8 @@ FORMS: tuple[Form, ...] = ("webhook", "policy")
 AMPLE = HARD["requests.cpu"]
 ASKED = "no quota, a call for each bind that does nothing"
 """The floor of what a webhook decides."""
+GATED = "the same, and a gate that is taken off at once"
+"""The floor of a gate for every pod: it is in the manifest, and nothing is decided or written."""
 WARMING_UP = "warming up"
 REST_SECONDS = 3
 """How long the control plane and the product are left alone between two figures."""
@@ -119,13 +121,16 @@ class Course:
         ours: Sequence[Process] = [] if product is None else product.processes
         return _sum(self.bench.plane.processes), _sum(ours)
 
-    def fill(self, what: str, space: str, pods: int, wanted: int, product: Product | None) -> None:
+    def fill(
+        self, what: str, space: str, pods: int, wanted: int, product: Product | None, gate: str = ""
+    ) -> None:
         """Create pods, and wait until as many as are wanted are bound."""
-        requests, _ = self.bench.creates([space], pods)
+        requests, _ = self.bench.creates([space], pods, gate=gate)
+        before = len(self.binds.moments[space])
         with self.timed(what, product):
             began = time.perf_counter()
             self.bench.load(requests, CLIENTS, b" 201 ")
-            self.result.seconds[what] = self.binds.after(space, wanted, began)
+            self.result.seconds[what] = self.binds.after(space, before + wanted, began)
 
     def refill(self, what: str, space: str, count: int, product: Product) -> None:
         """Let so many pods end, and wait until as many others are bound."""
@@ -142,9 +147,11 @@ class Course:
             "more were bound than there is room"
         )
 
-    def whole(self, what: str, space: str, pods: int, product: Product | None) -> None:
+    def whole(
+        self, what: str, space: str, pods: int, product: Product | None, gate: str = ""
+    ) -> None:
         """Create pods, wait until all are bound, and leave none of them."""
-        self.fill(what, space, pods, pods, product)
+        self.fill(what, space, pods, pods, product, gate)
         self.empty(space)
 
     def empty(self, space: str) -> None:
@@ -194,6 +201,8 @@ def _round(pods: int, form: Form) -> Round:
         course.whole("no quota", bench.namespace("plain"), pods, None)
         with allowing_webhook(bench.plane, bench.plane.directory / "nothing") as asked:
             course.whole(ASKED, asked, pods, None)
+            with gates_removed(bench.plane, asked):
+                course.whole(GATED, asked, pods, None, gate="bench.example/gate")
         native = bench.namespace("native", with_quota=True)
         _wait(lambda: _is_counted(bench, native), "the native quota is counted")
         course.whole("native quota, ample", native, pods, None)
@@ -265,7 +274,7 @@ def bench_line(pods: int, rounds: int) -> None:
 
 def _print_line(what: str, results: Sequence[Round], pods: int) -> None:
     seconds = _median([one.seconds for one in results], what)
-    is_whole = what in {"no quota", ASKED, "native quota, ample", *map(_ample, GATINGS)}
+    is_whole = what in {"no quota", ASKED, GATED, "native quota, ample", *map(_ample, GATINGS)}
     ratio = statistics.median(one.seconds[what] / one.seconds["no quota"] for one in results)
     rate = f"{pods / seconds:>8.0f}{ratio:>8.2f}" if is_whole else f"{'':>16}"
     spent = ""
