@@ -140,14 +140,14 @@ def remove_gates(kubeconfig: Path, namespace: str, announce: Path) -> None:
     def remove(event: WatchEvent) -> None:
         client.patch(PODS, split_key(event.key)[1], _NO_GATES, namespace=namespace)
 
-    watch = client.watch(
-        PODS, options, resource_version=client.list(PODS, options).resource_version
-    )
+    version = client.list(PODS, options).resource_version
     announce.touch()
     with ThreadPoolExecutor(REMOVERS) as removers:
-        for event in watch:
-            if event.type == "ADDED":
-                removers.submit(remove, event)
+        while True:  # a watch ends from time to time
+            for event in client.watch(PODS, options, resource_version=version):
+                version = event.resource_version or version
+                if event.type == "ADDED":
+                    removers.submit(remove, event)
 
 
 if __name__ == "__main__":
