@@ -27,6 +27,8 @@ from webhook.telemetry.metrics import Metrics
 ROOT = Path(__file__).resolve().parent.parent
 MOST_PARAMETERS = 6
 SHORT_LINES = 60
+NAMED_TUPLE_METHODS = {"_replace", "_asdict", "_fields"}
+"""Public in spite of their names."""
 
 
 def modules(part: str) -> dict[Path, ast.Module]:
@@ -66,6 +68,7 @@ def private_reads(found: dict[Path, ast.Module]) -> list[str]:
         if isinstance(node, ast.Attribute)
         and node.attr.startswith("_")
         and not node.attr.endswith("__")
+        and node.attr not in NAMED_TUPLE_METHODS
         and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
         and not (isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()")
     ]
