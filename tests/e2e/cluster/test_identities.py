@@ -258,6 +258,19 @@ def test_where_no_namespace_has_opted_in_what_is_ours_only_goes(
     assert world.controller.patch_strategic(path, ungated, dry_run=True).ok
 
 
+@pytest.mark.parametrize("namespace", [PLAIN, PLATFORM])
+@pytest.mark.parametrize("subresource", ["", "status"])
+def test_where_no_namespace_has_opted_in_no_pod_is_written_for_nothing(
+    world: World, namespace: str, subresource: str
+) -> None:
+    """The managed fields of others would go, or become as large as a pod may be."""
+    path = objects.pods(namespace, "runs", subresource)
+    large = {"manager": "evil", "fieldsV1": {f"f:{LONG}": {}}, "fieldsType": "FieldsV1"}
+    written: tuple[Object, ...] = ({}, {**large, "operation": "Update", "apiVersion": "v1"})
+    for fields in written:
+        is_refused(world.controller.patch(path, {"metadata": {"managedFields": [fields]}}))
+
+
 def test_where_a_namespace_has_opted_in_what_is_ours_is_written(world: World) -> None:
     path, status = objects.pods(TEAM, "waits"), objects.pods(TEAM, "waits", "status")
     woken = {"metadata": {"annotations": {"deferredquota.io/requeued": "now"}}}

@@ -50,7 +50,7 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
 """What is so where a policy is not there."""
 
 DIGESTS: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "366df82e7b7d84b9",
+    SERVICE_ACCOUNTS_POLICY: "bb6bdc659df95a45",
     OWN_NAMESPACE_POLICY: "5531488a7a9116a0",
     CLUSTER_QUOTAS_POLICY: "3cb877dd96888ed3",
     LEDGERS_POLICY: "e5096e8d1c5ff6bd",
