@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -62,6 +63,15 @@ def test_good_ones_are_kept(made: Certificates) -> None:
     kept = again(made, NOW + 50 * DAY)
     assert kept.made is IssuedParts.NOTHING
     assert (kept.ca, kept.tls, kept.bundle) == (made.ca, made.tls, made.bundle)
+
+
+def test_notes_that_cannot_be_read_are_none(made: Certificates) -> None:
+    ca, tls = (copy.deepcopy(cast("Any", each)) for each in (made.ca, made.tls))
+    for secret, name in ((ca, "published"), (ca, "generation"), (tls, "former-until")):
+        secret["metadata"]["annotations"][f"deferredquota.io/{name}"] = "retire"
+    found = certificates(ca, tls, namespace=DEFAULT_NAMESPACE, now=NOW + DAY)
+    assert (found.made, found.bundle) == (IssuedParts.NOTHING, made.bundle)
+    assert (data(cast("Any", found.ca)), data(cast("Any", found.tls))) == (data(ca), data(tls))
 
 
 def test_a_serving_certificate_is_renewed_long_before_it_ends(made: Certificates) -> None:

@@ -218,6 +218,9 @@ DAMAGE: dict[str, Callable[[InstalledCertificates], InstalledCertificates]] = {
     "the CA's key is another's": lambda held: replace(
         held, ca=Issued(held.ca.certificate if held.ca else b"", issue_ca(now=NOW).key)
     ),
+    "the CA's key is gone": lambda held: replace(
+        held, ca=Issued(held.ca.certificate if held.ca else b"", b"")
+    ),
     "the CA is garbage": lambda held: replace(held, ca=Issued(b"x", b"y")),
     "the CA has ended": lambda held: replace(
         held, ca=issue_ca(now=NOW - 9 * DAY, lifetime=8 * DAY)
@@ -231,6 +234,9 @@ DAMAGE: dict[str, Callable[[InstalledCertificates], InstalledCertificates]] = {
     "the bundle is empty": lambda held: replace(held, bundle=b""),
     "the bundle is garbage": lambda held: replace(held, bundle=b"garbage"),
     "the bundle is a stranger's": lambda held: replace(held, bundle=issue_ca(now=NOW).certificate),
+    "the bundle has strangers": lambda held: replace(
+        held, bundle=held.bundle + b"".join(issue_ca(now=NOW).certificate for _ in range(200))
+    ),
 }
 
 
