@@ -1,4 +1,4 @@
-"""Help does not wait for what only a running command needs."""
+"""Commands do not wait for what they do not need: help for nothing, a webhook for no controller."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
+SERVE = "import json, sys, webhook.cli.serve; print(json.dumps([*sys.modules]))"
+
 
 def every_command() -> list[tuple[str, ...]]:
     """Return the path of each command, and of those below it."""
@@ -56,3 +58,19 @@ def test_help_imports_nothing_heavy(path: tuple[str, ...]) -> None:
         name for name in imported if any(name == one or name.startswith(f"{one}.") for one in HEAVY)
     ]
     assert heavy == []
+
+
+def test_a_webhook_imports_no_controller() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SERVE],
+        capture_output=True, text=True, check=True, env=dict(os.environ),
+    )  # fmt: skip
+
+    others = ("webhook.fakecluster", "webhook.operations.explain", "webhook.page")
+    loops = (
+        "webhook.controllers.ledger",
+        "webhook.controllers.queue",
+        "webhook.controllers.mask.controller",
+    )
+    imported = json.loads(ran.stdout)
+    assert [name for name in imported if name.startswith((*others, *loops))] == []

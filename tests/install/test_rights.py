@@ -42,7 +42,7 @@ from webhook.kube.api import (
 from webhook.kube.informer import InformerTimings
 from webhook.quota.queue.pod_conditions import observed_condition
 from webhook.runtime.certificate_watch import CertificateSources, CertificateWatch
-from webhook.runtime.controller_manager import ControllerOptions, LeaderElectionConfig
+from webhook.runtime.controller_options import ControllerOptions, LeaderElectionConfig
 from webhook.runtime.engine import Engine, EngineOptions
 from webhook.state.feature_gates import PROBE_JOB
 from webhook.state.well_known import POD_GATING, SCHEDULING_GATE, TLS_SECRET

@@ -20,14 +20,12 @@ from webhook.admission.serving.sockets import StartError
 from webhook.cli.cluster_options import read_access
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.configuration import read_configuration
-from webhook.cli.files.snapshots import read_cluster
 from webhook.cli.server_options import (
     unique_identity,
 )
 from webhook.config import Configuration, ConfigurationFile
 from webhook.kube.rest import RestConfig
 from webhook.runtime.certificate_watch import CertificateSources
-from webhook.runtime.embedded_server import embedded_server
 from webhook.runtime.processes import ElectionIdentity, live_server, run_controller
 from webhook.telemetry import logs
 from webhook.tls.bootstrap import CertificateDirectory, CertificateSpec, bootstrap
@@ -145,6 +143,9 @@ def _embedded(
     *,
     is_api: bool,
 ) -> Build:
+    from webhook.cli.files.snapshots import read_cluster  # noqa: PLC0415 - slow to import
+    from webhook.runtime.embedded_server import embedded_server  # noqa: PLC0415
+
     cluster = read_cluster(snapshots)
     ca = _read(certificates.ca_certificate) if is_api else ""
 

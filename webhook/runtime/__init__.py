@@ -5,7 +5,7 @@
 - `embedded`, `live`: an engine over a fake cluster, or over an API server, as a process.
 """
 
-from webhook.runtime.controller_manager import ControllerOptions
+from webhook.runtime.controller_options import ControllerOptions
 from webhook.runtime.engine import Engine, EngineOptions
 
 __all__ = ["ControllerOptions", "Engine", "EngineOptions"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
 
 from webhook import __version__
@@ -29,8 +29,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Change, InformerTimings
 from webhook.policy import Policy, compile_policy
-from webhook.runtime.controller_manager import (
-    ControllerManager,
+from webhook.runtime.controller_options import (
     ControllerOptions,
     InForce,
     LiveConfig,
@@ -54,6 +53,9 @@ from webhook.state.shared_cache import SharedQuotaCache
 from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.well_known import DEFAULT_NAMESPACE
 from webhook.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from webhook.runtime.controller_manager import ControllerManager
 
 _log = logging.getLogger(__name__)
 
@@ -338,6 +340,8 @@ class Engine:
     ) -> ControllerManager | None:
         if options is None:
             return None
+        from webhook.runtime.controller_manager import ControllerManager  # noqa: PLC0415 - slow
+
         current = LiveConfig(lambda: self._in_force)
         return ControllerManager(caches, current, self._metrics, options)
 

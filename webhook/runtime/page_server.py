@@ -15,6 +15,7 @@ from webhook.page import PageParts, UsageHistory, create_page
 from webhook.page.access import Authenticator, Authorizer
 from webhook.page.explaining import ExplainSettings, PodExplainer, user_clients
 from webhook.page.history import SAMPLE_SECONDS
+from webhook.runtime.controller_manager import ControllerManager
 from webhook.runtime.engine import Engine
 from webhook.telemetry.metrics import PageMetrics
 
@@ -45,20 +46,22 @@ class PageServer:
 
 
 def page_server(
-    engine: Engine, client: RestClient, system_namespace: str, metrics: PageMetrics
-) -> PageServer | None:
-    """Return the page of an engine with a controller; None where it is not asked for.
+    engine: Engine,
+    manager: ControllerManager,
+    client: RestClient,
+    system_namespace: str,
+    metrics: PageMetrics,
+) -> PageServer:
+    """Return the page of an engine with a controller.
 
     Args:
+        manager: That controller.
         client: The API server as the controller's own identity, for reviews.
         system_namespace: Namespace of the installation.
 
     Raises:
         StartError: Its port cannot be listened on.
     """
-    manager, settings = engine.controller, engine.configuration.page
-    if manager is None or not settings.enabled:
-        return None
     history = UsageHistory(time.monotonic)
     overview = manager.overview
     explaining = ExplainSettings(
@@ -75,7 +78,7 @@ def page_server(
             metrics=metrics,
         )
     )
-    listener = listen("page", ListenAddress(_LOOPBACK, settings.port))
+    listener = listen("page", ListenAddress(_LOOPBACK, engine.configuration.page.port))
     address = address_of(listener, "http")
     sampler = PeriodicThread(
         "page-history", lambda: _sample(overview, history), retry_seconds=SAMPLE_SECONDS

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
 from webhook.admission.serving.probes import ProbeServer, probe_pages
@@ -22,11 +22,13 @@ from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.rest import RestClient, RestConfig
 from webhook.runtime.certificate_watch import CertificateSources, CertificateWatch
-from webhook.runtime.controller_manager import ControllerOptions, LeaderElectionConfig
+from webhook.runtime.controller_options import ControllerOptions, LeaderElectionConfig
 from webhook.runtime.engine import Engine, EngineOptions
-from webhook.runtime.page_server import page_server
 from webhook.runtime.server_parts import server_parts, start
 from webhook.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from webhook.runtime.page_server import PageServer
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ def live_server(
     client = _client(access, metrics)
     engine = Engine(client, metrics, options)
     parts = server_parts(engine, metrics)
-    page = page_server(engine, client, system_namespace, metrics.page)
+    page = _page(engine, client, system_namespace, metrics)
     if page is not None:
         parts = replace(
             parts,
@@ -132,7 +134,7 @@ def run_controller(
     )
     client = _client(access, metrics)
     engine = Engine(client, metrics, options)
-    page = page_server(engine, client, identity.namespace, metrics.page)
+    page = _page(engine, client, identity.namespace, metrics)
     server = ProbeServer(
         listener,
         probe_pages(
@@ -175,6 +177,21 @@ def _client(access: RestConfig, metrics: Metrics, *, seconds: float = 10.0) -> R
     return RestClient(
         access, user_agent=_USER_AGENT, timeout_seconds=seconds, on_call=metrics.api.observe
     )
+
+
+def _page(
+    engine: Engine, client: RestClient, system_namespace: str, metrics: Metrics
+) -> PageServer | None:
+    """Return the page of an engine with a controller; None where it is not asked for.
+
+    Raises:
+        StartError: Its port cannot be listened on.
+    """
+    if engine.controller is None or not engine.configuration.page.enabled:
+        return None
+    from webhook.runtime.page_server import page_server  # noqa: PLC0415 - slow to import
+
+    return page_server(engine, engine.controller, client, system_namespace, metrics.page)
 
 
 def _control(access: RestConfig, identity: ElectionIdentity, metrics: Metrics) -> ControllerOptions:
