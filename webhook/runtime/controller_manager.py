@@ -158,7 +158,9 @@ class ControllerManager:
             self.ledger_controller.usage_cache.requeue_after,
             context.leader_epoch,
         )
-        self._capacity_labels = CapacityLabels(context, self._elastic.quotas, config.configuration)
+        self._capacity_labels = CapacityLabels(
+            context, self._elastic.quotas, config.configuration, self.ledger_controller.pods.get
+        )
         self._reclaimer = Reclaimer(
             context,
             ReclaimParts(

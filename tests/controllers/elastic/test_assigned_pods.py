@@ -13,7 +13,9 @@ import pytest
 from tests.builders import a_container, a_pod
 from webhook.controllers.elastic.assigned_pods import read_assigned_pod
 from webhook.kube.api import Object
+from webhook.quota.objects.compact import compact_pod
 
+CPU: Final = {"cpu": "1"}
 PODS: Final = 24
 ROOM: Final = 32 * 1024
 NAMES: Final = 3000
@@ -57,6 +59,18 @@ def test_what_is_kept_of_a_pod_does_not_grow_with_the_pod(make: Callable[[int], 
     finally:
         tracemalloc.stop()
     assert taken / len(kept) < ROOM
+
+
+def test_a_pod_that_another_cache_keeps_is_kept_once() -> None:
+    raw = a_pod(name="p", uid="u", node="node-1", containers=[a_container(requests=CPU)])
+    there = {"team-a/p": compact_pod(raw)}
+    assert read_assigned_pod(raw, there.get).pod is there["team-a/p"]
+
+
+def test_an_older_version_of_it_is_not_taken() -> None:
+    raw = a_pod(name="p", uid="u", node="node-1", containers=[a_container(requests=CPU)])
+    older = a_pod(name="p", uid="u", node="", containers=[a_container(requests=CPU)])
+    assert read_assigned_pod(raw, lambda _key: compact_pod(older)).pod.node_name == "node-1"
 
 
 def test_what_every_pod_takes_of_a_node_is_kept() -> None:

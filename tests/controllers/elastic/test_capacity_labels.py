@@ -49,6 +49,7 @@ class Labelling:
             ControllerContext(api=self.client, timings=ControllerTimings(clock=lambda: 1000.0)),
             lambda: dict.fromkeys(namespaces, self._quota),
             Configuration,
+            lambda _key: None,
         )
 
     def is_labelled(self) -> bool:

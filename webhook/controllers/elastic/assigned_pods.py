@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
@@ -21,6 +23,9 @@ from webhook.state.well_known import CAPACITY_LABEL, RECLAIM_GROUP_LABEL
 
 CRITICAL_PRIORITY: Final = 2 * 10**9
 """From which a pod keeps the cluster alive."""
+
+KnownPods: TypeAlias = Callable[[str], Pod | None]
+"""Returns the pod of a key, as another cache of this process keeps it."""
 
 _NOTHING: Final = Requested({}, 0, 0)
 
@@ -57,26 +62,33 @@ class AssignedPod:
 
 
 def follow_assigned_pods(
-    api: ClusterApi, timings: InformerTimings | None = None
+    api: ClusterApi, known: KnownPods, timings: InformerTimings | None = None
 ) -> Informer[AssignedPod]:
     """Return an informer of the pods of all namespaces that have a node."""
     return Informer(
         api,
         PODS,
-        transform=read_assigned_pod,
+        transform=lambda raw: read_assigned_pod(raw, known),
         options=ListOptions(field_selector="spec.nodeName!="),
         timings=timings,
     )
 
 
-def read_assigned_pod(raw: Object) -> AssignedPod:
-    """Read a pod, to be kept."""
+def read_assigned_pod(raw: Object, known: KnownPods = lambda _key: None) -> AssignedPod:
+    """Read a pod, to be kept.
+
+    Args:
+        raw: The pod's API object.
+        known: Where an equal pod is kept already: it is kept once.
+    """
     metadata = FieldReader(raw).child("metadata")
     labels = metadata.string_map("labels")
+    pod = compact_pod(raw)
+    kept = known(pod.key)
     return AssignedPod(
-        compact_pod(raw),
+        kept if kept is not None and kept == pod else pod,
         metadata.timestamp("creationTimestamp"),
-        labels.get(CAPACITY_LABEL, ""),
+        sys.intern(labels.get(CAPACITY_LABEL, "")),
         labels.get(RECLAIM_GROUP_LABEL, ""),
         bound_at(FieldReader(raw)),
         is_of_daemon_set(metadata),

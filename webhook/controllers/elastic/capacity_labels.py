@@ -19,6 +19,7 @@ from webhook.config import Configuration
 from webhook.controllers.elastic.assigned_pods import (
     AssignedPod,
     EvictionLimits,
+    KnownPods,
     elastic_pod,
     follow_assigned_pods,
 )
@@ -67,6 +68,7 @@ class CapacityLabels:
     Args:
         quotas: Returns the elastic quotas that count, by namespace.
         configuration: Returns the configuration.
+        known: Returns a pod of the cache of all pods.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class CapacityLabels:
         context: ControllerContext,
         quotas: Callable[[], Mapping[str, ElasticQuota]],
         configuration: Callable[[], Configuration],
+        known: KnownPods,
     ) -> None:
         self._api = context.api
         self._quotas = quotas
@@ -86,7 +89,7 @@ class CapacityLabels:
             lambda: configuration().limits.labels_per_second, context.timings.clock
         )
         self._is_following = False
-        self.pods: Final = follow_assigned_pods(context.api, context.timings.informer)
+        self.pods: Final = follow_assigned_pods(context.api, known, context.timings.informer)
         self.pods.add_handler(self._on_pod)
         self.workers: Final = Controller(
             "capacity-labels",
