@@ -7,16 +7,24 @@ beside it, load a real control plane by turns. There is no scheduler, see `bench
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import bench_load
-from bench_cluster import Bench, _counted, _pod, _resident, _wait, control_plane
+import bench_scale
+from bench_cluster import Bench, _pod, _resident, _wait, control_plane
 
 from tests.e2e.cluster.product import Product
+from tests.operations.scenes import load
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import PODS, ListOptions, UnreachableError
+from webhook.kube.rest import RestClient, load_config
 from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.capacity import ElasticPod, in_label_order, over_quota
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
@@ -24,7 +32,7 @@ from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.elastic.reclaim_plan import plan_reclaim
 
 NAMESPACES = 20
-ROUNDS = 5
+ROUNDS = 20
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _ACT = {"elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0, "maxEvictionsPerMinute": 6000}}}
 
@@ -214,6 +222,48 @@ def _rate(
 # -- reclaim and labels ------------------------------------------------------------------------
 
 
+class _Pods:
+    """Pods of some namespaces, as watches show them: lists would take the processors themselves."""
+
+    def __init__(self, bench: Bench, spaces: Sequence[str]) -> None:
+        self._client = RestClient(load_config(bench.plane.kubeconfig(), environ={}))
+        self._pods: dict[tuple[str, str], Any] = {}
+        for space in spaces:
+            listed = self._client.list(PODS, ListOptions(namespace=space))
+            for one in listed.items:
+                self._take(space, one)
+            arguments = (space, listed.resource_version)
+            threading.Thread(target=self._follow, args=arguments, daemon=True).start()
+
+    def _follow(self, space: str, version: int) -> None:
+        options = ListOptions(namespace=space)
+        events = self._client.watch(PODS, options, resource_version=version)
+        with events, suppress(UnreachableError):  # the control plane ends
+            for event in events:
+                if event.type == "DELETED":
+                    self._pods.pop((space, event.key.partition("/")[2]), None)
+                elif event.type != "BOOKMARK":
+                    self._take(space, event.object)
+
+    def _take(self, space: str, pod: Any) -> None:
+        self._pods[space, pod["metadata"]["name"]] = pod
+
+    def of(self, space: str) -> list[Any]:
+        return [pod for (namespace, _), pod in [*self._pods.items()] if namespace == space]
+
+    def over_quota(self, space: str) -> int:
+        labels = [one["metadata"].get("labels", {}) for one in self.of(space)]
+        return sum(one.get("nos.nebuly.com/capacity") == "over-quota" for one in labels)
+
+    def ending(self, space: str) -> str:
+        found = [one["metadata"] for one in self.of(space)]
+        return next((str(one["name"]) for one in found if "deletionTimestamp" in one), "")
+
+    def is_released(self, space: str, name: str) -> bool:
+        pod = self._pods.get((space, name))
+        return pod is not None and not pod["spec"].get("schedulingGates")
+
+
 def bench_reclaim() -> None:
     """From an owner's pod to the eviction, and from the end of the victim to the gate."""
     print(f"\nReclaim and labels, {ROUNDS} rounds each")
@@ -227,21 +277,22 @@ def bench_reclaim() -> None:
         names = [f"b{number}" for number in range(400)]  # 100m each: all of the pool
         requests = [_create(borrower, name, "node-0") for name in names]
         bench.load(requests, 16, b" 201 ")
-        _wait(lambda: len(_labelled(bench, borrower, "over-quota")) == 200, "half is over-quota")
+        pods = _Pods(bench, (owner, borrower))
+        _wait(lambda: pods.over_quota(borrower) == 200, "half is over-quota")
         evicted, released = [], []
         for number in range(ROUNDS):
             began = time.monotonic()
             bench.load([_create(owner, f"a{number}")], 1, b" 201 ")
-            victim = _until(lambda: _ending(bench, borrower))
+            _until(lambda: bool(pods.ending(borrower)))
             evicted.append(time.monotonic() - began)
-            path = f"/api/v1/namespaces/{borrower}/pods/{victim}"
+            path = f"/api/v1/namespaces/{borrower}/pods/{pods.ending(borrower)}"
             bench.plane.rest.delete(path, grace_seconds=0)
             began = time.monotonic()
-            _until(lambda name=f"a{number}": _is_released(bench, owner, name))  # type: ignore[misc]
+            _until(lambda name=f"a{number}": pods.is_released(owner, name))  # type: ignore[misc]
             released.append(time.monotonic() - began)
         _print("owner's pod created to eviction sent", evicted)
         _print("victim gone to gate off", released)
-        _print("labels of 20 pods follow an edit of min", list(_flips(bench, borrower)))
+        _print("labels of 20 pods follow an edit of min", list(_flips(bench, borrower, pods)))
         assert product.controllers
 
 
@@ -249,46 +300,22 @@ def _create(space: str, name: str, node: str = "") -> bytes:
     return bench_load.request_bytes(f"/api/v1/namespaces/{space}/pods", _pod(name, node))
 
 
-def _listed(bench: Bench, space: str) -> list[Any]:
-    found: list[Any] = bench.plane.rest.get(f"/api/v1/namespaces/{space}/pods")["items"]
-    return found
-
-
-def _labelled(bench: Bench, space: str, value: str) -> list[str]:
-    return [
-        one["metadata"]["name"]
-        for one in _listed(bench, space)
-        if one["metadata"].get("labels", {}).get("nos.nebuly.com/capacity") == value
-    ]
-
-
-def _ending(bench: Bench, space: str) -> str:
-    found = [one["metadata"] for one in _listed(bench, space)]
-    return next((str(one["name"]) for one in found if "deletionTimestamp" in one), "")
-
-
-def _is_released(bench: Bench, space: str, name: str) -> str:
-    found = bench.plane.rest.get(f"/api/v1/namespaces/{space}/pods/{name}")
-    return "" if found["spec"].get("schedulingGates") else "yes"
-
-
-def _until(look: Callable[[], str]) -> str:
+def _until(is_so: Callable[[], bool]) -> None:
     give_up = time.monotonic() + 60.0
-    while not (found := look()):
+    while not is_so():
         if time.monotonic() > give_up:
             raise SystemExit("bench: not within 60 s")
         time.sleep(0.005)
-    return found
 
 
-def _flips(bench: Bench, space: str) -> Iterator[float]:
+def _flips(bench: Bench, space: str, pods: _Pods) -> Iterator[float]:
     path = f"/apis/nos.nebuly.com/v1alpha1/namespaces/{space}/elasticquotas/q"
-    for number in range(6):
+    for number in range(ROUNDS):
         cpu = 18 if number % 2 == 0 else 20
-        left = len(_listed(bench, space)) - cpu * 10
+        left = len(pods.of(space)) - cpu * 10
         began = time.monotonic()
         bench.plane.rest.patch(path, {"spec": {"min": {"cpu": cpu}}})
-        _until(lambda over=left: "yes" * (len(_labelled(bench, space, "over-quota")) == over))  # type: ignore[misc]
+        _until(lambda over=left: pods.over_quota(space) == over)  # type: ignore[misc]
         yield time.monotonic() - began
 
 
@@ -302,24 +329,43 @@ def _print(what: str, seconds: Sequence[float]) -> None:
 
 
 def bench_memory(pods: int) -> None:
-    """Memory of a controller that follows so many assigned pods of 500 elastic quotas."""
-    print(f"\nController: {pods:,} assigned pods in 500 namespaces")
-    for is_elastic in (False, True):
-        with control_plane() as bench:
-            names = [
-                bench.namespace(f"team-{n}", mode="deferred", with_quota=True) for n in range(500)
-            ]
-            requests = [_create(names[n % 500], f"pod-{n}", "node-0") for n in range(pods)]
-            bench.load(requests, 16, b" 201 ")
-            with Product.start(bench.plane, bench.plane.directory / "product") as product:
-                for name in names if is_elastic else ():
-                    _elastic_quota(bench, name, "default", str(pods // 5000 + 1))
-                _wait(lambda: _counted(bench) == pods * 100, "every pod is counted")
-                if is_elastic:
-                    _wait(lambda: _is_counted(bench, "default", 500), "the pool is counted")
-                product.controller.kill()
-                product.controller.start(waits=False)
-                product.controller.wait_until_ready()
-                time.sleep(10)
-                what = "with elastic quotas" if is_elastic else "without"
-                print(f"  {what:<24}{_resident(product.controller.pid):>6.0f} MiB")
+    """Memory of a leader that follows so many assigned pods of 500 elastic quotas.
+
+    The API server is the fake one, see `bench_scale`; all pods but one have their label.
+    """
+    print(f"\nController: {pods:,} assigned pods in 500 namespaces, fake API server")
+    print(f"  {'without':<24}{_memory(pods, is_elastic=False):>6.0f} MiB")
+    print(f"  {'with elastic quotas':<24}{_memory(pods, is_elastic=True):>6.0f} MiB")
+
+
+def _memory(pods: int, *, is_elastic: bool) -> float:
+    with bench_scale.scale_of(0, 500) as scale:
+        load(scale.cluster, *_followed(pods, scale.spaces, is_elastic=is_elastic))
+        leader = scale.controller(0)
+        try:
+            bench_scale.ready_after(leader)
+            bench_scale.wait(lambda: scale.counted() == 500, "every ledger counts")
+            if is_elastic:
+                bench_scale.wait(lambda: _is_labelled(scale.cluster), "the last has its label")
+            return _resident(leader.pid)
+        finally:
+            leader.kill()
+
+
+def _followed(pods: int, spaces: Sequence[str], *, is_elastic: bool) -> Iterator[Any]:
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    labels = {"nos.nebuly.com/capacity": "in-quota"} if is_elastic else {}
+    for number in range(pods):
+        pod = bench_scale.pod(spaces[number % len(spaces)], f"pod-{number}")
+        pod["metadata"]["labels"] = labels if number else {}
+        pod["status"]["conditions"] = [bound]
+        yield pod
+    least = {"cpu": str(pods // len(spaces) + 1)}
+    for space in spaces if is_elastic else ():
+        made = {"metadata": {"namespace": space, "name": "q"}, "spec": {"min": least}}
+        yield {"apiVersion": "nos.nebuly.com/v1alpha1", "kind": "ElasticQuota", **made}
+
+
+def _is_labelled(cluster: FakeCluster) -> bool:
+    found = FakeClient(cluster).get(PODS, "pod-0", namespace="team-0")
+    return bool(FieldReader(found).child("metadata").string_map("labels"))

@@ -90,7 +90,7 @@ class Paged(ApiServer):
         return Response(body, content_type="application/json")(environ, start_response)
 
 
-def _pod(namespace: str, name: str) -> dict[str, Any]:
+def pod(namespace: str, name: str) -> dict[str, Any]:
     resources = {
         "requests": {"cpu": f"{POD_MILLIS}m", "memory": "128Mi"},
         "limits": {"cpu": "200m", "memory": "256Mi"},
@@ -128,7 +128,7 @@ def objects_of(pods: int, spaces: Sequence[str]) -> Iterator[dict[str, Any]]:
         }
         yield from _quotas(space)
     for number in range(pods):
-        yield _pod(spaces[number % len(spaces)], f"pod-{number}")
+        yield pod(spaces[number % len(spaces)], f"pod-{number}")
 
 
 @dataclass
@@ -168,7 +168,7 @@ class Scale:
         """Store a pod with a node; return after how long the ledger calls it used."""
         before = self.used(space)
         began = time.monotonic()
-        FakeClient(self.cluster).create(PODS, _pod(space, name))
+        FakeClient(self.cluster).create(PODS, pod(space, name))
         wait(lambda: self.used(space) > before, f"{name} is counted", pause=0.01)
         return time.monotonic() - began
 
@@ -192,7 +192,7 @@ def wait(is_so: Callable[[], bool], what: str, *, pause: float = 0.5) -> None:
 
 
 @contextmanager
-def _scale(pods: int, namespaces: int) -> Iterator[Scale]:
+def scale_of(pods: int, namespaces: int) -> Iterator[Scale]:
     spaces = [f"team-{number}" for number in range(namespaces)]
     cluster = FakeCluster(history_limit=1_000_000)
     load(cluster, *shipped_objects())
@@ -216,7 +216,7 @@ def _scale(pods: int, namespaces: int) -> Iterator[Scale]:
             over.set()
 
 
-def _ready(process: Process) -> float:
+def ready_after(process: Process) -> float:
     """Start a process; return after how long it is ready."""
     began = time.monotonic()
     process.start(waits=False)
@@ -234,7 +234,7 @@ def _is_ready(process: Process) -> bool:
 
 
 def _row(pods: int, namespaces: int) -> dict[str, str]:
-    with _scale(pods, namespaces) as scale:
+    with scale_of(pods, namespaces) as scale:
         first, standby = scale.controller(0), scale.controller(1)
         webhook_files = make_certificates(scale.directory / "certs")
         webhook = scale.server(
@@ -256,14 +256,14 @@ def _figures(
     scale: Scale, first: Process, standby: Process, webhook: Process
 ) -> Iterator[tuple[str, str]]:
     began = time.monotonic()
-    _ready(first)
+    ready_after(first)
     wait(lambda: scale.counted() == len(scale.spaces), "every ledger counts")
     yield "first start: every ledger written, s", f"{time.monotonic() - began:.1f}"
     first.kill()
-    yield "controller ready, s", f"{_ready(first):.1f}"
+    yield "controller ready, s", f"{ready_after(first):.1f}"
     yield "processor of that, s", f"{_processor_seconds(first.pid):.1f}"
     scale.settle(scale.spaces[0], "leads-again")
-    yield "standby ready, s", f"{_ready(standby):.1f}"
+    yield "standby ready, s", f"{ready_after(standby):.1f}"
     step = max(1, len(scale.spaces) // SETTLES)
     lags = sorted(
         scale.settle(space, f"bound-{number}")
@@ -273,7 +273,7 @@ def _figures(
     yield "the same, p99 s", f"{lags[int(len(lags) * 0.99)]:.2f}"
     yield "controller memory, MiB", f"{_resident(first.pid):.0f}"
     yield "standby memory, MiB", f"{_resident(standby.pid):.0f}"
-    yield "webhook ready, s", f"{_ready(webhook):.1f}"
+    yield "webhook ready, s", f"{ready_after(webhook):.1f}"
     yield "webhook memory, MiB", f"{_tree(webhook.pid):.0f}"
     first.kill()
     yield (
