@@ -113,6 +113,23 @@ def test_labels_and_status_say_what_is_borrowed(pool_of: MakePool, plane: Contro
     ]
 
 
+def test_of_five_pods_at_min_40_the_newest_is_over_quota_until_another_ends(
+    pool_of: MakePool,
+) -> None:
+    pool = pool_of(MEMORY, a={"min": {MEMORY: 40}}, b={"min": {MEMORY: 10}})
+    slice_ = {"nvidia.com/gpu-10gb": "1"}
+    for number in range(5):
+        assert pool.bind("a", f"a{number}", requests=slice_, limits=slice_).code == 201
+    four = dict.fromkeys(("a0", "a1", "a2", "a3"), "in-quota")
+    becomes(lambda: pool.labels("a"), {**four, "a4": "over-quota"}, "the labels of five")
+    pool.teams["a"].delete("a1")
+    becomes(
+        lambda: pool.labels("a"),
+        dict.fromkeys(("a0", "a2", "a3", "a4"), "in-quota"),
+        "the labels of four",
+    )
+
+
 def test_a_label_is_compared_and_never_believed(pool_of: MakePool) -> None:
     pool = pool_of(a=amounts(2))
     assert pool.bind("a", "a0").code == 201

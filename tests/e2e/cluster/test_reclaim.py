@@ -24,6 +24,7 @@ from tests.e2e.cluster.shared_history import CPU, History, cluster_quotas
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.quota.objects.names import QUOTA_RESERVED
+from webhook.state.well_known import CAPACITY_LABEL
 
 SETTINGS: Final = {
     "elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0, "maxEvictionsPerMinute": 1000}},
@@ -50,16 +51,21 @@ def acting(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 class Teams:
-    """Teams of one pool: a, b and c, with 4, 1 and 3 cpu guaranteed unless said otherwise."""
+    """Teams of one pool: a, b and c, with 4, 1 and 3 cpu guaranteed unless said otherwise.
 
-    def __init__(self, pool: Pool, size: int) -> None:
-        self.pool, self.size = pool, size
+    Attributes:
+        least: What is guaranteed to each that has a quota of its own.
+    """
+
+    def __init__(self, pool: Pool, size: int, **least: int) -> None:
+        self.pool, self.size, self.least = pool, size, least
         self._numbers = dict.fromkeys(pool.teams, 0)
 
     @classmethod
     def make(cls, plane: ControlPlane, **least: int) -> Self:
-        quotas = {team: {"min": {"cpu": cpu}} for team, cpu in (least or LEAST).items()}
-        return cls(Pool(plane, quotas, gating="always"), sum((least or LEAST).values()))
+        given = least or LEAST
+        quotas = {team: {"min": {"cpu": cpu}} for team, cpu in given.items()}
+        return cls(Pool(plane, quotas, gating="always"), sum(given.values()), **given)
 
     def __getitem__(self, team: str) -> Tenant:
         return self.pool.teams[team]
@@ -88,9 +94,15 @@ class Teams:
         """Return what the pods of each team take that are not ending."""
         return {team: str(live(tenant)) for team, tenant in self.pool.teams.items()}
 
+    def over_quota(self) -> dict[str, str]:
+        """Return what those of them take that are labelled as over-quota."""
+        return {team: str(live(self[team], "over-quota")) for team in self.least}
+
     def become(self, **taken: int) -> None:
         wanted = {team: str(cpu) for team, cpu in taken.items()}
         becomes(self.taken, wanted, "what the teams take", 60.0)
+        over = {team: str(max(0, taken[team] - cpu)) for team, cpu in self.least.items()}
+        becomes(self.over_quota, over, "what is labelled as over-quota")
         becomes(self.promised, _NONE, "no promise is left")
 
     def promised(self) -> list[str]:
@@ -116,12 +128,15 @@ LEAST: Final = {"a": 4, "b": 1, "c": 3}
 WITHOUT_APP: Final[Object] = {"key": "app", "operator": "DoesNotExist"}
 
 
-def live(tenant: Tenant) -> int:
+def live(tenant: Tenant, label: str = "") -> int:
+    """Sum the cpu of pods with a node that are not ending: of all, or of those with a label."""
     pods: list[Object] = tenant.api.get(objects.pods(tenant.namespace)).body["items"]
     return sum(
         int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
         for pod in pods
-        if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
+        if pod["spec"].get("nodeName")
+        and "deletionTimestamp" not in pod["metadata"]
+        and (not label or pod["metadata"].get("labels", {}).get(CAPACITY_LABEL) == label)
     )
 
 
@@ -310,6 +325,8 @@ def test_a_composite_gives_and_takes_as_one_quota(own_plane: ControlPlane, actin
             mine.run("x", 1)  # the newest of the composite, and over its min
             mine.create("z")
             mine.become(x=3, y=4, z=1)
+            over = lambda: sum(live(mine[team], "over-quota") for team in "xy")  # noqa: E731
+            becomes(over, 3, "what is over the min of both")
             (newest,) = mine.events("x", "Reclaimed")
             assert "within the min of its quota" in newest
             mine.create("z", 3)
@@ -580,9 +597,9 @@ def test_three_that_claim_at_once_end_in_the_same_sums(
                 thread.join()
             teams.become(a=2, b=2, c=2, d=0)
             found = history.replay(teams.pool.charged_by, "6")
-            evicted = sum(len(teams.events(team, "Reclaimed")) for team in "abcd")
+            evicted = lambda: sum(len(teams.events(team, "Reclaimed")) for team in "abcd")  # noqa: E731
+            becomes(evicted, 6, "an event tells of each eviction")
         assert found.problems == [], number
-        assert evicted == 6
         withdrawn = [one for team in "abc" for one in teams.events(team, "ReclaimWithdrawn")]
         assert withdrawn == []
     finally:
