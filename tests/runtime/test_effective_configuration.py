@@ -15,6 +15,7 @@ from tests.builders import a_pod, a_quota
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import Phase, decode_review
 from webhook.config import Configuration, ConfigurationFile
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.jsonfields.encoding import encode_json
@@ -52,7 +53,8 @@ class EngineHarness:
             check=check_configuration,
             observe=lambda _reload: self.met.append(self.in_force()),
         )
-        options = EngineOptions(self.file, controller=ControllerOptions(), is_registered=True)
+        quick = ControllerOptions(timings=ControllerTimings(event_repeat_seconds=0.1))
+        options = EngineOptions(self.file, controller=quick, is_registered=True)
         self.engine = Engine(self.api, self.metrics, options)
 
     def write(self, fields: dict[str, Any] | str) -> None:

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.operations.healthy import CreationGuard, Guard, edit, examined, healthy, ids, remove, the
+from tests.operations.healthy import (
+    CreationGuard,
+    Guard,
+    Pulse,
+    edit,
+    examined,
+    healthy,
+    ids,
+    remove,
+    renewing,
+    the,
+)
 from tests.operations.scenes import NAMESPACE, a_namespace, load
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.fakecluster.storage.admission_hook import WriteRequest
@@ -244,7 +255,9 @@ def test_before_any_namespace_has_opted_in_a_dead_webhook_at_a_url_is_found() ->
 
 def test_before_a_namespace_is_watched_a_dead_webhook_is_found() -> None:
     api = FakeClient(without_opted_in())
-    found = installation_findings(api, Settings(), ["team-b"], mode=SHADOW_MODE)
+    pulse = Pulse(renewing(api.cluster))
+    settings = Settings(clock=pulse.clock, sleep=pulse.sleep)
+    found = installation_findings(api, settings, ["team-b"], mode=SHADOW_MODE)
     assert "webhooks.silent" in {one.id for one in found}
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.operations.healthy import (
+    Pulse,
     edit,
     examined,
     healthy,
     ids,
+    renewing,
     serious,
     the,
 )
@@ -81,7 +84,9 @@ def test_guards_that_another_program_restored_are_not_taken_for_closed() -> None
 
 def test_no_namespace_opts_in_while_it_is_open() -> None:
     cluster = opened()
-    settings = settings_of(Configuration(), DEFAULT_NAMESPACE)
+    pulse = Pulse(renewing(cluster))
+    usual = settings_of(Configuration(), DEFAULT_NAMESPACE)
+    settings = replace(usual, clock=pulse.clock, sleep=pulse.sleep)
     found = installation_findings(FakeClient(cluster), settings, ["other"])
     assert "emergency.open" in ids(obstacles(found, force=False))
 
