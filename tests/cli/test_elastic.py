@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -19,10 +19,19 @@ from tests.quota.nodes.objects import node
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import ELASTIC_QUOTAS, NAMESPACES, NODES, PODS, ForbiddenError
+from webhook.kube.api import (
+    ELASTIC_QUOTAS,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
+    PODS,
+    ForbiddenError,
+)
 from webhook.operations.elastic.planning import plan_for
 from webhook.operations.elastic.reading import read_elastic
 from webhook.operations.explain.session import ExplainOptions, Session
+from webhook.operations.snapshots.taking import take_snapshot
 
 GPU = "nvidia.com/gpu-10gb"
 MEMORY = "nos.nebuly.com/gpu-memory"
@@ -337,6 +346,57 @@ def test_a_budget_puts_its_pods_last(tmp_path: Path) -> None:
     assert [one["name"] for one in planned(tmp_path, objects)["victims"]] == ["p3"]
 
 
+def a_pod_group(mode: object, version: str = "v1alpha2") -> dict[str, object]:
+    return {
+        "apiVersion": f"scheduling.k8s.io/{version}",
+        "kind": "PodGroup",
+        "metadata": {"namespace": "b", "name": "train"},
+        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": mode},
+    }
+
+
+def grouped() -> list[dict[str, object]]:
+    """Return the three quotas, with the two newest pods of the second in a PodGroup."""
+    names = {("b", "p2"), ("b", "p3")}
+    group = {"podGroupName": "train"}
+    return [
+        pod("b", _name(one)[1], at=int(_name(one)[1][1:]), schedulingGroup=group)
+        if _name(one) in names
+        else one
+        for one in golden()
+    ]
+
+
+MODES = {
+    "one by one": (a_pod_group("Pod"), ["p3"]),
+    "together": (a_pod_group("PodGroup"), ["p2", "p3"]),
+    "together, in a later version": (a_pod_group({"all": {}}, "v1beta1"), ["p2", "p3"]),
+    "together, in a version between": (a_pod_group({"all": {}}, "v1alpha3"), ["p2", "p3"]),
+}
+
+
+@pytest.mark.parametrize(("group", "expected"), MODES.values(), ids=MODES)
+def test_pods_of_a_pod_group_go_as_it_says(
+    tmp_path: Path, group: dict[str, object], expected: list[str]
+) -> None:
+    assert [one["name"] for one in planned(tmp_path, grouped())["victims"]] == ["p3"]
+    found = planned(tmp_path, [*grouped(), group])
+    assert sorted(one["name"] for one in found["victims"]) == expected
+
+
+def test_a_snapshot_is_planned_for_like_its_cluster(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    kinds = {"Pod": PODS, "PodGroup": POD_GROUPS[-1], "ElasticQuota": ELASTIC_QUOTAS}
+    objects = [*grouped(), a_pod_group("PodGroup")]
+    cluster.load([(kinds.get(str(one["kind"]), NAMESPACES), one) for one in objects])
+    session = Session(ReactiveClient(cluster), ExplainOptions())
+    live = plan_for(session, read_elastic(session, 32), pod("a", "new", on=""))
+    taken = take_snapshot(session)
+    found = planned(tmp_path, taken.items)
+    assert [one.name for one in live.plan.victims] == [one["name"] for one in found["victims"]]
+    assert len(found["victims"]) == 2
+
+
 def test_pods_that_were_just_bound_are_protected_from_fair_claims(tmp_path: Path) -> None:
     made = [one for one in golden() if one["kind"] != "ElasticQuota" or _name(one)[0] != "b"]
     young = quota("b", {MEMORY: 10}, reclaim={"protectSeconds": 10**6})
@@ -441,6 +501,16 @@ def _session(*forbidden: Any) -> Session:
         client.on("list", kind, refuse)
     cluster.load([(ELASTIC_QUOTAS, quota("a", {MEMORY: 10}))])
     return Session(client, ExplainOptions())
+
+
+def test_pod_groups_and_budgets_that_may_not_be_read_are_noted() -> None:
+    session = _session(*POD_GROUPS, POD_DISRUPTION_BUDGETS)
+    client = cast("ReactiveClient", session.api)
+    borrowed = pod("b", "p0", schedulingGroup={"podGroupName": "train"})
+    client.cluster.load([(ELASTIC_QUOTAS, quota("b", {MEMORY: 0})), (PODS, borrowed)])
+    found = plan_for(session, read_elastic(session, 32), pod("a", "new", on=""))
+    noted = [note for note in found.notes if "no right to read" in note]
+    assert noted == ["poddisruptionbudgets: no right to read", "podgroups: no right to read"]
 
 
 @pytest.mark.parametrize("kind", [ELASTIC_QUOTAS, PODS, NODES])

@@ -111,6 +111,13 @@ POD_DISRUPTION_BUDGETS: Final = _workload(
     "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"
 )
 
+POD_GROUPS: Final = tuple(
+    _workload("scheduling.k8s.io", version, "PodGroup", "podgroups")
+    for version in ("v1beta1", "v1alpha3", "v1alpha2")
+)
+"""PodGroups in the versions that API servers have had, the newest first: 1.36 has `v1alpha2`, and
+serves it behind a feature gate; 1.37 has the others."""
+
 BINDINGS: Final = _core("Binding", "bindings", status=False)
 """Only ever created, never stored: the request that gives a pod its node."""
 
@@ -141,6 +148,7 @@ KNOWN_KINDS: Final[tuple[Kind, ...]] = (
     PRIORITY_CLASSES,
     LEASES,
     POD_DISRUPTION_BUDGETS,
+    POD_GROUPS[-1],
     _workload("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     _workload("networking.k8s.io", "v1", "Ingress", "ingresses"),
     _workload("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),

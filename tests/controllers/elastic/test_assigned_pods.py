@@ -85,3 +85,15 @@ def test_a_pod_that_is_created_with_a_node_is_bound_then() -> None:
     pod, now = read_assigned_pod(raw), datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
     assert pod.is_young(601, now)
     assert not pod.is_young(599, now)
+
+
+def test_pods_of_a_pod_group_share_its_name() -> None:
+    """It has up to 253 characters, and tens of thousands of pods may be in PodGroups."""
+    names = (".".join(("train", "a" * length)) for length in (40, 40))
+    one, other = (
+        read_assigned_pod(a_pod(node="node-1", schedulingGroup={"podGroupName": name})).pod_group
+        for name in names
+    )
+    assert one.startswith("train.a")
+    assert one is other
+    assert read_assigned_pod(a_pod(node="node-1")).pod_group == ""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,11 +33,13 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     EVENTS,
     POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     InternalError,
     ListOptions,
+    NotFoundError,
 )
 from webhook.quota.ledger.ledger_codec import ledger_from_status
 from webhook.quota.queue.pod_conditions import observed_condition
@@ -60,9 +63,9 @@ def a_node(name: str = "node-1", cpu: str = "100") -> Object:
 class Reclaiming(World):
     """The two teams; the pods of team-b have all of the pool."""
 
-    def start(self, name: str, namespace: str, labels: Object | None = None) -> None:
+    def start(self, name: str, namespace: str, labels: Object | None = None, **fields: Any) -> None:
         """Create a pod, and bind it once its gate is off."""
-        self.create(name, namespace, metadata={"labels": labels or {}})
+        self.create(name, namespace, metadata={"labels": labels or {}}, **fields)
         self.says(name, namespace, "Released")
         self.harness.catch_up()
         reply = self.harness.bind_in_fact(name, namespace=namespace)
@@ -111,10 +114,16 @@ def reclaiming(
     *objects: Object,
     mode: str = "Act",
     labels: Object | None = None,
+    pod_group: str = "",
     timeouts: Object | None = None,
     **reclaim: object,
 ) -> Iterator[Reclaiming]:
-    """Open a world in which team-b has borrowed all that team-a does not use."""
+    """Open a world in which team-b has borrowed all that team-a does not use.
+
+    Args:
+        labels: Of the pods that are borrowed.
+        pod_group: Name of the PodGroup that they are in; empty without.
+    """
     elastic: Object = {"reclaim": {"mode": mode, "afterSeconds": 0, **reclaim}}
     settings: Object = {"elastic": elastic, "timeouts": timeouts or {}}
     given = (*A_AND_B, *(objects or (a_node(),)))
@@ -122,7 +131,14 @@ def reclaiming(
         here = Reclaiming(made.harness)
         here.wait_for(**POOL)
         for number in range(4):
-            here.start(f"b{number}", "team-b", labels if number > 1 else None)
+            is_over = number > 1
+            grouped = {"schedulingGroup": {"podGroupName": pod_group}} if pod_group else {}
+            here.start(
+                f"b{number}",
+                "team-b",
+                labels if is_over else None,
+                **(grouped if is_over else {}),
+            )
         over = {"b0": "in-quota", "b1": "in-quota", "b2": "over-quota", "b3": "over-quota"}
         eventually(lambda: here.labels("team-b") == over, "all are seen")
         yield here
@@ -410,6 +426,87 @@ def test_the_pods_of_a_group_go_together(tmp_path: Path) -> None:
         eventually(lambda: here.ending() == ["b2", "b3"], "both are evicted")
 
 
+def a_pod_group(mode: str, name: str = "train", version: str = "v1alpha2") -> Object:
+    return {
+        "apiVersion": f"scheduling.k8s.io/{version}",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "team-b"},
+        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": mode},
+    }
+
+
+def without(call: Call, _proceed: Proceed) -> None:
+    raise NotFoundError(f"{call.kind.api_version} does not have {call.kind.plural}")
+
+
+SERVED = {
+    "by 1.36": ("v1beta1", "v1alpha3"),
+    "by 1.37": ("v1alpha2",),
+}
+
+
+@pytest.mark.parametrize("unserved", SERVED.values(), ids=SERVED)
+def test_the_pods_of_a_pod_group_go_together(tmp_path: Path, unserved: tuple[str, ...]) -> None:
+    given = (a_node(), a_pod_group("PodGroup"))
+    with reclaiming(tmp_path, *given, pod_group="train") as here:
+        for kind in POD_GROUPS:
+            if kind.version in unserved:
+                here.harness.client.on("list", kind, without)
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b2", "b3"], "both are evicted")
+
+
+ALONE = {
+    "its pods go one by one": (a_node(), a_pod_group("Pod")),
+    "it is not there": (a_node(), a_pod_group("PodGroup", "another")),
+}
+
+
+@pytest.mark.parametrize("given", ALONE.values(), ids=ALONE)
+def test_pods_of_another_pod_group_go_alone(tmp_path: Path, given: tuple[Object, ...]) -> None:
+    with reclaiming(tmp_path, *given, pod_group="train") as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.promises() == ["a0"], "its plan has begun")
+        alone = "evicting team-b/b3 (cpu=1), by its own claim"
+        eventually(lambda: alone in here.says_of("a0"), "nothing but the newest goes")
+
+
+def test_an_api_server_without_pod_groups_is_asked_again_for_each_plan(tmp_path: Path) -> None:
+    """It may be upgraded, or its feature gate switched on, at any time."""
+    given = (a_node(), a_pod_group("PodGroup"))
+    with reclaiming(tmp_path, *given, mode="Plan", pod_group="train") as here:
+        refusals = [here.harness.client.on("list", kind, without) for kind in POD_GROUPS]
+        here.create("a0", "team-a")
+        alone = "would evict team-b/b3 (cpu=1), by its own claim"
+        eventually(lambda: alone in here.says_of("a0"), "without it pods go alone")
+        refusals[-1].remove()
+        here.end("a0", "team-a")
+        here.create("a1", "team-a")
+        both = "would evict team-b/b2 (cpu=1), team-b/b3 (cpu=1)"
+        eventually(lambda: both in here.says_of("a1"), "they go together from then on")
+
+
+def test_while_pod_groups_cannot_be_read_nothing_is_evicted(tmp_path: Path) -> None:
+    given = (a_node(), a_pod_group("PodGroup"))
+    with reclaiming(tmp_path, *given, pod_group="train") as here:
+        refusal = here.harness.client.on("list", POD_GROUPS[0], unavailable)
+        here.create("a0", "team-a")
+        asked = here.harness.client.calls_of
+        eventually(lambda: len(asked("list", POD_GROUPS[0])) > 1, "it is tried again")
+        assert here.ending() == []
+        refusal.remove()
+        eventually(lambda: here.ending() == ["b2", "b3"], "both are evicted once they can be")
+
+
+def test_pod_groups_are_not_read_where_no_pod_names_one(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, a_node(), a_pod_group("PodGroup")) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "the newest is evicted")
+        asked = {call.kind.plural for call in here.harness.client.calls_of("list")}
+    assert "podgroups" not in asked
+    assert "poddisruptionbudgets" in asked
+
+
 def test_what_is_promised_is_withdrawn_when_the_quota_goes(tmp_path: Path) -> None:
     with reclaiming(tmp_path) as here:
         here.create("a0", "team-a")
@@ -435,7 +532,7 @@ def test_a_budget_that_closes_in_between_is_obeyed(tmp_path: Path) -> None:
 
 
 def test_the_rights_are_those_of_the_components(tmp_path: Path) -> None:
-    with reclaiming(tmp_path) as here:
+    with reclaiming(tmp_path, pod_group="gone") as here:
         here.create("a0", "team-a")
         eventually(lambda: here.ending() == ["b3"], "one is evicted")
         used = used_rights(here.harness.client)
@@ -448,5 +545,6 @@ def test_the_rights_are_those_of_the_components(tmp_path: Path) -> None:
     assert {right for role in planned for right in granted(role.get("rules", ()))} == {
         ("", "nodes", "list"),
         ("policy", "poddisruptionbudgets", "list"),
+        ("scheduling.k8s.io", "podgroups", "list"),
     }
     assert render(reclaim=ReclaimMode.OFF).reclaim == ()

@@ -18,6 +18,7 @@ from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_orde
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.elastic.reclaim_plan import plan_reclaim
+from webhook.quota.elastic.victims import Circumstances
 
 NAMES = ("a", "b", "c")
 RESOURCES = ("cpu", "example.com/r")
@@ -187,6 +188,28 @@ def test_groups_go_together_or_not_at_all() -> None:
     assert [pod.amounts for pod in small.victims] == [{cluster.resource: 10 * UNIT}]
     large = cluster.plan(cluster.queued("a", 20))
     assert len(large.victims) == 3
+
+
+@given(requests(), st.lists(st.sampled_from(("", "g", "h")), min_size=10, max_size=10))
+def test_a_pod_group_is_planned_for_like_a_label(
+    given_: tuple[Cluster, Queued], names: list[str]
+) -> None:
+    cluster, queued = given_
+
+    def pods(field: str) -> dict[str, list[ElasticPod]]:
+        return {
+            key: [
+                replace(pod, **{field: name})  # type: ignore[arg-type]
+                for pod, name in zip(listed, names, strict=False)
+            ]
+            for key, listed in cluster.pods.items()
+        }
+
+    whole = Circumstances(is_disrupted_whole=lambda _namespace, _name: True)
+    found = plan_reclaim(cluster.pool, pods("pod_group"), queued, whole)
+    expected = plan_reclaim(cluster.pool, pods("group"), queued)
+    assert [one.uid for one in found.victims] == [one.uid for one in expected.victims]
+    assert replace(found, victims=()) == replace(expected, victims=())
 
 
 def test_a_pod_that_is_within_its_quota_is_not_taken_for_its_priority() -> None:

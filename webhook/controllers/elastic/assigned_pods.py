@@ -16,6 +16,7 @@ from webhook.quota.charging.pod_usage import charged_to, is_terminal
 from webhook.quota.elastic.capacity import ElasticPod, bound_at, is_of_daemon_set, was_bound_within
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
+from webhook.quota.elastic.pod_groups import pod_group_of
 from webhook.quota.nodes.requested import Requested, kept_requested, requested_of
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod
@@ -40,6 +41,8 @@ class AssignedPod:
     """Value of the label; empty without."""
     group: str
     """Pods of a namespace with one group are evicted together; empty: alone."""
+    pod_group: str
+    """Name of the PodGroup that it is in; empty without."""
     bound: datetime | None
     """When it got its node."""
     is_of_daemon_set: bool
@@ -90,6 +93,7 @@ def read_assigned_pod(raw: Object, known: KnownPods = lambda _key: None) -> Assi
         metadata.timestamp("creationTimestamp"),
         sys.intern(labels.get(CAPACITY_LABEL, "")),
         labels.get(RECLAIM_GROUP_LABEL, ""),
+        sys.intern(pod_group_of(FieldReader(raw))),
         bound_at(FieldReader(raw)),
         is_of_daemon_set(metadata),
         _requested(raw),
@@ -130,6 +134,7 @@ def elastic_pod(
         amounts=nanos(charge(charged_to(pod), quota.names, gb_per_gpu)),
         node=pod.node_name,
         group=one.group,
+        pod_group=one.pod_group,
         is_exempt=is_kept or one.is_young(limits.protect_own_seconds, now),
         is_young=one.is_young(limits.protect_seconds, now),
         grace_seconds=max(one.grace_seconds, pod.deletion_grace_period_seconds or 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,10 +14,12 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     NODES,
     POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
     PODS,
     ClusterApi,
     Kind,
     ListOptions,
+    NotFoundError,
     Object,
 )
 from webhook.quota.amounts.quantity import Quantity
@@ -33,6 +36,7 @@ from webhook.quota.elastic.disruption_budgets import (
 )
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
+from webhook.quota.elastic.pod_groups import PodGroups
 from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
 from webhook.quota.elastic.victims import Circumstances
 from webhook.quota.nodes.node_room import NOT_JUDGED, NodeRoom
@@ -116,6 +120,7 @@ class ReclaimPlanner:
             LabelOrder(settings.label_order),
             self.evictable(),
             self._has_node(view, raw) if judges_nodes else lambda _taken: True,
+            PodGroups(self._pod_groups).is_disrupted_whole,
         )
         assigned = view.without(quota, queued.pod.uid)
         found = plan_reclaim(view.pools[quota.pool], assigned, queued, circumstances)
@@ -181,6 +186,13 @@ class ReclaimPlanner:
             return protect(budgets, pods)
 
         return DisruptionBudgets(of_namespace)
+
+    def _pod_groups(self, namespace: str) -> Iterator[Object]:
+        """Yield the PodGroups of a namespace; none where the API server does not have the kind."""
+        for kind in POD_GROUPS:
+            with suppress(NotFoundError):
+                yield from self._pages(kind, namespace)
+                return
 
     def _pages(self, kind: Kind, namespace: str, *, field_selector: str = "") -> Iterator[Object]:
         pages = self._api.pages(

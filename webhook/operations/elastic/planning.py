@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, Object
+from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, POD_GROUPS, Object
 from webhook.operations.elastic.reading import Elastic, elastic_pod, priority_of
 from webhook.operations.explain.nodes import judged_view
 from webhook.operations.explain.session import Session
@@ -23,6 +23,7 @@ from webhook.quota.elastic.disruption_budgets import (
 )
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Nanos, Pool, Usage
+from webhook.quota.elastic.pod_groups import PodGroups
 from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
 from webhook.quota.elastic.victims import Circumstances
 from webhook.quota.nodes.fitting import judge_nodes
@@ -68,10 +69,16 @@ def plan_for(
         for key in pool.quotas
     }
     nodes = _Nodes(session, elastic, raw)
-    circumstances = Circumstances(order, _budgets(session, elastic).allow, nodes.have_room)
+    circumstances = Circumstances(
+        order,
+        _budgets(session, elastic).allow,
+        nodes.have_room,
+        _pod_groups(session).is_disrupted_whole,
+    )
     found = plan_reclaim(pool, assigned, queued, circumstances)
     reason = _reason(pool, assigned, queued, found)
-    return PodPlan(found, elastic, reason, (*elastic.notes, *nodes.notes))
+    notes = dict.fromkeys((*elastic.notes, *session.unknown, *nodes.notes))
+    return PodPlan(found, elastic, reason, tuple(notes))
 
 
 def _quota_of(elastic: Elastic, pod: Pod) -> ElasticQuota:
@@ -102,6 +109,23 @@ def _budgets(session: Session, elastic: Elastic) -> DisruptionBudgets:
         return protect(budgets, pods)
 
     return DisruptionBudgets(of_namespace)
+
+
+def _pod_groups(session: Session) -> PodGroups:
+    none: tuple[Object, ...] = ()
+
+    def of_namespace(namespace: str) -> tuple[Object, ...]:
+        for kind in POD_GROUPS:
+            found = session.read(
+                lambda kind=kind: session.objects(kind, namespace=namespace),  # type: ignore[misc]
+                none,
+                kind.plural,
+            )
+            if found:
+                return found
+        return none
+
+    return PodGroups(of_namespace)
 
 
 def _namespace(raw: Object) -> str:

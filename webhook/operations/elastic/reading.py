@@ -39,6 +39,7 @@ from webhook.quota.elastic.elastic_quotas import (
     unknown_resources,
 )
 from webhook.quota.elastic.fair_share import Pool, nanos
+from webhook.quota.elastic.pod_groups import pod_group_of
 from webhook.quota.objects.model import Pod
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, RECLAIM_GROUP_LABEL
 
@@ -222,6 +223,7 @@ def elastic_pod(
         amounts=nanos(charge(charged_to(pod), quota.names, gb_per_gpu)),
         node=pod.node_name,
         group=pod.labels.get(RECLAIM_GROUP_LABEL, ""),
+        pod_group=pod_group_of(FieldReader(raw)),
         is_exempt=pod.is_mirror
         or priority >= _CRITICAL
         or is_of_daemon_set(FieldReader(raw).child("metadata")),

@@ -71,6 +71,7 @@ _POD_SPEC: Final = frozenset(
         "runtimeClassName",
         "schedulerName",
         "schedulingGates",
+        "schedulingGroup",
         "terminationGracePeriodSeconds",
         "tolerations",
         "topologySpreadConstraints",

@@ -19,6 +19,7 @@ from webhook.kube.api import (
     NAMESPACES,
     NODES,
     POD_GATINGS,
+    POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
     QUOTA_LEDGERS,
@@ -103,6 +104,8 @@ def take_snapshot(session: Session, namespaces: Sequence[str] = ()) -> TakenSnap
     taking = _Taking(session)
     for kind, place in _reads(places):
         taking.add(kind, place)
+    for place in places or (None,):
+        taking.add_first(POD_GROUPS, place)
     for version in POLICY_VERSIONS:  # they are the same objects in every version
         added = [taking.add(kind, None, is_ours=True) for kind in policy_kinds(version)]
         if any(added):
@@ -141,6 +144,10 @@ class _Taking:
         wanted = _is_ours if is_ours or kind in _OURS else _is_any
         self.items.extend(_named(kind, one) for one in found or () if wanted(one))
         return found is None or bool(found)
+
+    def add_first(self, versions: Sequence[Kind], place: str | None) -> None:
+        """Take the objects of a kind in the first version in which there are any."""
+        any(self.add(kind, place) for kind in versions)
 
     def add_one(self, kind: Kind, name: str) -> bool:
         """Take an object, if it is there; return whether it may be read."""

@@ -48,6 +48,8 @@ class ElasticPod:
     node: str = ""
     group: str = ""
     """Pods of a namespace with one group are evicted together; empty: alone."""
+    pod_group: str = ""
+    """Name of the PodGroup that it is in; whether its pods go together is looked up for a plan."""
     is_exempt: bool = False
     """Whether it is never evicted: mirror and DaemonSet pods, those that keep the cluster alive."""
     is_young: bool = False

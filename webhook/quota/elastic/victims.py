@@ -5,9 +5,10 @@ brings their quota nearer to what is guaranteed to it, and leaves less that is s
 not in turn is never in turn again, and is looked at no more. So a plan takes little more than the
 time to sort the pods, however many are evicted.
 
-Pods of a namespace with one group are one unit. It consists of those of them that may be evicted: a
-pod that is within its quota or exempt does not keep the others, or a group of all pods of a
-namespace would keep all that it has borrowed. A unit is as young as its oldest pod.
+Pods of a namespace with one group are one unit, be it by a label or by a PodGroup. It consists of
+those of them that may be evicted: a pod that is within its quota or exempt does not keep the
+others, or a group of all pods of a namespace would keep all that it has borrowed. A unit is as
+young as its oldest pod.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from heapq import heapify, heappop, heapreplace
 from webhook.quota.elastic.balance import Claim, Queued
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, QuotaWalk, in_label_order
 from webhook.quota.elastic.fair_share import Pool
+from webhook.quota.elastic.pod_groups import with_units
 
 Unit = tuple[ElasticPod, ...]
 """Pods that are evicted together."""
@@ -34,6 +36,8 @@ class Circumstances:
     """Whether PodDisruptionBudgets let a unit go now, after the pods that were taken already."""
     has_node: Callable[[Sequence[ElasticPod]], bool] = lambda _taken: True
     """Whether the pod fits some node once the victims are gone; true where nodes are not known."""
+    is_disrupted_whole: Callable[[str, str], bool] = lambda _namespace, _name: False
+    """Whether the pods of a PodGroup, by namespace and name, go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class Stock:
         self._is_fair = claim is Claim.FAIR
         self._quotas = pool.quotas if claim is not Claim.NONE else (queued.quota,)
         self._assigned = assigned
-        self._ordered: dict[str, list[ElasticPod]] = {}
+        self._ordered: dict[str, Sequence[ElasticPod]] = {}
         self._members: dict[str, list[_Member]] = {}
 
     def members(self, key: str) -> Sequence[_Member]:
@@ -121,9 +125,10 @@ class Stock:
             return None
         return QuotaWalk(self._pool.quotas[key], self._in_order(key))
 
-    def _in_order(self, key: str) -> list[ElasticPod]:
+    def _in_order(self, key: str) -> Sequence[ElasticPod]:
         if key not in self._ordered:
-            self._ordered[key] = in_label_order(self._assigned.get(key, ()), self.given.order)
+            ordered = in_label_order(self._assigned.get(key, ()), self.given.order)
+            self._ordered[key] = with_units(ordered, self.given.is_disrupted_whole)
         return self._ordered[key]
 
     def _units(self, key: str) -> Iterator[_Member]:
