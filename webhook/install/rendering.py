@@ -84,6 +84,8 @@ _CONFIG_MAP: Final = ("ConfigMap", CONFIG_MAP)
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
 )  # fmt: skip
+_USUAL_KEYS: Final = cel_list(_PLAIN_KEYS)
+"""The list of them that stands in expressions of manifests."""
 _CONFIGURATIONS: Final = frozenset(
     {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
 )
@@ -231,7 +233,8 @@ def render(  # noqa: PLR0913 - what installations differ in
     workloads = _answering(clients, workloads, namespace, manifests)
     rest += _creation(creation, namespace)
     keys = (*_PLAIN_KEYS, *sorted(set(deferred_resources) - DEFERRED_KEYS))
-    rest = [cast("Manifest", _with_keys(each, keys)) for each in rest]
+    listed = cel_list(keys)
+    rest = [cast("Manifest", _with_keys(each, listed)) for each in rest]
     exempt = {*Configuration().exempt_namespaces, *exempt_namespaces}
     lists = {
         EXEMPT: [namespace, *sorted(exempt - {namespace})],
@@ -443,12 +446,12 @@ def _write_lists(policy: Manifest, lists: Mapping[str, Sequence[str]]) -> None:
             variable["expression"] = cel_list(lists[str(variable["name"])])
 
 
-def _with_keys(value: object, keys: Sequence[str]) -> object:
-    """Write the deferred keys into every expression that lists the usual ones."""
+def _with_keys(value: object, listed: str) -> object:
+    """Write the list of the deferred keys into every expression that lists the usual ones."""
     if isinstance(value, str):
-        return value.replace(cel_list(_PLAIN_KEYS), cel_list(keys))
+        return value.replace(_USUAL_KEYS, listed)
     if isinstance(value, dict):
-        return {name: _with_keys(item, keys) for name, item in value.items()}
+        return {name: _with_keys(item, listed) for name, item in value.items()}
     if isinstance(value, list):
-        return [_with_keys(item, keys) for item in value]
+        return [_with_keys(item, listed) for item in value]
     return value
