@@ -190,6 +190,7 @@ def test_groups_go_together_or_not_at_all() -> None:
     assert len(large.victims) == 3
 
 
+@settings(max_examples=400)
 @given(requests(), st.lists(st.sampled_from(("", "g", "h")), min_size=10, max_size=10))
 def test_a_pod_group_is_planned_for_like_a_label(
     given_: tuple[Cluster, Queued], names: list[str]
