@@ -24,7 +24,7 @@ _MAX_DAYS: Final = 3650
     epilog="""\b
 Examples:
   deferred-quota certs bootstrap
-  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system
+  deferred-quota certs bootstrap --service deferred-quota-webhook.deferred-quota-system
   deferred-quota certs show -o json
   deferred-quota certs status
   deferred-quota certs rotate-ca --dry-run
@@ -61,7 +61,7 @@ class _DirectoryCommand(Command):
 Examples:
   deferred-quota certs bootstrap
   deferred-quota certs bootstrap --dns-name webhook.example --ip 192.0.2.7 --days 90
-  deferred-quota certs bootstrap --service deferred-quota.deferred-quota-system --dir /tmp/certs
+  deferred-quota certs bootstrap --service deferred-quota-webhook.deferred-quota-system --dir /tmp/certs
 """,
 )
 @click.option(

@@ -95,7 +95,7 @@ Examples:
   deferred-quota disable team-a
   deferred-quota disable team-a team-b --dry-run
   deferred-quota disable team-a -o json
-  kubectl get ns -l deferredquota.io/mode -o name | cut -d/ -f2 | xargs deferred-quota disable
+  kubectl get ns -l deferredquota.io/mode -o name | cut -d/ -f2 | xargs -r deferred-quota disable
 
 \b
 Exit status: 0 done, 1 there is no such namespace, 3 something is left to do, or

@@ -177,7 +177,7 @@ def _with_evidence(
     """Add the pods that take of the quotas, and what there is to say without a cause."""
     actions, text = explained.unblock, explained.text
     if not explained.causes:
-        actions = (Unblock(Action.WAIT, "wait: nothing has to change"),)
+        actions = (Unblock(Action.WAIT, "nothing has to change"),)
         text = sentence(f"Pod {subject.pod.key}", (), _going_on(subject, there, state))
     takers = () if state is None else consumers(there, _wanted(explained.causes, state))
     return replace(
