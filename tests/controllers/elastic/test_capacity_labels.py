@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, cast
 
+import pytest
+
 from tests.admission.handlers.harness import eventually
 from tests.builders import a_container
 from tests.controllers.elastic.objects import an_elastic_quota
-from tests.reactions import Call, Proceed, ReactiveClient
+from tests.reactions import Call, Proceed, ReactiveClient, fail
 from webhook.config import Configuration
 from webhook.controllers.elastic.capacity_labels import CapacityLabels
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import PODS
+from webhook.kube.api import PODS, ForbiddenError, UnavailableError
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.elastic.elastic_quotas import read_elastic_quota
 
@@ -44,10 +47,11 @@ class Labelling:
                 )
         more: Any = {"namespaces": list(namespaces)} if len(namespaces) > 1 else {}
         quota = an_elastic_quota(namespaces[0], {"cpu": str(pods * len(namespaces))}, **more)
-        self._quota = read_elastic_quota(cast("Any", quota))
+        read = read_elastic_quota(cast("Any", quota))
+        self._quotas = dict.fromkeys(namespaces, read)
         self.labels = CapacityLabels(
             ControllerContext(api=self.client, timings=ControllerTimings(clock=lambda: 1000.0)),
-            lambda: dict.fromkeys(namespaces, self._quota),
+            lambda: self._quotas,
             Configuration,
             lambda _key: None,
         )
@@ -60,7 +64,15 @@ class Labelling:
         """Lower min, so that all pods are over-quota; no watch says that they are labelled so."""
         self.client.pause(PODS, ASSIGNED)
         self.client.calls.clear()
-        self._quota = replace(self._quota, min={"cpu": ZERO})
+        for namespace, quota in self._quotas.items():
+            self._quotas[namespace] = replace(quota, min={"cpu": ZERO})
+        self.labels.requeue_all()
+
+    def end(self) -> None:
+        """Take the quota away, so that all labels go; no watch says that they are gone."""
+        self.client.pause(PODS, ASSIGNED)
+        self.client.calls.clear()
+        self._quotas.clear()
         self.labels.requeue_all()
 
     def written(self) -> list[str]:
@@ -115,3 +127,37 @@ def test_beyond_the_limit_a_walk_is_for_several_labels() -> None:
         here.guarantee_nothing()
         assert len(here.written()) == 20  # of the 50 of a second
         assert here.labels.workers.queue.seconds_to_next() >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("error", "others"),
+    [(ForbiddenError("another webhook says no"), 8), (UnavailableError("no"), 0)],
+)
+def test_what_is_refused_of_one_pod_does_not_keep_others_from_their_labels(
+    error: Exception, others: int
+) -> None:
+    refused = threading.Event()
+
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if call.name == "p0":
+            refused.set()
+            raise error
+        refused.wait(10)
+        return proceed()
+
+    with labelling("team-a", pods=9) as here:
+        here.client.on("patch", PODS, refuse)
+        here.guarantee_nothing()
+        eventually(refused.is_set, "one is refused")
+        eventually(lambda: here.labels.workers.queue.seconds_to_next() < math.inf, "it is retried")
+        names = {one.name for one in here.client.calls_of("patch", PODS)} - {"p0"}
+        assert len(names) >= others
+        assert others or len(names) <= 3  # what was on its way
+
+
+def test_a_label_that_may_not_be_removed_twice_is_not_asked_for_again() -> None:
+    with labelling("team-a", pods=2) as here:
+        here.client.on("patch", PODS, fail(ForbiddenError("takes nothing off")))
+        here.end()
+        assert here.written() == ["team-a/p0", "team-a/p1"]
+        assert here.labels.workers.queue.seconds_to_next() == math.inf

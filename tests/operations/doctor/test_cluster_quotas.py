@@ -10,11 +10,21 @@ import pytest
 
 from tests.builders import a_pod, a_quota, an_expression
 from tests.controllers.elastic.objects import an_elastic_quota
-from tests.operations.healthy import count, edit, examined, healthy, ids, renewing, serious, the
+from tests.operations.healthy import (
+    count,
+    edit,
+    examined,
+    healthy,
+    ids,
+    refusing,
+    renewing,
+    serious,
+    the,
+)
 from tests.operations.scenes import NAMESPACE, a_namespace, load
 from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS, ForbiddenError
 from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.findings import Finding
 from webhook.quota.amounts.resources import ResourceList, parse_resource_list
@@ -194,6 +204,14 @@ def test_more_than_the_limit_is_reported_with_what_each_namespace_holds() -> Non
         "its namespaces hold requests.cpu=3, and its limit is requests.cpu=2: it was lowered, or"
     )
     assert finding.details == ("team-a: requests.cpu=3",)
+
+
+def test_without_a_right_to_device_classes_all_else_is_examined() -> None:
+    cluster = healthy()
+    hard = a_cluster_quota(hard={"requests.cpu": "2"}, selector=HERE)
+    shared(cluster, hard, granted={NAMESPACE: "3"}, ledger="3", used="3")
+    forbidden = ForbiddenError("deviceclasses is forbidden")
+    assert "cdq.exceeded" in ids(examined(refusing(cluster, forbidden, DEVICE_CLASSES)))
 
 
 def test_headroom_above_the_limit_is_no_finding() -> None:

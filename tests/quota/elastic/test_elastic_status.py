@@ -41,6 +41,14 @@ def condition(
     return found.status, found.reason
 
 
+def test_the_condition_names_a_few_of_many_resources() -> None:
+    """A longer one would not be read back from a status that is kept short."""
+    uncharged = tuple(f"hugepages-{number}Mi" for number in range(64))
+    found = charged_condition(a_quota("a", {"cpu": "4"}), outside=(), uncharged=uncharged, taken=())
+    named = "hugepages-0Mi, hugepages-1Mi, hugepages-2Mi, hugepages-3Mi, hugepages-4Mi, ..."
+    assert found.message == f"no bind is charged for {named}"
+
+
 def test_the_condition_says_whether_binds_are_charged() -> None:
     plain = a_quota("a", {"cpu": "4"})
     assert condition(plain) == ("True", "AllCharged")

@@ -61,7 +61,7 @@ class _DirectoryCommand(Command):
 Examples:
   deferred-quota certs bootstrap
   deferred-quota certs bootstrap --dns-name webhook.example --ip 192.0.2.7 --days 90
-  deferred-quota certs bootstrap --service deferred-quota-webhook.deferred-quota-system --dir /tmp/certs
+  deferred-quota certs bootstrap --service deferred-quota-webhook.deferred-quota-system --dir certs
 """,
 )
 @click.option(

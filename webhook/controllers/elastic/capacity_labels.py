@@ -38,8 +38,10 @@ from webhook.kube.api import (
     PODS,
     ApiError,
     ConflictError,
+    ForbiddenError,
     InvalidError,
     NotFoundError,
+    TooLargeError,
 )
 from webhook.kube.informer import Change
 from webhook.quota.charging.pod_usage import is_terminal
@@ -57,6 +59,8 @@ _SETTLE_SECONDS: Final = 0.2
 """From a change of a pod to the walk: those that follow are part of it."""
 _WRITERS: Final = 4
 """How many labels are written at the same time: most of one's time goes by waiting for the API."""
+_OF_ONE_POD: Final = (ForbiddenError, TooLargeError)
+"""What another webhook, or the size of a pod, is the reason of: other labels are written."""
 _BACKOFF: Final = ExponentialBackoff(0.2, 30.0)
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 5.0
@@ -171,34 +175,38 @@ class CapacityLabels:
         return {one.uid: OVER_QUOTA if one.uid in over else IN_QUOTA for one in live}
 
     def _write_all(self, pods: Iterable[Pod], wanted: Mapping[str, str]) -> bool:
-        """Write labels, none after one that failed; return whether none has to be tried again."""
-        failed: list[str] = []
+        """Write labels until the API server fails; return whether none has to be tried again."""
+        errors: list[ApiError] = []
 
         def write(pod: Pod) -> None:
-            is_due = not failed and self._leadership.is_leader()
-            if is_due and not self._write(pod, wanted.get(pod.uid)):
-                failed.append(pod.key)
+            is_due = all(isinstance(one, _OF_ONE_POD) for one in errors)
+            if is_due and self._leadership.is_leader():
+                error = self._write(pod, wanted.get(pod.uid))
+                errors.extend([] if error is None else [error])
 
         with ThreadPoolExecutor(_WRITERS, "capacity-label") as threads:
             for _ in threads.map(write, pods):
                 pass  # what one raises is raised here
-        return not failed
+        return not errors
 
-    def _write(self, pod: Pod, value: str | None) -> bool:
-        """Write a label, or remove it for None; return whether that need not be tried again."""
+    def _write(self, pod: Pod, value: str | None) -> ApiError | None:
+        """Write a label, or remove it for None; return why that has to be tried again."""
         patch = {"metadata": {"uid": pod.uid, "labels": {CAPACITY_LABEL: value}}}
         try:
             self._api.patch(PODS, pod.name, patch, namespace=pod.namespace)
         except (NotFoundError, ConflictError):
-            return True  # it is gone, or another one by now: the watch shows it
+            return None  # it is gone, or another one by now: the watch shows it
         except InvalidError as err:
             _log.warning("pod not labelled", extra={"pod": pod.key, "error": err.message})
-            return True
+            return None
         except ApiError as err:
             _log.info("pod not labelled", extra={"pod": pod.key, "error": err.message})
-            return False
+            # outside of opted-in namespaces the policy about our accounts refuses the second
+            # removal of a label, before the watch has shown the first
+            is_gone = isinstance(err, ForbiddenError) and value is None
+            return None if is_gone else err
         self._metrics.labels.labels(value or "removed").inc()
-        return True
+        return None
 
 
 def _key(quotas: Mapping[str, ElasticQuota], namespace: str) -> str:

@@ -31,7 +31,7 @@ from webhook.operations.doctor.check_context import (
     Namespace,
     Settings,
 )
-from webhook.operations.doctor.errors import NotInSnapshotError
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
@@ -144,7 +144,7 @@ def _device_resources(scene: CheckContext) -> Iterator[tuple[Subject, str]]:
     """Yield the DeviceClasses whose devices are an extended resource, and that."""
     try:
         raws = scene.objects(DEVICE_CLASSES)
-    except (ApiError, NotInSnapshotError):
+    except (ApiError, NotInSnapshotError, NoRightError):
         return  # it has none, or they may not be read
     for raw in raws:
         resource = FieldReader(raw).child("spec").text("extendedResourceName")

@@ -14,7 +14,7 @@ from webhook.kube.api import ApiError, NotFoundError, Object
 from webhook.kube.kinds import DEVICE_CLASSES, NAMESPACE_NAME_LABEL
 from webhook.kube.selectors import Term
 from webhook.operations.doctor.check_context import CheckContext
-from webhook.operations.doctor.errors import NotInSnapshotError
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.doctor.masks import policy_name
 from webhook.operations.doctor.namespace_selectors import APPLY
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
@@ -116,7 +116,7 @@ def _serves_device_classes(scene: CheckContext) -> bool | None:
         scene.objects(DEVICE_CLASSES)
     except NotFoundError:
         return False
-    except (ApiError, NotInSnapshotError):
+    except (ApiError, NotInSnapshotError, NoRightError):
         return None
     return True
 

@@ -146,7 +146,8 @@ def _canonical(nano: int, style: Format) -> str:
 
 
 _CACHED_BELOW: Final = 2**128
-_canonical_cached = lru_cache(maxsize=65536)(_canonical)
+_CACHED_TEXTS: Final = 4096
+_canonical_cached = lru_cache(maxsize=_CACHED_TEXTS)(_canonical)
 
 
 def has_suffix(nano: int, style: Format) -> bool:

@@ -74,14 +74,17 @@ def charged_condition(
         return Condition(CHARGED, "True", "Invalid", f"{fault}; what limits more counts")
     faults = []
     if uncharged:
-        faults.append(f"no bind is charged for {', '.join(uncharged)}")
+        faults.append(f"no bind is charged for {_named(uncharged)}")
     if outside:
-        named = ", ".join(outside[:_NAMED]) + (", ..." if len(outside) > _NAMED else "")
         number = f"{len(outside)} of {len(quota.namespaces)}"
-        faults.append(f"{number} namespaces have not opted in or do not exist: {named}")
+        faults.append(f"{number} namespaces have not opted in or do not exist: {_named(outside)}")
     if faults:
         return Condition(CHARGED, "True", "PartlyCharged", "; ".join(faults))
     return Condition(CHARGED, "True", "AllCharged")
+
+
+def _named(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def elastic_status(quota: ElasticQuota, pool: PoolUsage) -> dict[str, object]:
