@@ -13,7 +13,7 @@ import pytest
 
 from tests.admission.handlers.harness import Reply, eventually, opt_out
 from tests.controllers.elastic.objects import an_elastic_quota
-from tests.controllers.elastic.world import Object, World, world
+from tests.controllers.elastic.world import Object, World, opted_in, world
 from tests.install.recording import granted, used_rights
 from tests.reactions import (
     Call,
@@ -21,17 +21,20 @@ from tests.reactions import (
     conflict,
     fail,
     for_name,
+    forbid,
     in_namespace,
     throttle,
     unavailable,
 )
 from webhook.config import ReclaimMode
+from webhook.controllers.elastic import reclaim_controller
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     ELASTIC_QUOTAS,
     EVENTS,
+    NAMESPACES,
     POD_DISRUPTION_BUDGETS,
     POD_GROUPS,
     PODS,
@@ -486,16 +489,96 @@ def test_an_api_server_without_pod_groups_is_asked_again_for_each_plan(tmp_path:
         eventually(lambda: both in here.says_of("a1"), "they go together from then on")
 
 
+def has_asked_again(here: Reclaiming, times: int = 0) -> bool:
+    """Return whether PodGroups were asked for more than once after so many times."""
+    return len(here.harness.client.calls_of("list", POD_GROUPS[0])) > times + 1
+
+
 def test_while_pod_groups_cannot_be_read_nothing_is_evicted(tmp_path: Path) -> None:
     given = (a_node(), a_pod_group("PodGroup"))
     with reclaiming(tmp_path, *given, pod_group="train") as here:
         refusal = here.harness.client.on("list", POD_GROUPS[0], unavailable)
         here.create("a0", "team-a")
-        asked = here.harness.client.calls_of
-        eventually(lambda: len(asked("list", POD_GROUPS[0])) > 1, "it is tried again")
+        eventually(lambda: has_asked_again(here), "it is tried again")
         assert here.ending() == []
         refusal.remove()
         eventually(lambda: here.ending() == ["b2", "b3"], "both are evicted once they can be")
+
+
+def lend_in_another_pool(here: Reclaiming) -> None:
+    """Have team-c borrow all that team-d does not use, in a pool of their own."""
+    here.harness.api.create(NAMESPACES, opted_in("team-d", is_gated=True))
+    other: Object = {"deferredquota.io/pool": "other"}
+    for namespace in ("team-c", "team-d"):
+        quota = an_elastic_quota(namespace, {"cpu": 1})
+        quota["metadata"] = {"name": "q", "namespace": namespace, "labels": other}
+        here.harness.api.create(ELASTIC_QUOTAS, quota)
+    here.wait_for(**POOL, epool_other={"requests.cpu": "2"})
+    for name in ("c0", "c1"):
+        here.start(name, "team-c")
+    over = {"c0": "in-quota", "c1": "over-quota"}
+    eventually(lambda: here.labels("team-c") == over, "they are seen")
+
+
+def forbid_pod_groups(here: Reclaiming) -> None:
+    """Let the controller have the rights of the release before."""
+    here.harness.client.on("list", POD_GROUPS[0], forbid)
+
+
+def test_a_claim_that_lacks_a_right_stops_no_other_claim(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The program was replaced before its role: it may not list PodGroups."""
+    caplog.set_level("INFO", reclaim_controller.__name__)
+    given = (a_node(), a_pod_group("PodGroup"))
+    with reclaiming(tmp_path, *given, pod_group="train") as here:
+        lend_in_another_pool(here)
+        forbid_pod_groups(here)
+        here.create("a0", "team-a")
+        eventually(lambda: has_asked_again(here), "its plan cannot be made")
+        here.create("d0", "team-d")
+        eventually(lambda: here.ending("team-c") == ["c1"], "one is evicted for the other claim")
+        assert (here.ending(), here.promises()) == ([], [])
+        here.end("c1", "team-c")
+        here.says("d0", "team-d", "Released")
+    said = {(one.levelname, one.getMessage(), one.__dict__["pod"]) for one in caplog.records}
+    assert said == {("WARNING", "reclaim is not allowed", "team-a/a0")}
+    assert {one.__dict__["error"] for one in caplog.records} == {
+        "podgroups is forbidden: no right to list"
+    }
+
+
+def test_a_promise_that_lacks_a_right_stops_no_other_promise(tmp_path: Path) -> None:
+    given, limit = (a_node(), a_pod_group("Pod")), 2  # one for each quota
+    with reclaiming(tmp_path, *given, pod_group="train", maxEvictionsPerMinute=limit) as here:
+        lend_in_another_pool(here)
+        here.create("a0", "team-a", cpu="2")
+        eventually(lambda: here.ending() == ["b3"], "one of two is evicted")
+        here.create("d0", "team-d")
+        eventually(lambda: here.ending("team-c") == ["c1"], "one is evicted for the other")
+        forbid_pod_groups(here)
+        seen = len(here.harness.client.calls_of("list", POD_GROUPS[0]))
+        eventually(lambda: has_asked_again(here, seen), "the first cannot be planned for")
+        here.end("d0", "team-d")
+        said = ["nothing is held for it any more: the pod is gone"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "the other is withdrawn")
+        assert (here.ending(), here.promises()) == (["b3"], ["a0"])
+
+
+def test_a_promise_that_lacks_a_right_ends_in_time(tmp_path: Path) -> None:
+    given = (a_node(), a_pod_group("Pod"))
+    timeouts: Object = {"gateReleaseSeconds": 1}
+    with reclaiming(
+        tmp_path, *given, pod_group="train", timeouts=timeouts, maxEvictionsPerMinute=2
+    ) as here:
+        here.create("a0", "team-a", cpu="2")
+        eventually(lambda: here.ending() == ["b3"], "one of two is evicted")
+        forbid_pod_groups(here)
+        here.end("b3", "team-b")
+        eventually(lambda: here.promises() == [], "nothing is held for it any more")
+        said = ["nothing is held for it any more: it got no quota in time"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
+        assert here.ending() == []
 
 
 def test_pod_groups_are_not_read_where_no_pod_names_one(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from webhook.config import ElasticSettings, ReclaimMode
 from webhook.controllers.elastic.assigned_pods import AssignedPod
 from webhook.controllers.elastic.evictions import Evictor
 from webhook.controllers.elastic.promises import HeldPromise, Promises
-from webhook.controllers.elastic.reclaim_planner import PlannedClaim, ReclaimPlanner
+from webhook.controllers.elastic.reclaim_planner import PlannedClaim, ReclaimPlanner, pod_key
 from webhook.controllers.elastic.reclaim_view import (
     ReclaimSources,
     ReclaimView,
@@ -49,7 +49,7 @@ from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import PODS, ApiError, NotFoundError, Object
+from webhook.kube.api import PODS, ApiError, ForbiddenError, NotFoundError, Object
 from webhook.kube.informer import Change, Informer
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import mask
@@ -263,7 +263,7 @@ class Reclaimer:
         except NotLeadingError:
             return DONE
         except (ApiError, InvalidFieldError) as err:
-            _log.info("nothing reclaimed", extra={"error": str(err)})
+            _note_failure("", err)
             return RATE_LIMITED
         return RequeueAfter(_AGAIN_SECONDS)
 
@@ -295,18 +295,29 @@ class Reclaimer:
         self._kept = {uid: one for uid, one in self._kept.items() if uid in promises}
         kept = dict(promises)
         for uid, promise in promises.items():
-            end = self._end_of(promise)
-            if end is None:
-                end = self._go_on(promise, kept, epoch)
-                if end is not None:  # its queue may have reserved for it meanwhile
-                    later = self._end_of(promise)
-                    end = end if later is None else later
+            try:
+                end = self._look_at(promise, kept, epoch)
+            except (ApiError, InvalidFieldError) as err:
+                _note_failure(f"{promise.namespace}/{promise.pod}", err)
+                continue
             if end is not None:
                 del kept[uid]
                 self._end(promise, end, epoch)
                 if not end:  # until then others had to leave room for it twice
                     self._note_progress()
         return kept
+
+    def _look_at(
+        self, promise: HeldPromise, promises: Mapping[str, HeldPromise], epoch: int
+    ) -> str | None:
+        """Return why a promise ends, empty for a good one; None if it goes on."""
+        end = self._end_of(promise)
+        if end is None:
+            end = self._go_on(promise, promises, epoch)
+            if end is not None:  # its queue may have reserved for it meanwhile
+                later = self._end_of(promise)
+                end = end if later is None else later
+        return end
 
     def _note_progress(self) -> None:
         now = self._clock()
@@ -344,13 +355,17 @@ class Reclaimer:
         if self._is_something_ending(view) and not self._promises.has_room(promise.uid):
             kept.progress = now
         if self._planner.shortage(view, quota, raw).resources:
-            claim = self._planner.plan(view, quota, raw)
-            if not claim.plan.is_possible:
-                return claim.plan.obstacle
-            has_evicted = self._evictor.evict(claim, epoch)
-            # else its room would be lost, and its first victims have gone in vain
-            if has_evicted or not self._evictor.may_begin(claim):
-                kept.progress = now
+            try:
+                claim = self._planner.plan(view, quota, raw)
+            except (ApiError, InvalidFieldError) as err:  # it is not kept for longer by that
+                _note_failure(f"{promise.namespace}/{promise.pod}", err)
+            else:
+                if not claim.plan.is_possible:
+                    return claim.plan.obstacle
+                has_evicted = self._evict(claim, epoch)
+                # else its room would be lost, and its first victims have gone in vain
+                if has_evicted or not self._evictor.may_begin(claim):
+                    kept.progress = now
         if now - kept.progress > self._parts.patience():
             return "it got no quota in time"
         self._parts.requeue_after(promise.namespace, 0.0)
@@ -408,19 +423,29 @@ class Reclaimer:
             quota = view.quotas.get(namespace)
             if quota is None:
                 continue
-            claim = self._planner.plan(view, quota, raw)
-            is_claimed = claim.plan.victims or claim.awaits_leaving
-            promise = self._act(claim, epoch) if is_claimed else None
+            try:
+                claim = self._planner.plan(view, quota, raw)
+                is_claimed = claim.plan.victims or claim.awaits_leaving
+                promise = self._act(claim, epoch) if is_claimed else None
+            except (ApiError, InvalidFieldError) as err:
+                name = FieldReader(raw).child("metadata").text("name")
+                _note_failure(f"{namespace}/{name}", err)
+                self._rest(one)
+                continue
             if promise is not None:
                 made[one.uid] = promise
             else:
-                one.fruitless += 1
-                one.not_before = self._clock() + _FRUITLESS.seconds(one.fruitless)
+                self._rest(one)
             said = self._words(claim, is_promised=promise is not None)
             advice.pop(one.uid, None)
             advice.update({one.uid: said} if said[1] else {})
         kept = {uid: self._advice.get(uid, _IS_PROMISED) for uid in promises}
         return {**advice, **kept}
+
+    def _rest(self, waiting: _Waiting) -> None:
+        """Have a pod wait for its next plan, longer each time."""
+        waiting.fruitless += 1
+        waiting.not_before = self._clock() + _FRUITLESS.seconds(waiting.fruitless)
 
     def _is_due(self, namespace: str, waiting: _Waiting) -> bool:
         quota, now = self._parts.quotas().get(namespace), self._clock()
@@ -488,8 +513,16 @@ class Reclaimer:
         self._kept[promise.uid] = _Kept(now, now)
         if claim.plan.victims:
             self._events.normal(claim.reference, "Reclaiming", f"evicting {claim.victims}")
-            self._evictor.evict(claim, epoch)
+            self._evict(claim, epoch)
         return promise
+
+    def _evict(self, claim: PlannedClaim, epoch: int) -> bool:
+        """Evict the victims of a plan; return whether any was. The next look goes on."""
+        try:
+            return self._evictor.evict(claim, epoch)
+        except ApiError as err:
+            _note_failure(pod_key(claim.queued.pod), err)
+            return False
 
     def _promise_to(self, queued: Queued) -> HeldPromise:
         """Return what a pod needs of each derived quota that its namespace's ledger counts."""
@@ -536,3 +569,11 @@ class Reclaimer:
             namespaces = [name for name, one in self._waiting.items() if one.uid in changed]
         for namespace in namespaces:
             self._parts.requeue_after(namespace, 0.0)
+
+
+def _note_failure(pod: str, err: ApiError | InvalidFieldError) -> None:
+    """Log why nothing is done for a pod, or, without a name, for any."""
+    if isinstance(err, ForbiddenError):
+        _log.warning("reclaim is not allowed", extra={"pod": pod, "error": str(err)})
+    else:
+        _log.info("nothing reclaimed", extra={"pod": pod, "error": str(err)})
