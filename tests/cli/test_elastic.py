@@ -472,7 +472,7 @@ def test_watch_prints_again_when_something_has_changed(monkeypatch: pytest.Monke
             raise KeyboardInterrupt
 
     monkeypatch.setattr("webhook.cli.elastic.live_cluster", lambda *_: nullcontext(api))
-    monkeypatch.setattr("webhook.cli.elastic.time.sleep", sleep)
+    monkeypatch.setattr("webhook.cli.elastic.sleep", sleep)
     done = CliRunner().invoke(cli, ["elastic", "--watch"])
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[6] for row in rows if row] == ["USED", "0", "USED", "10"]

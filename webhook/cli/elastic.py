@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 
 import click
 
@@ -53,7 +53,7 @@ def show(
         elastic = _read(session, gb_per_gpu)
         print_quotas(elastic, output)
         while watches:
-            time.sleep(_WATCH_SECONDS)
+            sleep(_WATCH_SECONDS)
             before, elastic = elastic, _read(session, gb_per_gpu)
             if quota_entries(elastic) != quota_entries(before):
                 click.echo()

@@ -1,4 +1,4 @@
-"""What the controller's parts of one process are given; it is known without any of them."""
+"""Options of the controller in one process; this module imports none of its parts."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def with_units(
 
 
 class _Joined:
-    """Groups that have a pod in common, and those of which one of them has, and so on."""
+    """Groups that are one: those with a pod in common, directly or over other groups."""
 
     def __init__(self) -> None:
         self._next: dict[_Key, _Key] = {}
