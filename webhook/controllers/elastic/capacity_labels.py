@@ -93,6 +93,8 @@ class CapacityLabels:
             lambda: configuration().limits.labels_per_second, context.timings.clock
         )
         self._is_following = False
+        self._refused: dict[str, frozenset[str]] = {}
+        """Key of the queue → pods whose labels were refused, by uid: the others go first."""
         self.pods: Final = follow_assigned_pods(context.api, known, context.timings.informer)
         self.pods.add_handler(self._on_pod)
         self.workers: Final = Controller(
@@ -150,9 +152,14 @@ class CapacityLabels:
         ]
         wanted = {} if quota is None else self._labels(quota, pods)
         differing = [one.pod for one in pods if one.capacity != wanted.get(one.pod.uid, "")]
-        differing.sort(key=lambda pod: wanted.get(pod.uid, "") == OVER_QUOTA)
+        refused = self._refused.pop(namespace, frozenset())
+        differing.sort(key=lambda pod: (pod.uid in refused, wanted.get(pod.uid) == OVER_QUOTA))
         allowed = differing[: self._take(len(differing))]
-        if not self._write_all(allowed, wanted):
+        failed = self._write_all(allowed, wanted)
+        left = refused.intersection(pod.uid for pod in differing[len(allowed) :])
+        if failed or left:
+            self._refused[namespace] = failed | left
+        if failed:
             return RATE_LIMITED
         if len(allowed) == len(differing):
             return DONE
@@ -174,20 +181,20 @@ class CapacityLabels:
         over = over_quota(quota, in_label_order(live, LabelOrder(settings.label_order)))
         return {one.uid: OVER_QUOTA if one.uid in over else IN_QUOTA for one in live}
 
-    def _write_all(self, pods: Iterable[Pod], wanted: Mapping[str, str]) -> bool:
-        """Write labels until the API server fails; return whether none has to be tried again."""
-        errors: list[ApiError] = []
+    def _write_all(self, pods: Iterable[Pod], wanted: Mapping[str, str]) -> frozenset[str]:
+        """Write labels until the API server fails; return the pods to be tried again, by uid."""
+        errors: dict[str, ApiError] = {}
 
         def write(pod: Pod) -> None:
-            is_due = all(isinstance(one, _OF_ONE_POD) for one in errors)
+            is_due = all(isinstance(one, _OF_ONE_POD) for one in list(errors.values()))
             if is_due and self._leadership.is_leader():
                 error = self._write(pod, wanted.get(pod.uid))
-                errors.extend([] if error is None else [error])
+                errors.update({} if error is None else {pod.uid: error})
 
         with ThreadPoolExecutor(_WRITERS, "capacity-label") as threads:
             for _ in threads.map(write, pods):
                 pass  # what one raises is raised here
-        return not errors
+        return frozenset(errors)
 
     def _write(self, pod: Pod, value: str | None) -> ApiError | None:
         """Write a label, or remove it for None; return why that has to be tried again."""

@@ -348,6 +348,7 @@ class Reclaimer:
             return "its namespace has no elastic quota any more"
         now = self._clock()
         kept = self._kept.setdefault(promise.uid, _Kept(now, now))
+        progress = kept.progress
         whole = self._promise_to(self._planner.queued(quota, raw))
         if not self._promises.make(whole, epoch):
             return None  # its ledger or a quota cannot be read now
@@ -357,8 +358,9 @@ class Reclaimer:
         if self._planner.shortage(view, quota, raw).resources:
             try:
                 claim = self._planner.plan(view, quota, raw)
-            except (ApiError, InvalidFieldError) as err:  # it is not kept for longer by that
+            except (ApiError, InvalidFieldError) as err:
                 _note_failure(f"{promise.namespace}/{promise.pod}", err)
+                kept.progress = progress  # what ends is not enough, and no more can be evicted
             else:
                 if not claim.plan.is_possible:
                     return claim.plan.obstacle
@@ -468,7 +470,12 @@ class Reclaimer:
         raws: dict[str, Object] = {}
         by_pool: dict[str, list[Queued]] = {}
         for namespace, one in due.items():
-            quota, raw = view.quotas.get(namespace), self._waiting_pod(namespace, one.uid)
+            try:
+                quota, raw = view.quotas.get(namespace), self._waiting_pod(namespace, one.uid)
+            except (ApiError, InvalidFieldError) as err:
+                _note_failure(namespace, err)
+                self._rest(one)
+                continue
             if quota is not None and raw is not None:
                 raws[namespace] = raw
                 by_pool.setdefault(quota.pool, []).append(self._planner.queued(quota, raw))
