@@ -162,6 +162,19 @@ def test_promises_beyond_the_limit_let_nothing_in_but_their_pods_once_there_is_r
     assert isinstance(admit(ledger, claim("5", uid="owner"))[1], Admitted)
 
 
+def test_promises_beyond_the_limit_take_nothing_of_a_reservation_that_stands() -> None:
+    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), claim("2"))
+    full = beside(known, "a", {NAME: promising(shared(a="3", b="6"), "owner", "5")})
+    assert isinstance(admit(full, claim("2"))[1], Admitted)
+    assert exceeded_quotas(full, claim("2")) == ()
+    assert isinstance(admit(full, claim("3"))[1], Denied)
+    # what others hold still counts
+    fuller = beside(known, "a", {NAME: promising(shared(a="3", b="8"), "owner", "5")})
+    _, verdict = admit(fuller, claim("2"))
+    assert isinstance(verdict, Denied)
+    assert verdict.denial.used == cpu("9")
+
+
 def keeping(found: Shared, amount: str, *namespaces: str) -> Shared:
     part = QuotaPart(frozenset(namespaces), cpu(amount))
     return Shared(replace(QUOTA, kept=(*found.quota.kept, part)), found.grants)

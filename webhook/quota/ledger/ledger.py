@@ -320,6 +320,9 @@ def _exceeded(
         ):
             continue
         others = _used_by_others(account, resource, own, claim.uid)
+        if account.promised and amount <= own.get(resource, ZERO):
+            # what is promised beyond what is free takes nothing from a reservation that stands
+            others = others - _promised_to_others(account, resource, claim.uid)
         if others + amount > hard:
             over[resource] = others
     if not over:
@@ -366,6 +369,14 @@ def _used_by_others(account: Account, resource: str, own: ResourceList, uid: str
         if uid in account.promised:
             taken = taken - account.promised[uid].get(resource, ZERO)
     return taken - own[resource] if resource in own else taken
+
+
+def _promised_to_others(account: Account, resource: str, uid: str) -> Quantity:
+    total = ZERO
+    for other, amounts in account.promised.items():
+        if other != uid:
+            total = total + amounts.get(resource, ZERO)
+    return total
 
 
 def _with_reservation(
