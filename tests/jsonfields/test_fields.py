@@ -151,6 +151,13 @@ def test_any_time_is_read_or_refused(text: str) -> None:
     assert outcome(fields.timestamp, text) in {"read", "refused"}
 
 
+def test_objects_with_equal_times_share_one() -> None:
+    written = "2026-01-01T00:00:00Z"
+    assert fields.timestamp(written, "a") is fields.timestamp(str(written.encode(), "ascii"), "b")
+    long = "2026-01-01T00:00:00." + "0" * 40 + "Z"
+    assert fields.timestamp(long, "a") == fields.timestamp(written, "b")
+
+
 def outcome(reader: Reader, value: object) -> str:
     try:
         reader(value, "spec.x")

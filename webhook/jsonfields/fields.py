@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -41,6 +42,7 @@ _INT64: Final = range(-(2**63), 2**63)
 _RFC3339: Final = re.compile(
     r"\d{4}-\d\d-\d\dT([01]\d|2[0-3]):\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", flags=re.ASCII
 )
+_USUAL_TIME: Final = len("2006-01-02T15:04:05.999999Z")
 # In this order: a boolean is also an int, a number's text also a str, a str also a sequence.
 _KINDS: Final = (
     (type(None), "null"),
@@ -207,9 +209,15 @@ def timestamp(value: object, field: str) -> datetime | None:
     if _RFC3339.fullmatch(written) is None:
         raise InvalidFieldError(field, "must be a time such as 2006-01-02T15:04:05Z")
     try:
-        return datetime.fromisoformat(written).astimezone(UTC)
+        # most are whole seconds that many objects share: one value is kept for all of them
+        return _to_utc(written) if len(written) <= _USUAL_TIME else _to_utc.__wrapped__(written)
     except (ValueError, OverflowError) as err:
         raise InvalidFieldError(field, "is not a time of the calendar") from err
+
+
+@lru_cache(maxsize=1024)
+def _to_utc(written: str) -> datetime:
+    return datetime.fromisoformat(written).astimezone(UTC)
 
 
 def string_map(value: object, field: str) -> Mapping[str, str]:
