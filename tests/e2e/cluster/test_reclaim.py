@@ -602,5 +602,7 @@ def test_three_that_claim_at_once_end_in_the_same_sums(
         assert found.problems == [], number
         withdrawn = [one for team in "abc" for one in teams.events(team, "ReclaimWithdrawn")]
         assert withdrawn == []
+        failed = [one for team in "abc" for one in teams.events(team, "FailedScheduling")]
+        assert [one for one in failed if "elastic pool" in one] == [], "binds of released pods"
     finally:
         teams.pool.close()
