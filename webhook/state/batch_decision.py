@@ -26,8 +26,7 @@ from webhook.quota.ledger.ledger import (
     check_observed,
 )
 from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, written_bytes_of
-from webhook.quota.shared.borrowers import borrowers
-from webhook.quota.shared.escrow import without_headroom
+from webhook.quota.shared.escrow import borrowers, without_headroom
 from webhook.state.grant_raising import SharedLookups, blocking_reason, shared_of, unavailable
 from webhook.state.group_commit import DEADLINE_EXCEEDED, Outcome, PendingClaim, Reserved
 

@@ -7,9 +7,8 @@ import pytest
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.charging.denials import QuotaExceeded
-from webhook.quota.shared.borrowers import borrowers
 from webhook.quota.shared.cluster_quotas import cluster_quota
-from webhook.quota.shared.escrow import Shared
+from webhook.quota.shared.escrow import Shared, borrowers
 from webhook.quota.shared.grants import Grants, with_headroom
 
 CPU = "requests.cpu"

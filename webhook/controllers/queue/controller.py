@@ -37,25 +37,25 @@ their patches with quota that others could not use."""
 _RESERVED: Final = "Reserved"
 
 QueueListener: TypeAlias = Callable[[str, Mapping[str, PendingStatus], Collection[str]], None]
-"""Told, after a look at a namespace, of its name, of each pod that waits (by uid, in the order of
-the queue) why, and of the uids of those that may go and were still behind the gate; of none while
-the namespace opts out. It must not block, and may be called from several threads for different
+"""Receives, after a look at a namespace, its name, why each of its pods waits (by uid, in the order
+of the queue), and the uids of those that may go and were still behind the gate; none while the
+namespace opts out. It must not block, and may be called from several threads for different
 namespaces."""
 
 
 LostReservationsListener: TypeAlias = Callable[[str, Collection[str]], None]
-"""Told of a namespace's name, and of the uids of pods without a node for which nothing is reserved
+"""Receives a namespace's name, and the uids of pods without a node for which nothing is reserved
 any more. It must not block either."""
 
 
 def _ignore_queue(
     _namespace: str, _pending: Mapping[str, PendingStatus], _releasable: Collection[str]
 ) -> None:
-    """Listen to nothing."""
+    """Do nothing."""
 
 
 def _ignore_lost_reservations(_namespace: str, _uids: Collection[str]) -> None:
-    """Listen to nothing."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class ReleaseOptions:
     workers: int = 16
     """How many gates are removed at the same time."""
     on_queue: QueueListener = _ignore_queue
-    """Told why pods wait."""
+    """Receives why pods wait."""
     on_reservations_lost: LostReservationsListener = _ignore_lost_reservations
     """Receives pods for which nothing is reserved any more."""
 

@@ -93,8 +93,8 @@ class GateRemover:
     Args:
         workers: How many patches are on their way at the same time.
         clock: The clock of `since`.
-        requeue_after: Told of a namespace in which a patch came to nothing, and after how many
-            seconds to say again what is to be done.
+        requeue_after: Has a namespace in which a patch came to nothing looked at again after some
+            seconds.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ two writes leaves the quota's status too high, which is too much usage, never to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -83,6 +83,8 @@ from webhook.quota.shared.grants import (
 
 _IN_MILLI: Final = frozenset({"requests.cpu", "limits.cpu"})
 """Keys whose amounts are divided into thousandths; of others into whole bytes and counts."""
+_NAMED: Final = 4
+"""Namespaces of one elastic quota that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,3 +368,33 @@ def is_within(need: ResourceList, granted: ResourceList) -> bool:
 def rewritten(ledger: Ledger) -> Ledger:
     """Return the ledger in a form that is a change, whatever else it says."""
     return replace(ledger, sequence=ledger.sequence + 1)
+
+
+def borrowers(shared: Shared, resources: Collection[str]) -> Iterator[tuple[str, ResourceList]]:
+    """Yield namespaces of one elastic quota and what they use above its min.
+
+    The spec of the quota that charges a pool says up to what its namespaces may have headroom: the
+    min of their elastic quota (`elastic.derived_quotas`). Without that, min is not known.
+
+    Args:
+        shared: The quota that charges a pool.
+        resources: The quota keys that are asked about.
+    """
+    if not shared.quota.headroom:
+        return
+    parts = [(sorted(one.namespaces), one.amounts) for one in shared.quota.headroom]
+    in_use = shared.grants.in_use
+    guaranteed = {name for names, _ in parts for name in names}
+    alone = [([name], EMPTY) for name in in_use if name not in guaranteed]
+    for names, least in sorted([*parts, *alone], key=lambda one: one[0]):
+        used: ResourceList = EMPTY
+        for name in names:
+            used = add(used, in_use.get(name, EMPTY))
+        above = excess(mask(used, resources), least)
+        if above:
+            yield _names(names), above
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join([*names[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
