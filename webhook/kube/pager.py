@@ -1,10 +1,19 @@
-"""One list of a kind, page by page, of which every page is of the same moment."""
+"""Lists of a kind: page by page, all of one moment, and in the newest version there is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
-from webhook.kube.api import ClusterApi, Kind, ListOptions, Page, UnavailableError
+from webhook.kube.api import (
+    ClusterApi,
+    Kind,
+    ListOptions,
+    NotFoundError,
+    Object,
+    Page,
+    UnavailableError,
+)
 
 
 def list_pages(api: ClusterApi, kind: Kind, options: ListOptions, *, newest: int) -> Iterator[Page]:
@@ -37,3 +46,22 @@ def list_pages(api: ClusterApi, kind: Kind, options: ListOptions, *, newest: int
         yield page
     if version is None:
         raise UnavailableError(f"the list of {kind.plural} has no page")
+
+
+def of_newest_version(
+    versions: Iterable[Kind], read: Callable[[Kind], Iterable[Object]]
+) -> Iterator[Object]:
+    """Yield the objects of the first version that has any.
+
+    Args:
+        versions: One kind in its versions, the newest first.
+        read: Returns the objects of a version; may raise NotFoundError where it is not served.
+    """
+    for kind in versions:
+        is_empty = True
+        with suppress(NotFoundError):
+            for raw in read(kind):
+                is_empty = False
+                yield raw
+        if not is_empty:
+            return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,9 +18,9 @@ from webhook.kube.api import (
     ClusterApi,
     Kind,
     ListOptions,
-    NotFoundError,
     Object,
 )
+from webhook.kube.pager import of_newest_version
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import render
 from webhook.quota.charging.pod_usage import charged_to
@@ -188,11 +187,7 @@ class ReclaimPlanner:
         return DisruptionBudgets(of_namespace)
 
     def _pod_groups(self, namespace: str) -> Iterator[Object]:
-        """Yield the PodGroups of a namespace; none where the API server does not have the kind."""
-        for kind in POD_GROUPS:
-            with suppress(NotFoundError):
-                yield from self._pages(kind, namespace)
-                return
+        return of_newest_version(POD_GROUPS, lambda kind: self._pages(kind, namespace))
 
     def _pages(self, kind: Kind, namespace: str, *, field_selector: str = "") -> Iterator[Object]:
         pages = self._api.pages(

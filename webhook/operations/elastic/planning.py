@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, POD_GROUPS, Object
+from webhook.kube.pager import of_newest_version
 from webhook.operations.elastic.reading import Elastic, elastic_pod, priority_of
 from webhook.operations.explain.nodes import judged_view
 from webhook.operations.explain.session import Session
@@ -115,15 +116,10 @@ def _pod_groups(session: Session) -> PodGroups:
     none: tuple[Object, ...] = ()
 
     def of_namespace(namespace: str) -> tuple[Object, ...]:
-        for kind in POD_GROUPS:
-            found = session.read(
-                lambda kind=kind: session.objects(kind, namespace=namespace),  # type: ignore[misc]
-                none,
-                kind.plural,
-            )
-            if found:
-                return found
-        return none
+        groups = of_newest_version(
+            POD_GROUPS, lambda kind: session.objects(kind, namespace=namespace)
+        )
+        return session.read(lambda: tuple(groups), none, POD_GROUPS[0].plural)
 
     return PodGroups(of_namespace)
 

@@ -29,6 +29,7 @@ from webhook.kube.api import (
     Object,
     kind_of,
 )
+from webhook.kube.pager import of_newest_version
 from webhook.operations.explain.session import Session
 from webhook.operations.names import (
     CLUSTER_QUOTA_CRD,
@@ -105,7 +106,7 @@ def take_snapshot(session: Session, namespaces: Sequence[str] = ()) -> TakenSnap
     for kind, place in _reads(places):
         taking.add(kind, place)
     for place in places or (None,):
-        taking.add_first(POD_GROUPS, place)
+        taking.add_newest(POD_GROUPS, place)
     for version in POLICY_VERSIONS:  # they are the same objects in every version
         added = [taking.add(kind, None, is_ours=True) for kind in policy_kinds(version)]
         if any(added):
@@ -145,9 +146,14 @@ class _Taking:
         self.items.extend(_named(kind, one) for one in found or () if wanted(one))
         return found is None or bool(found)
 
-    def add_first(self, versions: Sequence[Kind], place: str | None) -> None:
-        """Take the objects of a kind in the first version in which there are any."""
-        any(self.add(kind, place) for kind in versions)
+    def add_newest(self, versions: Sequence[Kind], place: str | None) -> None:
+        """Take the objects of a kind in the newest version in which there are any."""
+
+        def of_version(kind: Kind) -> Iterator[Object]:
+            return (_named(kind, one) for one in self.session.objects(kind, namespace=place))
+
+        found = of_newest_version(versions, of_version)
+        self.items.extend(self._read(versions[0], place, lambda: tuple(found)) or ())
 
     def add_one(self, kind: Kind, name: str) -> bool:
         """Take an object, if it is there; return whether it may be read."""
