@@ -24,7 +24,12 @@ from tests.operations.healthy import (
 from tests.operations.scenes import NAMESPACE, a_namespace, load
 from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, QUOTA_LEDGERS, ForbiddenError
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    QUOTA_LEDGERS,
+    ForbiddenError,
+    NotFoundError,
+)
 from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.findings import Finding
 from webhook.quota.amounts.resources import ResourceList, parse_resource_list
@@ -212,6 +217,15 @@ def test_without_a_right_to_device_classes_all_else_is_examined() -> None:
     shared(cluster, hard, granted={NAMESPACE: "3"}, ledger="3", used="3")
     forbidden = ForbiddenError("deviceclasses is forbidden")
     assert "cdq.exceeded" in ids(examined(refusing(cluster, forbidden, DEVICE_CLASSES)))
+
+
+def test_an_api_server_without_device_classes_is_asked_once_for_them() -> None:
+    cluster = healthy()
+    quota = a_cluster_quota(hard={"requests.cpu": "2"}, selector=HERE)
+    load(cluster, *({**quota, "metadata": {"name": name}} for name in ("research", "training")))
+    client = refusing(cluster, NotFoundError("no such resource"), DEVICE_CLASSES)
+    examined(client)
+    assert len(client.calls_of("list", DEVICE_CLASSES)) == 1
 
 
 def test_headroom_above_the_limit_is_no_finding() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Final, TypeAlias, TypeVar
 
 from webhook.config import Configuration
@@ -25,7 +26,7 @@ from webhook.kube.api import (
     NotFoundError,
     Object,
 )
-from webhook.kube.kinds import Kind
+from webhook.kube.kinds import DEVICE_CLASSES, Kind
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, read_shared
 from webhook.operations.creation import CreationRules
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError, ResourceAttributes
@@ -174,6 +175,16 @@ class Namespace:
         return Subject("Namespace", self.name)
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceClasses:
+    """DeviceClasses of the cluster."""
+
+    objects: tuple[Object, ...] = ()
+    """None where they cannot be read."""
+    are_served: bool | None = None
+    """Whether the API server has the kind; None where that cannot be seen."""
+
+
 class CheckContext:
     """The cluster as the checks read it."""
 
@@ -272,6 +283,16 @@ class CheckContext:
         if self.settings.is_offline:
             return NotInSnapshotError(kind)
         return NoRightError(ResourceAttributes(verb, kind, namespace), err.message)
+
+    @cached_property
+    def device_classes(self) -> DeviceClasses:
+        """DeviceClasses, asked for once, also where the API server has none."""
+        try:
+            return DeviceClasses(self.objects(DEVICE_CLASSES), are_served=True)
+        except NotFoundError:
+            return DeviceClasses(are_served=False)
+        except (ApiError, NotInSnapshotError, NoRightError):
+            return DeviceClasses()
 
     @property
     def lacks_policies(self) -> bool:

@@ -18,7 +18,6 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     PODS,
     QUOTA_LEDGERS,
-    ApiError,
     NotFoundError,
     Object,
 )
@@ -31,7 +30,7 @@ from webhook.operations.doctor.check_context import (
     Namespace,
     Settings,
 )
-from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
+from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
@@ -142,11 +141,7 @@ def _claimed(scene: CheckContext, quota: Subject, hard: ResourceList) -> Iterato
 
 def _device_resources(scene: CheckContext) -> Iterator[tuple[Subject, str]]:
     """Yield the DeviceClasses whose devices are an extended resource, and that."""
-    try:
-        raws = scene.objects(DEVICE_CLASSES)
-    except (ApiError, NotInSnapshotError, NoRightError):
-        return  # it has none, or they may not be read
-    for raw in raws:
+    for raw in scene.device_classes.objects:
         resource = FieldReader(raw).child("spec").text("extendedResourceName")
         if resource:
             yield subject_of(DEVICE_CLASSES, raw), resource

@@ -10,11 +10,11 @@ from typing import Final
 
 from webhook.config import Configuration
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import ApiError, NotFoundError, Object
+from webhook.kube.api import NotFoundError, Object
 from webhook.kube.kinds import DEVICE_CLASSES, NAMESPACE_NAME_LABEL
 from webhook.kube.selectors import Term
 from webhook.operations.doctor.check_context import CheckContext
-from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
+from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.doctor.masks import policy_name
 from webhook.operations.doctor.namespace_selectors import APPLY
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
@@ -87,7 +87,7 @@ def identities(scene: CheckContext) -> Iterator[Finding]:
         )
         return
     found = {subject_of(VALIDATING_POLICIES, raw).name: raw for raw in policies}
-    are_served = _serves_device_classes(scene)
+    are_served = scene.device_classes.are_served
     if are_served is False:
         yield from _refuses_pods(found, bindings)
     for name, consequence in _CONSEQUENCES.items():
@@ -108,17 +108,6 @@ def identities(scene: CheckContext) -> Iterator[Finding]:
             return _judged(scene, node, subject, bound)
 
         yield from scene.judged(VALIDATING_POLICIES, [found[name]], judge)
-
-
-def _serves_device_classes(scene: CheckContext) -> bool | None:
-    """Return whether the API server has DeviceClasses; None where that cannot be seen."""
-    try:
-        scene.objects(DEVICE_CLASSES)
-    except NotFoundError:
-        return False
-    except (ApiError, NotInSnapshotError, NoRightError):
-        return None
-    return True
 
 
 def _refuses_pods(policies: Mapping[str, Object], bindings: Sequence[Object]) -> Iterator[Finding]:
