@@ -7,10 +7,8 @@ beside it, load a real control plane by turns. There is no scheduler, see `bench
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,12 +16,13 @@ from typing import Any
 import bench_load
 import bench_scale
 from bench_cluster import Bench, _pod, _resident, _wait, control_plane
+from bench_watch import follow_pods
 
 from tests.e2e.cluster.product import Product
 from tests.operations.scenes import load
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import PODS, ListOptions, UnreachableError
+from webhook.kube.api import PODS, ListOptions, WatchEvent, object_key
 from webhook.kube.rest import RestClient, load_config
 from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.capacity import ElasticPod, in_label_order, over_quota
@@ -223,33 +222,27 @@ def _rate(
 
 
 class _Pods:
-    """Pods of some namespaces, as watches show them: lists would take the processors themselves."""
+    """Pods of some namespaces."""
 
     def __init__(self, bench: Bench, spaces: Sequence[str]) -> None:
-        self._client = RestClient(load_config(bench.plane.kubeconfig(), environ={}))
-        self._pods: dict[tuple[str, str], Any] = {}
+        client = RestClient(load_config(bench.plane.kubeconfig(), environ={}))
+        self._pods: dict[str, Any] = {}
         for space in spaces:
-            listed = self._client.list(PODS, ListOptions(namespace=space))
+            options = ListOptions(namespace=space)
+            listed = client.list(PODS, options)
             for one in listed.items:
-                self._take(space, one)
-            arguments = (space, listed.resource_version)
-            threading.Thread(target=self._follow, args=arguments, daemon=True).start()
+                name = FieldReader(one).child("metadata").text("name")
+                self._pods[object_key(space, name)] = one
+            follow_pods(client, options, listed.resource_version, self._take)
 
-    def _follow(self, space: str, version: int) -> None:
-        options = ListOptions(namespace=space)
-        events = self._client.watch(PODS, options, resource_version=version)
-        with events, suppress(UnreachableError):  # the control plane ends
-            for event in events:
-                if event.type == "DELETED":
-                    self._pods.pop((space, event.key.partition("/")[2]), None)
-                elif event.type != "BOOKMARK":
-                    self._take(space, event.object)
-
-    def _take(self, space: str, pod: Any) -> None:
-        self._pods[space, pod["metadata"]["name"]] = pod
+    def _take(self, event: WatchEvent) -> None:
+        if event.type == "DELETED":
+            self._pods.pop(event.key, None)
+        else:
+            self._pods[event.key] = event.object
 
     def of(self, space: str) -> list[Any]:
-        return [pod for (namespace, _), pod in [*self._pods.items()] if namespace == space]
+        return [pod for key, pod in [*self._pods.items()] if key.startswith(f"{space}/")]
 
     def over_quota(self, space: str) -> int:
         labels = [one["metadata"].get("labels", {}) for one in self.of(space)]
@@ -260,7 +253,7 @@ class _Pods:
         return next((str(one["name"]) for one in found if "deletionTimestamp" in one), "")
 
     def is_released(self, space: str, name: str) -> bool:
-        pod = self._pods.get((space, name))
+        pod = self._pods.get(object_key(space, name))
         return pod is not None and not pod["spec"].get("schedulingGates")
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench_watch import pod_changes
+
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster.objects import Api, bind
@@ -143,11 +145,9 @@ def remove_gates(kubeconfig: Path, namespace: str, announce: Path) -> None:
     version = client.list(PODS, options).resource_version
     announce.touch()
     with ThreadPoolExecutor(REMOVERS) as removers:
-        while True:  # a watch ends from time to time
-            for event in client.watch(PODS, options, resource_version=version):
-                version = event.resource_version or version
-                if event.type == "ADDED":
-                    removers.submit(remove, event)
+        for event in pod_changes(client, options, version):
+            if event.type == "ADDED":
+                removers.submit(remove, event)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import ssl
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,12 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench_cluster import HARD, WAIT_SECONDS, Bench, _processor_seconds, _wait, wait_until_counted
 from bench_floor import allowing_webhook, gates_removed
+from bench_watch import follow_pods
 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster.product import Product
 from webhook.install.policies import Form
-from webhook.kube.api import PODS, ApiError, ListOptions
+from webhook.kube.api import PODS, ListOptions, WatchEvent
 from webhook.kube.rest import RestClient, load_config
 
 CLIENTS = 16
@@ -58,26 +58,15 @@ class Binds:
 
     def __init__(self, plane: ControlPlane) -> None:
         self.moments: dict[str, list[float]] = defaultdict(list)
-        self._client = RestClient(load_config(plane.kubeconfig(), environ={}))
-        self._version = self._client.list(PODS).resource_version
         self._seen: set[str] = set()
-        threading.Thread(target=self._follow, daemon=True).start()
+        client = RestClient(load_config(plane.kubeconfig(), environ={}))
+        assigned = ListOptions(field_selector="spec.nodeName!=")
+        follow_pods(client, assigned, client.list(PODS).resource_version, self._take)
 
-    def _follow(self) -> None:
-        while True:
-            try:
-                watch = self._client.watch(
-                    PODS,
-                    ListOptions(field_selector="spec.nodeName!="),
-                    resource_version=self._version,
-                )
-                for event in watch:
-                    self._version = event.resource_version or self._version
-                    if event.type == "ADDED" and event.uid not in self._seen:
-                        self._seen.add(event.uid)
-                        self.moments[event.key.partition("/")[0]].append(time.perf_counter())
-            except ApiError:
-                time.sleep(0.1)
+    def _take(self, event: WatchEvent) -> None:
+        if event.type == "ADDED" and event.uid not in self._seen:
+            self._seen.add(event.uid)
+            self.moments[event.key.partition("/")[0]].append(time.perf_counter())
 
     def after(self, namespace: str, count: int, began: float) -> float:
         """Wait for so many binds; return how long after a moment the last of them was."""

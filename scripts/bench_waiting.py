@@ -7,17 +7,17 @@ scheduler. That happens in one namespace after the other, and then in all of the
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from bench_cluster import Bench, _pod, _wait, control_plane, wait_until_counted
 from bench_load import request_bytes
+from bench_watch import follow_pods
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.product import Product
-from webhook.kube.api import PODS, ApiError, ListOptions, split_key
+from webhook.kube.api import PODS, ListOptions, WatchEvent, split_key
 from webhook.kube.rest import RestClient, load_config
 
 NAMESPACES = 50
@@ -29,29 +29,22 @@ _END = {"status": {"phase": "Succeeded"}}
 
 
 class Releases:
-    """Notes when pods lose their gates; a watch of its own, so that nothing is asked meanwhile."""
+    """Notes when pods lose their gates."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.found: dict[str, list[tuple[str, float]]] = defaultdict(list)
         """Namespace → its pods that lost their gates, in their order, and when that was seen."""
-        self._client = RestClient(load_config(plane.kubeconfig(), environ={}))
-        self._version = self._client.list(PODS).resource_version
         self._seen: set[str] = set()
-        threading.Thread(target=self._follow, daemon=True).start()
+        client = RestClient(load_config(plane.kubeconfig(), environ={}))
+        unassigned = ListOptions(field_selector="spec.nodeName=")
+        follow_pods(client, unassigned, client.list(PODS).resource_version, self._take)
 
-    def _follow(self) -> None:
-        options = ListOptions(field_selector="spec.nodeName=")
-        while True:
-            try:
-                for event in self._client.watch(PODS, options, resource_version=self._version):
-                    self._version = event.resource_version or self._version
-                    is_gated = b'"schedulingGates":' in event.data
-                    if event.type == "MODIFIED" and not is_gated and event.uid not in self._seen:
-                        self._seen.add(event.uid)
-                        namespace, name = split_key(event.key)
-                        self.found[namespace].append((name, time.monotonic()))
-            except ApiError:
-                time.sleep(0.1)
+    def _take(self, event: WatchEvent) -> None:
+        is_gated = b'"schedulingGates":' in event.data
+        if event.type == "MODIFIED" and not is_gated and event.uid not in self._seen:
+            self._seen.add(event.uid)
+            namespace, name = split_key(event.key)
+            self.found[namespace].append((name, time.monotonic()))
 
 
 class Namespaces:
