@@ -17,6 +17,7 @@ from tests.builders import a_container, a_job, a_pod, a_quota
 from tests.json_schema import schema_errors
 from tests.operations.healthy import NOW, Guard, Pulse, count, edit, healthy, remove
 from tests.operations.scenes import NAMESPACE, a_gated_pod, load
+from tests.quota.cluster_quotas import a_cluster_quota
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
 from webhook.cli.exit_codes import CommandError
@@ -649,8 +650,17 @@ def snapshot(cluster: FakeCluster, tmp_path: Path) -> Path:
     api = FakeClient(cluster)
     lead = {"spec": {"renewTime": utc_now()}}
     api.patch(LEASES, LEADER_LEASE, lead, namespace=DEFAULT_NAMESPACE)
-    kinds = (NAMESPACES, RESOURCE_QUOTAS, PODS, NODES, LEASES, QUOTA_LEDGERS)
+    kinds = (
+        NAMESPACES,
+        RESOURCE_QUOTAS,
+        PODS,
+        NODES,
+        LEASES,
+        QUOTA_LEDGERS,
+        CLUSTER_DEFERRED_QUOTAS,
+    )
     path = tmp_path / "cluster.yaml"
+    load(cluster, a_cluster_quota(selector={"matchLabels": {"no": "namespace"}}))
     objects = [one for kind in kinds for one in api.list(kind).items]
     path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects}))
     return path
@@ -664,6 +674,29 @@ def test_a_snapshot_is_explained(snapshot: Path, output: str) -> None:
     assert list(schema_errors(entry, SCHEMA)) == []
     assert causes(entry) == ["quota"]
     assert entry["unknown"] == ["a snapshot does not show whether the webhook answers"]
+
+
+@pytest.mark.parametrize("has_labels", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("ResourceQuota", "quotas"),
+        ("ClusterDeferredQuota", "cluster quotas"),
+        ("QuotaLedger", "quota ledgers"),
+    ],
+)
+def test_limits_that_are_not_in_a_file_of_kubectl_are_not_known(
+    snapshot: Path, kind: str, name: str, has_labels: bool
+) -> None:
+    left_out = {kind, *(() if has_labels else ("Namespace",))}
+    items = [
+        one for one in yaml.safe_load(snapshot.read_text())["items"] if one["kind"] not in left_out
+    ]
+    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    ran = run("pod", "x", "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", "json")
+    noted = [one for one in json.loads(ran.stdout)["unknown"] if "has none" in one]
+    missing = [*([] if has_labels else ["namespaces"]), name]
+    assert noted == [f"{one}: the snapshot has none" for one in missing]
 
 
 @pytest.mark.parametrize(("has_leases", "as_of"), [(False, "2030-01-02T03:04:05Z"), (True, None)])

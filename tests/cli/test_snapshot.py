@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.builders import a_container, a_job, a_pod
-from tests.operations.healthy import healthy
+from tests.operations.healthy import NOW, healthy
 from tests.operations.scenes import NAMESPACE, load
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
@@ -220,7 +220,8 @@ def test_an_explanation_of_the_file_is_that_of_the_cluster(tmp_path: Path, name:
     path = written(tmp_path, name)
     assert path.read_bytes().startswith(b"\x1f\x8b") is name.endswith(".gz")
     asked = session()
-    options = ExplainOptions(is_offline=True)  # whether a webhook answers is in no file
+    # whether a webhook answers is in no file
+    options = ExplainOptions(is_offline=True, taken=NOW)
     live = explanation_entry(explain(asked.api, Target(KINDS["pod"], NAMESPACE, "large"), options))
     offline = json.loads(explained(path, "-o", "json").stdout)
     for answer in (live, offline):

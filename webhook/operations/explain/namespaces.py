@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, timestamp
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -44,6 +46,14 @@ from webhook.state.well_known import (
     SCHEDULING_GATE,
     gating_of,
 )
+
+_LIMITS: Final = {
+    NAMESPACES: "namespaces",
+    RESOURCE_QUOTAS: "quotas",
+    CLUSTER_DEFERRED_QUOTAS: "cluster quotas",
+    QUOTA_LEDGERS: "quota ledgers",
+}
+"""Kinds by which a pod is held, which a file of kubectl need not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,10 @@ def read_namespace(session: Session, namespace: str) -> Inside:
         max_reservations=session.options.configuration.limits.reservations_per_namespace,
         now=moment,
     )
-    if _is_deferred(session, namespace, labels, version):
+    is_deferred = _is_deferred(session, namespace, labels, version)
+    if is_deferred or not labels.is_known:
+        session.unknown.extend(_left_out(session))
+    if is_deferred:
         facts = _deferred(session, replace(facts, is_deferred=True), labels, (quotas, shared))
         facts = _decided_by(session, facts, version, shared)
     elif session.options.probes and any(
@@ -160,6 +173,14 @@ def _ledger(session: Session, namespace: str) -> Ledger | None:
     except NotFoundError:
         return None
     return read_ledger(raw).ledger
+
+
+def _left_out(session: Session) -> Iterator[str]:
+    """Yield of what a file of kubectl has nothing; a snapshot of ours names what it lacks."""
+    if session.options.is_offline and session.options.taken is None:
+        for kind, name in _LIMITS.items():
+            if not session.api.list(kind).items:
+                yield f"{name}: the snapshot has none"
 
 
 def _nodes(session: Session) -> tuple[Object, ...] | None:
