@@ -198,6 +198,7 @@ def test_quotas_lend_within_their_pool_only(tmp_path: Path) -> None:
         ([quota("a", {}, namespaces=[])], "spec.namespaces: Required value"),
         ([quota("a", {}, namespaces=["x", "x"])], 'spec.namespaces: Duplicate value: "x"'),
         ([quota("a", {"gpus": 1})], "gpus: no pod asks for a resource of this name"),
+        ([quota("a", {"pods": 1})], "pods: no bind is charged for it"),
         ([quota("a", {"cpu": 1}), namespace("b")], "namespace a does not exist"),
         (
             [quota("a", {"cpu": 1}), namespace("a", "")],

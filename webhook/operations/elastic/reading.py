@@ -30,6 +30,7 @@ from webhook.quota.elastic.capacity import (
     is_of_daemon_set,
     was_bound_within,
 )
+from webhook.quota.elastic.derived_quotas import uncharged_resources
 from webhook.quota.elastic.elastic_quotas import (
     ElasticQuota,
     charge,
@@ -116,8 +117,12 @@ class _Reader:
             self.notes.append(f"{where}: {err}: not counted")
             return None
         self.notes.extend(f"{where}: {error}: what limits more counts" for error in errors)
-        for name in unknown_resources(quota):
+        unknown = unknown_resources(quota)
+        for name in unknown:
             self.notes.append(f"{where}: {name}: no pod asks for a resource of this name")
+        for name in uncharged_resources(quota):
+            if name not in unknown:
+                self.notes.append(f"{where}: {name}: no bind is charged for it")
         return quota
 
     def _namespaces(self) -> Mapping[str, bool] | None:
