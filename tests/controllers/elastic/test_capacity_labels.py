@@ -169,9 +169,37 @@ def test_labels_that_are_refused_take_no_turns_of_others() -> None:
         assert len({*here.written(), *first}) == 30
 
 
-def test_a_label_that_may_not_be_removed_twice_is_not_asked_for_again() -> None:
+def test_a_removal_that_is_refused_is_tried_again_ever_later() -> None:
+    both = ["team-a/p0", "team-a/p1"]
     with labelling("team-a", pods=2) as here:
-        here.client.on("patch", PODS, fail(ForbiddenError("takes nothing off")))
+        refusal = here.client.on("patch", PODS, fail(ForbiddenError("another webhook says no")))
+        here.end()
+        for pause in (0.2, 0.4, 0.8, 1.6):
+            assert here.written() == both
+            assert here.labels.workers.queue.seconds_to_next() == pytest.approx(pause)
+            here.client.calls.clear()
+            here.now += pause
+        assert here.written() == both
+        refusal.remove()
+        here.client.calls.clear()
+        here.now += 3.2
+        assert here.written() == both
+        assert here.labels.workers.queue.failures("team-a") == 0
+
+
+def test_a_second_removal_that_is_refused_is_not_repeated_once_the_first_is_seen() -> None:
+    """The policy about our accounts refuses a removal where nothing of ours is taken off."""
+    with labelling("team-a", pods=2) as here:
         here.end()
         assert here.written() == ["team-a/p0", "team-a/p1"]
-        assert here.labels.workers.queue.failures("team-a") == 0
+        here.client.on("patch", PODS, fail(ForbiddenError("takes nothing off")))
+        here.labels.requeue_all()
+        queue = here.labels.workers.queue
+        eventually(lambda: queue.failures("team-a") == 1, "they are refused")
+        here.client.resume()
+        pods = here.labels.pods
+        eventually(
+            lambda: not any(one.capacity for one in pods.items().values()), "the labels are gone"
+        )
+        here.now += 60.0
+        eventually(lambda: queue.failures("team-a") == 0, "nothing is left to do")

@@ -208,10 +208,7 @@ class CapacityLabels:
             return None
         except ApiError as err:
             _log.info("pod not labelled", extra={"pod": pod.key, "error": err.message})
-            # outside of opted-in namespaces the policy about our accounts refuses the second
-            # removal of a label, before the watch has shown the first
-            is_gone = isinstance(err, ForbiddenError) and value is None
-            return None if is_gone else err
+            return err
         self._metrics.labels.labels(value or "removed").inc()
         return None
 
