@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests.builders import a_container
+from tests.controllers.elastic.objects import a_pod_group
 from tests.quota.nodes.objects import node
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
@@ -347,15 +348,6 @@ def test_a_budget_puts_its_pods_last(tmp_path: Path) -> None:
     assert [one["name"] for one in planned(tmp_path, objects)["victims"]] == ["p3"]
 
 
-def a_pod_group(mode: object, version: str = "v1alpha2") -> dict[str, object]:
-    return {
-        "apiVersion": f"scheduling.k8s.io/{version}",
-        "kind": "PodGroup",
-        "metadata": {"namespace": "b", "name": "train"},
-        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": mode},
-    }
-
-
 def grouped() -> list[dict[str, object]]:
     """Return the three quotas, with the two newest pods of the second in a PodGroup."""
     names = {("b", "p2"), ("b", "p3")}
@@ -369,10 +361,16 @@ def grouped() -> list[dict[str, object]]:
 
 
 MODES = {
-    "one by one": (a_pod_group("Pod"), ["p3"]),
-    "together": (a_pod_group("PodGroup"), ["p2", "p3"]),
-    "together, in a later version": (a_pod_group({"all": {}}, "v1beta1"), ["p2", "p3"]),
-    "together, in a version between": (a_pod_group({"all": {}}, "v1alpha3"), ["p2", "p3"]),
+    "one by one": (a_pod_group("Pod", namespace="b"), ["p3"]),
+    "together": (a_pod_group("PodGroup", namespace="b"), ["p2", "p3"]),
+    "together, in a later version": (
+        a_pod_group({"all": {}}, namespace="b", version="v1beta1"),
+        ["p2", "p3"],
+    ),
+    "together, in a version between": (
+        a_pod_group({"all": {}}, namespace="b", version="v1alpha3"),
+        ["p2", "p3"],
+    ),
 }
 
 
@@ -388,7 +386,7 @@ def test_pods_of_a_pod_group_go_as_it_says(
 def test_a_snapshot_is_planned_for_like_its_cluster(tmp_path: Path) -> None:
     cluster = FakeCluster()
     kinds = {"Pod": PODS, "PodGroup": POD_GROUPS[-1], "ElasticQuota": ELASTIC_QUOTAS}
-    objects = [*grouped(), a_pod_group("PodGroup")]
+    objects = [*grouped(), a_pod_group("PodGroup", namespace="b")]
     cluster.load([(kinds.get(str(one["kind"]), NAMESPACES), one) for one in objects])
     session = Session(ReactiveClient(cluster), ExplainOptions())
     live = plan_for(session, read_elastic(session, 32), pod("a", "new", on=""))

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
 from tests.admission.handlers.harness import (
     NAMESPACE,
     a_namespace,
     accounts_in,
-    eventually,
     new_cluster,
     recount,
+    wait_until_seen,
 )
 from tests.builders import a_binding, a_pod
 from tests.reactions import ReactiveClient
@@ -183,22 +183,20 @@ class ControllerHarness:
         for informer in self.informers():
             informer.stop()
 
-    def informers(self) -> list[Informer[Pod]]:
+    def informers(self) -> list[Informer[Any]]:
         """The caches, whatever they hold."""
-        found: list[object] = [self.namespaces.informer, self.quotas.informer, self.controller.pods]
-        found.append(self.shared.informer)
-        found += [] if self.followed is None else [self.followed]
-        return cast("list[Informer[Pod]]", found)
+        followed = [] if self.followed is None else [self.followed]
+        return [
+            self.namespaces.informer,
+            self.quotas.informer,
+            self.controller.pods,
+            self.shared.informer,
+            *followed,
+        ]
 
     def catch_up(self) -> None:
         """Wait until the caches have seen all that is stored."""
-        version = self.cluster.resource_version
-
-        def has_seen_all() -> bool:
-            self.cluster.send_bookmarks()
-            return all(one.wait_for_version(version, 0.02) for one in self.informers())
-
-        eventually(has_seen_all, f"the caches are at version {version}")
+        wait_until_seen(self.cluster, self.informers())
 
     def step(self) -> None:
         """Let the controller see everything and settle what is due."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.admission.handlers.harness import eventually
+from tests.admission.handlers.harness import eventually, wait_until_seen
 from tests.builders import a_binding, a_pod
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import PODS
@@ -50,13 +50,7 @@ class Scenario:
         eventually(lambda: self.pods.is_following, "the watch stands")
 
     def catch_up(self) -> None:
-        version = self.cluster.resource_version
-
-        def has_seen() -> bool:
-            self.cluster.send_bookmarks()
-            return self.pods.wait_for_version(version, 0.02)
-
-        eventually(has_seen, "the cache has seen all")
+        wait_until_seen(self.cluster, [self.pods])
 
     def hear(self) -> None:
         """Let the API server be heard of, by an object that is new somewhere else."""

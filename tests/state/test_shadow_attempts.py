@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.admission.handlers.harness import NAMESPACE, eventually, new_cluster
+from tests.admission.handlers.harness import NAMESPACE, eventually, new_cluster, wait_until_seen
 from tests.builders import a_pod, a_quota
 from tests.reactions import ReactiveClient, unreachable
 from webhook.fakecluster.storage import FakeClient
@@ -92,15 +92,7 @@ class Scenario:
         self.catch_up()
 
     def catch_up(self) -> None:
-        version = self.cluster.resource_version
-
-        def has_seen_all() -> bool:
-            self.cluster.send_bookmarks()
-            return self.pods.wait_for_version(
-                version, 0.02
-            ) and self.quotas.informer.wait_for_version(version, 0.02)
-
-        eventually(has_seen_all, "the caches have seen everything")
+        wait_until_seen(self.cluster, (self.pods, self.quotas.informer))
 
     def after(self, seconds: float = 30.0) -> dict[str, int]:
         """Let time pass twice, once to judge and once to write; return what is counted."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.admission.handlers.harness import a_namespace, eventually
+from tests.admission.handlers.harness import a_namespace, eventually, wait_until_seen
 from tests.builders import a_quota
 from tests.reactions import ReactiveClient, fail, unreachable
 from webhook.fakecluster.storage import FakeClient, FakeCluster
@@ -83,13 +83,7 @@ class Scenario:
         return sum(not call.is_paged for call in calls)
 
     def catch_up(self) -> None:
-        version = self.cluster.resource_version
-
-        def has_seen_all() -> bool:
-            self.cluster.send_bookmarks()
-            return all(one.wait_for_version(version, 0.02) for one in self.informers)
-
-        eventually(has_seen_all, "everything is seen")
+        wait_until_seen(self.cluster, self.informers)
 
 
 @pytest.fixture

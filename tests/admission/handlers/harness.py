@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from tests.admission.validity import operations_of, patched, response_of
 from tests.builders import a_binding, a_pod
@@ -70,6 +70,17 @@ def eventually(is_so: Callable[[], bool], what: str) -> None:
     while not is_so():
         assert time.monotonic() < give_up, f"never so: {what}"
         time.sleep(0.001)
+
+
+def wait_until_seen(cluster: FakeCluster, informers: Iterable[Informer[Any]]) -> None:
+    """Wait until caches have seen what is stored now."""
+    version, followed = cluster.resource_version, tuple(informers)
+
+    def has_seen_all() -> bool:
+        cluster.send_bookmarks()
+        return all(one.wait_for_version(version, 0.02) for one in followed)
+
+    eventually(has_seen_all, f"the caches are at version {version}")
 
 
 def a_namespace(name: str = NAMESPACE, *, mode: str = "deferred", gating: str = "") -> Object:
@@ -199,20 +210,11 @@ class AdmissionHarness:
 
     def catch_up(self, *, but: Informer[Pod] | None = None) -> None:
         """Wait until all caches of the engine, `but` one, have seen what is stored now."""
-        version = self.cluster.resource_version
+        wait_until_seen(self.cluster, (one for one in self.informers() if one is not but))
 
-        def has_seen_all() -> bool:
-            self.cluster.send_bookmarks()
-            followed = [one for one in self.informers() if one is not but]
-            return all(one.wait_for_version(version, 0.02) for one in followed)
-
-        eventually(has_seen_all, f"the caches are at version {version}")
-
-    def informers(self) -> list[Informer[Pod]]:
+    def informers(self) -> list[Informer[Any]]:
         """All caches of the engine, whatever they hold."""
-        engine = self.engine
-        found = list(engine.informers.values())
-        return cast("list[Informer[Pod]]", found)
+        return cast("list[Informer[Any]]", list(self.engine.informers.values()))
 
     def wait_until_settled(self, *namespaces: str) -> None:
         """Wait until the ledgers say what a recount of the stored objects says."""

@@ -15,3 +15,14 @@ def an_elastic_quota(
         "metadata": {"name": "q", "namespace": namespace},
         "spec": {**limits, **spec},
     }
+
+
+def a_pod_group(
+    mode: object, name: str = "train", *, namespace: str = "team-b", version: str = "v1alpha2"
+) -> Object:
+    return {
+        "apiVersion": f"scheduling.k8s.io/{version}",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": mode},
+    }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.admission.handlers.harness import Reply, eventually, opt_out
-from tests.controllers.elastic.objects import an_elastic_quota
+from tests.controllers.elastic.objects import a_pod_group, an_elastic_quota
 from tests.controllers.elastic.world import Object, World, opted_in, world
 from tests.install.recording import granted, used_rights
 from tests.reactions import (
@@ -427,15 +427,6 @@ def test_the_pods_of_a_group_go_together(tmp_path: Path) -> None:
     with reclaiming(tmp_path, labels={"elastic.deferredquota.io/group": "g"}) as here:
         here.create("a0", "team-a")
         eventually(lambda: here.ending() == ["b2", "b3"], "both are evicted")
-
-
-def a_pod_group(mode: str, name: str = "train", version: str = "v1alpha2") -> Object:
-    return {
-        "apiVersion": f"scheduling.k8s.io/{version}",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": "team-b"},
-        "spec": {"schedulingPolicy": {"basic": {}}, "disruptionMode": mode},
-    }
 
 
 def without(call: Call, _proceed: Proceed) -> None:

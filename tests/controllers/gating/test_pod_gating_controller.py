@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.admission.handlers.harness import a_namespace, eventually, new_cluster
+from tests.admission.handlers.harness import a_namespace, new_cluster, wait_until_seen
 from tests.builders import a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness, second_harness
 from tests.controllers.queue.queue_steps import gated
@@ -49,8 +49,7 @@ class Gating:
         """Let both see everything and write what is due after so long."""
         self.harness.step()
         if self.controller.poll():
-            version = self.harness.cluster.resource_version
-            eventually(lambda: self._has_seen(version), "the PodGatings are seen")
+            wait_until_seen(self.harness.cluster, [self.controller.gatings])
         self.harness.pass_time(seconds)
         if self.controller.poll():
             self.controller.workers.drain()
@@ -76,10 +75,6 @@ class Gating:
         """Return how often it was written."""
         client = self.harness.client
         return len(client.calls_of("create", POD_GATINGS) + client.calls_of("patch", POD_GATINGS))
-
-    def _has_seen(self, version: int) -> bool:
-        self.harness.cluster.send_bookmarks()
-        return self.controller.gatings.wait_for_version(version, 0.02)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.admission.handlers.harness import eventually
+from tests.admission.handlers.harness import wait_until_seen
 from tests.builders import a_pod, a_quota, an_expression
 from tests.controllers.controller_harness import (
     EXPIRE_SECONDS,
@@ -274,13 +274,7 @@ def test_a_pod_that_came_and_went_before_the_watch_showed_its_reservation_gives_
     assert isinstance(harness.reserve("web"), Reserved)
     harness.bind("web")
     harness.delete("web")
-    version = harness.cluster.resource_version
-
-    def has_seen_the_pod_go() -> bool:
-        harness.cluster.send_bookmarks()
-        return harness.controller.pods.wait_for_version(version, 0.02)
-
-    eventually(has_seen_the_pod_go, "the controller has seen the pod go")
+    wait_until_seen(harness.cluster, [harness.controller.pods])
     harness.reconcile_once()
     assert harness.metric("ledger_settlements_total", result="unchanged") == 1
     harness.client.resume()

@@ -9,7 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from tests.admission.handlers.harness import a_namespace, eventually, new_cluster, opt_in, opt_out
+from tests.admission.handlers.harness import (
+    a_namespace,
+    eventually,
+    new_cluster,
+    opt_in,
+    opt_out,
+    wait_until_seen,
+)
 from tests.builders import a_binding, a_pod, a_quota
 from tests.controllers.controller_harness import NAMESPACE
 from tests.reactions import (
@@ -39,7 +46,6 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.selectors import Term
-from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
@@ -97,19 +103,12 @@ class MaskHarness:
             registration=lambda: self.registration,
         )
 
-    def informers(self) -> list[Informer[ResourceQuota]]:
-        found = [self.quotas.informer, self.namespaces.informer]
-        return cast("list[Informer[ResourceQuota]]", found)
+    def informers(self) -> list[Informer[Any]]:
+        return [self.quotas.informer, self.namespaces.informer]
 
     def catch_up(self) -> None:
         """Wait until the caches have seen all, and nothing is left to do at once."""
-        version = self.cluster.resource_version
-
-        def has_seen_all() -> bool:
-            self.cluster.send_bookmarks()
-            return all(one.wait_for_version(version, 0.02) for one in self.informers())
-
-        eventually(has_seen_all, "the caches have seen all")
+        wait_until_seen(self.cluster, self.informers())
         queue = self.controller.workers.queue
         eventually(
             lambda: not queue.ready_count() and not queue.processing_count(),

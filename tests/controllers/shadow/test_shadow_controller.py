@@ -10,8 +10,8 @@ import pytest
 from tests.admission.handlers.harness import (
     NAMESPACE,
     a_namespace,
-    eventually,
     new_cluster,
+    wait_until_seen,
 )
 from tests.builders import a_binding, a_container, a_pod, a_quota
 from tests.reactions import ReactiveClient, unreachable
@@ -68,22 +68,15 @@ class ShadowHarness:
         for informer in self.informers():
             informer.start()
 
-    def informers(self) -> list[Informer[object]]:
-        found: list[object] = [self.quotas.informer, self.pods, self.watch.informer]
-        return cast("list[Informer[object]]", found)
+    def informers(self) -> list[Informer[Any]]:
+        return [self.quotas.informer, self.pods, self.watch.informer]
 
     def stop(self) -> None:
         for informer in self.informers():
             informer.stop()
 
     def catch_up(self) -> None:
-        version = self.cluster.resource_version
-
-        def has_seen_all() -> bool:
-            self.cluster.send_bookmarks()
-            return all(one.wait_for_version(version, 0.02) for one in self.informers())
-
-        eventually(has_seen_all, "the caches have seen everything")
+        wait_until_seen(self.cluster, self.informers())
 
     def step(self, seconds: float = 5.0) -> ShadowRecord:
         """Let everything be seen, then let time pass, then let it be written."""

@@ -17,6 +17,7 @@ from webhook.cli.printing.output import note_lines, table_text
 from webhook.cli.printing.sarif import sarif_log
 from webhook.jsonfields.encoding import encode_json
 from webhook.operations.check.values import CheckedObject, CheckFinding, Location, Report
+from webhook.operations.explain.entry import shortage_entries
 from webhook.operations.findings import Severity
 from webhook.quota.amounts.resources import ResourceList, render
 from webhook.quota.checking.values import Verdict
@@ -166,17 +167,7 @@ def finding_entry(found: CheckFinding) -> dict[str, object]:
     if found.quota:
         entry["quota"] = found.quota
     if found.shortages:
-        entry["resources"] = [
-            {
-                "resource": one.resource,
-                "requested": str(one.requested),
-                "used": str(one.used),
-                "reserved": str(one.reserved),
-                "hard": str(one.hard),
-                "missing": str(one.missing),
-            }
-            for one in found.shortages
-        ]
+        entry["resources"] = shortage_entries(found.shortages)
     if found.finding.remedy:
         entry["fix"] = found.finding.remedy
     return entry

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from webhook.kube.metadata import time_text
 from webhook.quota.amounts.resources import to_text
-from webhook.quota.explaining.values import Explanation, NodeSummary, PendingCause, Unblock
+from webhook.quota.explaining.values import (
+    Explanation,
+    NodeSummary,
+    PendingCause,
+    Shortage,
+    Unblock,
+)
 
 SCHEMA_VERSION: Final = 1
 
@@ -40,22 +47,27 @@ def explanation_entry(explained: Explanation) -> dict[str, object]:
     }
 
 
+def shortage_entries(shortages: Iterable[Shortage]) -> list[dict[str, str]]:
+    """Return what a quota lacks as plain values, by resource."""
+    return [
+        {
+            "resource": one.resource,
+            "requested": str(one.requested),
+            "used": str(one.used),
+            "reserved": str(one.reserved),
+            "hard": str(one.hard),
+            "missing": str(one.missing),
+        }
+        for one in shortages
+    ]
+
+
 def _cause_entry(cause: PendingCause) -> dict[str, object]:
     entry: dict[str, object] = {"cause": cause.kind.value, "text": cause.text}
     if cause.quota:
         entry["quota"] = cause.quota
     if cause.shortages:
-        entry["resources"] = [
-            {
-                "resource": one.resource,
-                "requested": str(one.requested),
-                "used": str(one.used),
-                "reserved": str(one.reserved),
-                "hard": str(one.hard),
-                "missing": str(one.missing),
-            }
-            for one in cause.shortages
-        ]
+        entry["resources"] = shortage_entries(cause.shortages)
     if cause.holder:
         entry["holder"] = cause.holder
     if cause.place:

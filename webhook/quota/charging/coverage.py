@@ -20,7 +20,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from webhook.quota.charging.deferral import QuotaScopeError, deferred_part
+from webhook.quota.charging.deferral import QuotaScopeError, deferred_part, selects
 from webhook.quota.charging.denials import FORBIDDEN, InsufficientQuota, UncoveredScopes
 from webhook.quota.charging.limited_resources import (
     Coverage,
@@ -31,7 +31,7 @@ from webhook.quota.charging.limited_resources import (
     uncovered,
 )
 from webhook.quota.charging.pod_usage import charged_to, usage_of
-from webhook.quota.charging.scopes import ScopeError, matches, quota_matching_expressions
+from webhook.quota.charging.scopes import ScopeError, quota_matching_expressions
 from webhook.quota.ledger.ledger import excess
 from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
 from webhook.quota.objects.names import is_pod_quota_key
@@ -127,7 +127,7 @@ def _uncovered_keys(
     needed = limited_keys(rules.limited, usage_of(pod, now=None)) & keys
     if not needed:
         return None
-    covering = [quota for quota in quotas if _matches(quota, pod)]
+    covering = [quota for quota in quotas if selects(quota, pod)]
     missing = needed.difference(*(quota.hard for quota in covering))
     return InsufficientQuota(tuple(sorted(missing))) if missing else None
 
@@ -146,14 +146,7 @@ def _uncovered_scopes(
 def _moves_into(quota: ResourceQuota, old: Pod, new: Pod) -> bool:
     """Return whether a quota that limits something of pods selects a pod only from now on."""
     limits_pods = any(map(is_pod_quota_key, quota.hard))
-    return limits_pods and _matches(quota, new) and not _matches(quota, old)
-
-
-def _matches(quota: ResourceQuota, pod: Pod) -> bool:
-    try:
-        return matches(quota, pod)
-    except ScopeError as err:
-        raise QuotaScopeError(quota.name, err) from err
+    return limits_pods and selects(quota, new) and not selects(quota, old)
 
 
 def _matching_expressions(quota: ResourceQuota, pod: Pod) -> tuple[ScopeExpression, ...]:

@@ -81,7 +81,7 @@ class NamespaceQuotas:
         Raises:
             QuotaScopeError: A quota's scopes cannot be evaluated.
         """
-        return tuple([each for each in self.quotas if _matches(each.quota, pod)])
+        return tuple([each for each in self.quotas if selects(each.quota, pod)])
 
 
 def is_excluded(quota: ResourceQuota) -> bool:
@@ -278,7 +278,12 @@ def may_increase_usage(old: Pod, new: Pod) -> bool:
     )
 
 
-def _matches(quota: ResourceQuota, pod: Pod) -> bool:
+def selects(quota: ResourceQuota, pod: Pod) -> bool:
+    """Return whether the scopes of a quota match a pod.
+
+    Raises:
+        QuotaScopeError: They cannot be evaluated.
+    """
     try:
         return matches(quota, pod)
     except ScopeError as err:

@@ -7,16 +7,19 @@ InvalidFieldError (InvalidQuantityError for amounts) that names its YAML path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import datetime
 from hashlib import sha256
+from typing import TypeVar
 
 from webhook.quota.amounts.quantity import InvalidQuantityError
 from webhook.quota.amounts.resource_reader import ResourceReader, StoredResourceReader
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.objects.names import MAX_NAME_BYTES, QUOTA_RESERVED
+
+_T = TypeVar("_T")
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 """Set by a kubelet on the API server's copy of a static pod."""
@@ -173,12 +176,7 @@ class Pod:
             InvalidFieldError: A field that is read has the wrong type.
             InvalidQuantityError: An amount is not a quantity for the API server either.
         """
-        try:
-            return cls.from_object(raw, field=field)
-        except InvalidQuantityError as err:
-            if not err.is_too_large:
-                raise
-        return cls._read(StoredResourceReader(raw, field))
+        return _read_stored(cls._read, raw, field)
 
     @classmethod
     def _read(cls, node: ResourceReader) -> Pod:
@@ -295,12 +293,7 @@ class ResourceQuota:
     @classmethod
     def from_stored(cls, raw: Mapping[str, object], *, field: str = "") -> ResourceQuota:
         """Read a quota that the API server has stored, as `Pod.from_stored` reads a pod."""
-        try:
-            return cls.from_object(raw, field=field)
-        except InvalidQuantityError as err:
-            if not err.is_too_large:
-                raise
-        return cls._read(StoredResourceReader(raw, field))
+        return _read_stored(cls._read, raw, field)
 
     @classmethod
     def _read(cls, node: ResourceReader) -> ResourceQuota:
@@ -318,6 +311,15 @@ class ResourceQuota:
             status_hard=status.resource_list("hard"),
             status_used=status.resource_list("used"),
         )
+
+
+def _read_stored(read: Callable[[ResourceReader], _T], raw: Mapping[str, object], field: str) -> _T:
+    try:
+        return read(ResourceReader(raw, field))
+    except InvalidQuantityError as err:
+        if not err.is_too_large:
+            raise
+    return read(StoredResourceReader(raw, field))
 
 
 def node_name_of(spec: ResourceReader) -> str:
