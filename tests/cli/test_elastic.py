@@ -129,7 +129,7 @@ def test_the_figures_of_every_quota_are_shown(tmp_path: Path) -> None:
         "borrowed": {MEMORY: "30"},
         "lent": {MEMORY: "0"},
         "guaranteed": {MEMORY: "3"},
-        "free": {MEMORY: "0"},
+        "headroom": {MEMORY: "0"},
     }
     assert (found["a"]["guaranteed"], found["c"]["lent"]) == ({MEMORY: "15"}, {MEMORY: "30"})
 
@@ -144,7 +144,7 @@ def test_the_table_has_a_row_for_each_resource(tmp_path: Path) -> None:
     assert run(tmp_path, [namespace("a")]).stdout == "no elastic quotas\n"
 
 
-def test_free_is_what_can_be_taken_at_once(tmp_path: Path) -> None:
+def test_headroom_is_what_can_be_taken_at_once(tmp_path: Path) -> None:
     objects = [
         namespace("a"),
         namespace("b"),
@@ -153,8 +153,8 @@ def test_free_is_what_can_be_taken_at_once(tmp_path: Path) -> None:
         pod("b", "p0"),
     ]
     found = entries(tmp_path, objects)
-    assert found["a"]["free"] == {MEMORY: "40"}
-    assert found["b"]["free"] == {MEMORY: "5"}
+    assert found["a"]["headroom"] == {MEMORY: "40"}
+    assert found["b"]["headroom"] == {MEMORY: "5"}
 
 
 def test_a_composite_is_one_quota_of_its_namespaces(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_quotas_are_shown(plane: ControlPlane, tmp_path: Path) -> None:
     assert (found["eq-b"]["used"], found["eq-b"]["borrowed"]) == ({"cpu": "3"}, {"cpu": "2"})
     assert found["eq-a"]["lent"] == found["eq-c"]["lent"] == {"cpu": "1"}
     assert found["eq-a"]["guaranteed"] == {"cpu": "1"}
-    assert found["eq-b"]["free"] == {"cpu": "0"}
+    assert found["eq-b"]["headroom"] == {"cpu": "0"}
 
 
 @pytest.mark.usefixtures("teams")

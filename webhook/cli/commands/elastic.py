@@ -57,7 +57,7 @@ Exit status: 0 shown, 1 something may not be read, 2 wrong usage, 4 the cluster 
 @output_option(*FORMATS)
 @click.pass_context
 def elastic(ctx: click.Context, /, **options: Any) -> ExitCode | None:
-    """Show elastic quotas: min, max, used, borrowed, lent, guaranteed, free.
+    """Show elastic quotas: min, max, used, borrowed, lent, guaranteed, headroom.
 
     Reads the ElasticQuotas and CompositeElasticQuotas of nos.nebuly.com/v1alpha1 and the pods that
     have a node. Changes nothing. Quotas count in namespaces that have opted in, whose binds are

@@ -16,7 +16,7 @@ from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Nanos, Pool, Usage, nanos
 
-_FIGURES: Final = ("min", "max", "used", "borrowed", "lent", "guaranteed", "free")
+_FIGURES: Final = ("min", "max", "used", "borrowed", "lent", "guaranteed", "headroom")
 _HEAD: Final = ("POOL", "QUOTA", "NAMESPACE", "RESOURCE", *map(str.upper, _FIGURES))
 
 
@@ -68,11 +68,11 @@ def _figures(elastic: Elastic) -> Iterator[tuple[Pool, ElasticQuota, Mapping[str
                 found[figure] = {
                     name: each[figure][key] for name, each in shared.items() if key in each[figure]
                 }
-            found["free"] = _free(pool, quota, usage)
+            found["headroom"] = _headroom(pool, quota, usage)
             yield pool, quota, found
 
 
-def _free(pool: Pool, quota: ElasticQuota, usage: Usage) -> dict[str, int]:
+def _headroom(pool: Pool, quota: ElasticQuota, usage: Usage) -> dict[str, int]:
     """Return what the pods of a quota can take at once: up to its max, and what the pool has."""
     used = usage[quota.key]
     left: dict[str, int] = {}
