@@ -6,9 +6,11 @@ All that has to wait is begun at once, so that it is waited for once.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pytest
 
@@ -22,10 +24,60 @@ from tests.e2e.cluster.waiting_webhook import HoldingWebhook
 
 LONG = 120.0
 """Far more seconds than a reservation is kept in these tests."""
+EXPIRE_SECONDS: Final = 35
+"""As the product's configuration has it."""
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A namespace that is being deleted, whose ledger is gone and whose quota stays.
+
+    Attributes:
+        since: When its ledger was seen to be gone, on the monotonic clock.
+        before: What was logged of it above info until it was deleted.
+    """
+
+    tenant: Tenant
+    since: float
+    before: list[str]
 
 
 @pytest.fixture(scope="module")
-def begun(plane: ControlPlane, _product: Product) -> Iterator[Mapping[str, Tenant]]:
+def leaving(plane: ControlPlane, _product: Product) -> Leaving:
+    tenant = Tenant(plane.rest, "e2e-leaving")
+    apply_namespace(Api(plane.rest), tenant.namespace)
+    tenant.quota()
+    quota = objects.quotas(tenant.namespace, "p1")
+    assert tenant.api.patch(quota, {"metadata": {"finalizers": ["example.com/stays"]}}).ok
+    tenant.bound("web", "1500m")
+    pod = tenant.pod("late", "1")
+    assert tenant.bind("late", uid=pod.uid).code == 403
+    tenant.settles()
+    before = loud(_product, tenant.namespace)
+
+    assert tenant.api.delete(f"/api/v1/namespaces/{tenant.namespace}").ok
+    tenant.delete("web")
+    tenant.delete("late")
+    eventually(lambda: tenant.api.get(objects.ledger(tenant.namespace)).code == 404, "no ledger")
+    return Leaving(tenant, time.monotonic(), before)
+
+
+def loud(product: Product, namespace: str) -> list[str]:
+    """What the controller and the webhooks logged of a namespace above info."""
+    return [
+        line
+        for process in product.processes
+        for line in process.log.read_text().splitlines()
+        if namespace in line and '"level":"info"' not in line
+    ]
+
+
+@pytest.fixture(scope="module")
+def begun(
+    plane: ControlPlane,
+    _product: Product,
+    leaving: Leaving,  # noqa: ARG001 - begins with the others
+) -> Iterator[Mapping[str, Tenant]]:
     """Namespaces in which something has begun to wait, by what it is."""
     numbers = itertools.count()
 
@@ -45,6 +97,7 @@ def begun(plane: ControlPlane, _product: Product) -> Iterator[Mapping[str, Tenan
             "deleted": begin_deleted(new()),
             "lost ledger": begin_lost_ledger(new(), _product, pool),
             "unreadable ledger": begin_unreadable_ledger(new()),
+            "last serial": begin_last_serial(new()),
         }
 
 
@@ -96,6 +149,16 @@ def begin_unreadable_ledger(tenant: Tenant) -> Tenant:
     return tenant
 
 
+def begin_last_serial(tenant: Tenant) -> Tenant:
+    """Let the serial of a ledger come to its end."""
+    tenant.bound("web", "1")
+    path = f"{objects.ledger(tenant.namespace)}/status"
+    assert tenant.api.patch(path, {"status": {"serial": 2**63 - 1}}).ok
+    pod = tenant.pod("more", "1")
+    assert tenant.bind("more", uid=pod.uid).code == 429
+    return tenant
+
+
 @pytest.mark.timeout(300)
 def test_while_a_lost_ledger_is_waited_for_nothing_is_admitted(
     begun: Mapping[str, Tenant],
@@ -129,6 +192,18 @@ def test_an_unreadable_ledger_is_replaced(begun: Mapping[str, Tenant]) -> None:
     assert eventually(lambda: tenant.events("LedgerUnreadable"), "the fault is reported")
 
 
+@pytest.mark.timeout(300)
+def test_a_ledger_whose_serial_has_come_to_its_end_is_made_anew(
+    begun: Mapping[str, Tenant],
+) -> None:
+    tenant = begun["last serial"]
+    uid = tenant.seen("more").uid
+    eventually(
+        lambda: tenant.bind("more", uid=uid).ok, "a ledger that was counted from the pods", LONG
+    )
+    assert tenant.create("beyond", "1m", nodeName=NODE).code == 403
+
+
 UNKEPT = ("unkept", "refused natively", "deleted")
 
 
@@ -147,3 +222,19 @@ def test_what_was_promised_in_vain_can_be_had_again(begun: Mapping[str, Tenant])
     becomes(lambda: len(tenant.promised()), 0, "the number of reservations", LONG)
     assert tenant.create("more", "2", nodeName=NODE).code == 201
     assert tenant.bind("web").code == 403
+
+
+@pytest.mark.timeout(300)
+def test_a_namespace_that_is_deleted_is_no_fault(product: Product, leaving: Leaving) -> None:
+    """The quota stays, so a new ledger would be due when requests that were admitted are over.
+
+    Nothing can be created in a namespace that is being deleted.
+    """
+    tenant = leaving.tenant
+    time.sleep(max(0.0, leaving.since + EXPIRE_SECONDS + 12 - time.monotonic()))
+    quota = objects.quotas(tenant.namespace, "p1")
+    assert tenant.api.patch(quota, {"metadata": {"finalizers": None}}).ok
+    namespace = f"/api/v1/namespaces/{tenant.namespace}"
+    eventually(lambda: tenant.api.get(namespace).code == 404, "no namespace")
+    time.sleep(2)
+    assert loud(product, tenant.namespace) == leaving.before

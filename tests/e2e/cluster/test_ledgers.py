@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any, Final
+from typing import Any
 
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-
-EXPIRE_SECONDS: Final = 35
-"""As the product's configuration has it."""
 
 
 def edit(tenant: Tenant, **fields: Any) -> None:
@@ -50,22 +45,6 @@ def test_an_account_that_was_taken_out_is_put_back(tenant: Tenant) -> None:
     assert refused.code in (403, 429), str(refused)
     becomes(tenant.used, {"requests.cpu": "2"}, "what is used")
     assert tenant.create("more", "1", nodeName=NODE).code == 403
-
-
-def test_a_ledger_whose_serial_has_come_to_its_end_is_made_anew(tenant: Tenant) -> None:
-    tenant.quota()
-    tenant.bound("web", "1")
-    edit_serial = {"status": {"serial": 2**63 - 1}}
-    path = f"{objects.ledger(tenant.namespace)}/status"
-    assert tenant.api.patch(path, edit_serial).ok
-    pod = tenant.pod("more", "1")
-    assert tenant.bind("more", uid=pod.uid).code == 429
-
-    def is_bound() -> bool:
-        return tenant.bind("more", uid=pod.uid).ok
-
-    eventually(is_bound, "a ledger that was counted from the pods", 60.0)
-    assert tenant.create("beyond", "1m", nodeName=NODE).code == 403
 
 
 def test_a_condition_that_fills_the_ledger_goes_with_the_next_write(tenant: Tenant) -> None:
@@ -117,37 +96,3 @@ def test_what_people_read_of_it(tenant: Tenant) -> None:
     summary = str(tenant.ledger()["summary"])
     assert "p1" in summary
     assert "requests.cpu 500m/2" in summary
-
-
-def loud(product: Product, namespace: str) -> list[str]:
-    """What the controller and the webhooks logged of a namespace above info."""
-    return [
-        line
-        for process in product.processes
-        for line in process.log.read_text().splitlines()
-        if namespace in line and '"level":"info"' not in line
-    ]
-
-
-def test_a_namespace_that_is_deleted_is_no_fault(product: Product, tenant: Tenant) -> None:
-    tenant.quota()
-    quota = objects.quotas(tenant.namespace, "p1")
-    assert tenant.api.patch(quota, {"metadata": {"finalizers": ["example.com/stays"]}}).ok
-    tenant.bound("web", "1500m")
-    pod = tenant.pod("late", "1")
-    assert tenant.bind("late", uid=pod.uid).code == 403
-    tenant.settles()
-    before = loud(product, tenant.namespace)
-
-    namespace = f"/api/v1/namespaces/{tenant.namespace}"
-    assert tenant.api.delete(namespace).ok
-    tenant.delete("web")
-    tenant.delete("late")
-    eventually(lambda: tenant.api.get(objects.ledger(tenant.namespace)).code == 404, "no ledger")
-    # the quota stays: when requests that were admitted are over a new ledger would be due, and
-    # nothing can be created in a namespace that is being deleted
-    time.sleep(EXPIRE_SECONDS + 12)
-    assert tenant.api.patch(quota, {"metadata": {"finalizers": None}}).ok
-    eventually(lambda: tenant.api.get(namespace).code == 404, "no namespace")
-    time.sleep(2)
-    assert loud(product, tenant.namespace) == before
