@@ -60,13 +60,18 @@ def test_help_imports_nothing_heavy(path: tuple[str, ...]) -> None:
     assert heavy == []
 
 
-def test_a_webhook_imports_no_controller() -> None:
+def test_a_webhook_imports_no_controller_and_judges_no_nodes() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", SERVE],
         capture_output=True, text=True, check=True, env=dict(os.environ),
     )  # fmt: skip
 
-    others = ("webhook.fakecluster", "webhook.operations.explain", "webhook.page")
+    others = (
+        "webhook.fakecluster",
+        "webhook.operations.explain",
+        "webhook.page",
+        "webhook.quota.nodes",
+    )
     loops = (
         "webhook.controllers.ledger",
         "webhook.controllers.queue",

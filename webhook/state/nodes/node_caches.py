@@ -1,0 +1,199 @@
+"""Caches of all nodes and pods, by which binds are judged as the kubelets of their nodes would.
+
+What they have against a bind may be old: a node that was relabelled or a pod that ended a moment
+ago. So the API server is asked for the node, its pods and the pod before a bind is refused. A
+warning is given by the caches alone: it stops nothing, and a list of the pods of a node can take
+many times what the bind takes. What is not known is never against a bind: where a cache is not
+filled or not kept up, a node is not there, or the API server does not answer, there is no
+objection. Neither does one replica know what others are letting through at this moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from webhook.jsonfields.encoding import encode_json
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import (
+    NODES,
+    PODS,
+    ApiError,
+    ClusterApi,
+    ListOptions,
+    NotFoundError,
+    Object,
+    object_key,
+)
+from webhook.kube.informer import Informer, InformerTimings
+from webhook.kube.informer_types import STALE_SECONDS
+from webhook.quota.nodes.fitting import judge_without_pods, no_node_text
+from webhook.quota.nodes.kubelet_admission import (
+    KubeletNode,
+    KubeletPod,
+    KubeletRejection,
+    kubelet_rejections,
+    read_kept_pod,
+    read_kubelet_pod,
+    read_node,
+)
+from webhook.state.nodes.bind_fit import BindObjection, PendingBind
+from webhook.state.nodes.node_usage import Loads, NodeUsage
+
+_ANSWER_SECONDS: Final = 5.0
+_PLACED_ANYWHERE: Final = ("volumes", "schedulingGates", "hostname", "subdomain")
+"""Fields that differ among pods of one template, or are long, and decide nothing here."""
+
+
+class NodeCaches:
+    """The caches of `BindFit` while they are kept; its methods are described there."""
+
+    def __init__(
+        self, api: ClusterApi, timings: InformerTimings | None, clock: Callable[[], float]
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._nodes = Informer(api, NODES, transform=read_node, timings=timings)
+        self._pods = Informer(api, PODS, transform=read_kept_pod, timings=timings)
+        self._usage = NodeUsage()
+        self._pods.add_handler(self._usage.on_pod)
+        self._answers: dict[bytes, tuple[float, str]] = {}
+        """What decides where a pod fits → until when its answer holds, and the answer."""
+
+    @property
+    def informers(self) -> dict[str, Informer[KubeletNode] | Informer[KubeletPod]]:
+        """Return the caches by what they hold."""
+        return {"nodes": self._nodes, "pods of all nodes": self._pods}
+
+    @property
+    def are_known(self) -> bool:
+        """Return whether both were filled and heard of their API server lately."""
+        return all(
+            one.has_synced and one.last_event_age_seconds <= STALE_SECONDS
+            for one in (self._nodes, self._pods)
+        )
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._nodes.start()
+        self._pods.start()
+
+    def stop(self) -> None:
+        """End following."""
+        self._nodes.stop()
+        self._pods.stop()
+
+    def judge(self, bind: PendingBind, *, is_confirmed: bool) -> BindObjection | None:
+        """Return why a kubelet would not admit a pod; None if it would, or it is not known."""
+        if not self.are_known:
+            return None
+        node = self._nodes.get(bind.node)
+        if node is None:
+            return None
+        try:
+            pod = self._pods.get(object_key(bind.namespace, bind.name))
+            if pod is None or pod.uid != bind.uid or pod.constraints is None:
+                pod = self._read_pod(bind)
+            judge = _Judge(pod, node)
+            rejections = self._usage.admit(bind.node, pod, judge, is_dry_run=bind.dry_run)
+            if rejections and is_confirmed:
+                return self._judge_live(bind)
+            return BindObjection(bind.node, rejections, judge.in_flight) if rejections else None
+        except (ApiError, InvalidFieldError):
+            return None  # not known
+
+    def nowhere(self, pod: Object, as_of: str) -> str:
+        """Return that no node fits a pod that has none; empty if one does, or it is not known.
+
+        Pods of one template have one answer for `_ANSWER_SECONDS`, because all nodes are looked at.
+        """
+        if not self.are_known:
+            return ""
+        key, now = _placing_fields(pod), self._clock()
+        answers = {one: found for one, found in self._answers.items() if found[0] > now}
+        if key not in answers:
+            answers[key] = now + _ANSWER_SECONDS, self._nowhere(pod, as_of)
+        self._answers = answers
+        return answers[key][1]
+
+    def forget(self, uid: str) -> None:
+        """Count a pod no more whose bind was refused after it was judged."""
+        self._usage.forget(uid)
+
+    def _nowhere(self, pod: Object, as_of: str) -> str:
+        nodes = [
+            replace(one.info, requested=dict(self._usage.requested(one.name)))
+            for _, one in sorted(self._nodes.items().items())
+        ]
+        try:
+            verdicts = judge_without_pods(pod, nodes)
+        except InvalidFieldError:
+            return ""
+        return "" if verdicts is None else no_node_text(verdicts, as_of)
+
+    def _judge_live(self, bind: PendingBind) -> BindObjection | None:
+        before = self._usage.in_flight(bind.node)
+        pod = self._read_pod(bind)
+        node = read_node(self._api.get(NODES, bind.node))
+        listed = self._api.list(PODS, ListOptions(field_selector=f"spec.nodeName={bind.node}"))
+        judge = _Judge(pod, node)
+        rejections = self._usage.admit_among(
+            bind.node,
+            pod,
+            judge,
+            stored=list(map(read_kubelet_pod, listed.items)),
+            in_flight=before,
+            is_dry_run=bind.dry_run,
+        )
+        return BindObjection(bind.node, rejections, judge.in_flight) if rejections else None
+
+    def _read_pod(self, bind: PendingBind) -> KubeletPod:
+        """Read the pod that is being bound.
+
+        Raises:
+            ApiError: The API server does not answer, or has no such pod without a node.
+        """
+        pod = read_kubelet_pod(self._api.get(PODS, bind.name, namespace=bind.namespace))
+        if pod.uid != bind.uid or pod.node:
+            raise NotFoundError.of(PODS, bind.name)
+        return pod
+
+
+class _Judge:
+    """The judgement of a bind, called once.
+
+    Attributes:
+        in_flight: How many pods are being bound, if the pod were admitted without these.
+    """
+
+    def __init__(self, pod: KubeletPod, node: KubeletNode) -> None:
+        self._pod, self._node = pod, node
+        self.in_flight = 0
+
+    def __call__(self, loads: Loads) -> tuple[KubeletRejection, ...]:
+        rejections = kubelet_rejections(self._pod, self._node, loads.expected)
+        if rejections and loads.in_flight:
+            alone = kubelet_rejections(self._pod, self._node, loads.seen)
+            self.in_flight = 0 if alone else loads.in_flight
+            return alone or rejections
+        return rejections
+
+
+def _placing_fields(pod: Object) -> bytes:
+    """Return what decides where a pod fits, as JSON."""
+    spec = pod.get("spec")
+    fields = dict(spec) if isinstance(spec, Mapping) else {}
+    for name in _PLACED_ANYWHERE:
+        fields.pop(name, None)
+    for name in ("containers", "initContainers"):
+        listed = fields.get(name)
+        if isinstance(listed, list):
+            fields[name] = [_room_fields(one) for one in listed]
+    return encode_json(fields)
+
+
+def _room_fields(container: object) -> object:
+    if not isinstance(container, Mapping):
+        return container
+    return {name: container.get(name) for name in ("resources", "restartPolicy", "ports")}
