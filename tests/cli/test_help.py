@@ -30,6 +30,17 @@ finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
+COLLECTIONS = """
+import gc, json, sys
+from webhook.cli import cli
+before = sum(each["collections"] for each in gc.get_stats())
+try:
+    cli(["serve"])  # which ends for lack of certificates
+finally:
+    collections = sum(each["collections"] for each in gc.get_stats()) - before
+    print(json.dumps([collections, gc.isenabled(), "flask" in sys.modules]))
+"""
+
 SERVE = "import json, sys, webhook.cli.serve; print(json.dumps([*sys.modules]))"
 
 
@@ -58,6 +69,29 @@ def test_help_imports_nothing_heavy(path: tuple[str, ...]) -> None:
         name for name in imported if any(name == one or name.startswith(f"{one}.") for one in HEAVY)
     ]
     assert heavy == []
+
+
+def test_an_address_that_cannot_be_read_is_refused_before_a_server_is_imported() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "serve", "--listen", "nowhere"],
+        capture_output=True, text=True, check=False, env=dict(os.environ),
+    )  # fmt: skip
+
+    assert "'nowhere' is not an address" in ran.stderr
+    imported = json.loads(ran.stderr.splitlines()[-1])
+    assert {"cryptography", "flask", "gunicorn", "msgspec"}.isdisjoint(imported)
+
+
+def test_a_server_is_imported_with_hardly_a_look_for_garbage() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", COLLECTIONS],
+        capture_output=True, text=True, check=False, env=dict(os.environ),
+    )  # fmt: skip
+
+    collections, is_enabled, is_imported = json.loads(ran.stdout)
+    assert is_imported
+    assert is_enabled
+    assert collections < 10
 
 
 def test_a_webhook_imports_no_controller_and_judges_no_nodes() -> None:

@@ -15,10 +15,10 @@ from typing import Any
 from webhook.admission.serving.server import serve
 from webhook.admission.serving.server_settings import (
     Build,
-    ListenAddress,
     ServerParts,
     ServerSettings,
 )
+from webhook.admission.serving.sockets import ListenAddress
 from webhook.telemetry import logs
 from webhook.tls.clients import TrustedClients
 from webhook.tls.files import CertificateFiles

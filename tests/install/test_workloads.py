@@ -18,7 +18,8 @@ from tests.install.manifests import (
     of_kind,
     the_one,
 )
-from webhook.admission.serving.server_settings import ListenAddress, ServerSettings
+from webhook.admission.serving.server_settings import ServerSettings
+from webhook.admission.serving.sockets import ListenAddress
 from webhook.cli.commands.servers import controller, serve
 from webhook.config import load_configuration
 from webhook.install import MANIFESTS, render

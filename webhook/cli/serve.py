@@ -12,11 +12,10 @@ from typing import Final
 from webhook.admission.serving.server import serve as run_server
 from webhook.admission.serving.server_settings import (
     Build,
-    ListenAddress,
     ServerParts,
     ServerSettings,
 )
-from webhook.admission.serving.sockets import StartError
+from webhook.admission.serving.sockets import ListenAddress, StartError
 from webhook.cli.cluster_options import read_access
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.configuration import read_configuration

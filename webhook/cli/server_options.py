@@ -14,7 +14,7 @@ import click
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from webhook.admission.serving.server_settings import ListenAddress
+    from webhook.admission.serving.sockets import ListenAddress
     from webhook.runtime.processes import ElectionIdentity
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -30,7 +30,7 @@ class Address(click.ParamType["ListenAddress"]):
     ) -> ListenAddress:
         """Read `host:port`; a port of 0 is any free one."""
         # help must not wait for the server
-        from webhook.admission.serving.server_settings import ListenAddress  # noqa: PLC0415
+        from webhook.admission.serving.sockets import ListenAddress  # noqa: PLC0415
 
         if isinstance(value, ListenAddress):
             return value

@@ -6,8 +6,7 @@ import time
 from typing import Final
 
 from webhook.admission.serving.plain_http import ConnectionLimits, PlainHttpServer
-from webhook.admission.serving.server_settings import ListenAddress
-from webhook.admission.serving.sockets import address_of, listen
+from webhook.admission.serving.sockets import ListenAddress, address_of, listen
 from webhook.controllers.overview import ClusterOverview
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.kube.rest import RestClient

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
 from webhook.admission.serving.probes import ProbeServer, probe_pages
-from webhook.admission.serving.server_settings import ListenAddress, ServerParts
-from webhook.admission.serving.sockets import address_of, listen, write_whole
+from webhook.admission.serving.server_settings import ServerParts
+from webhook.admission.serving.sockets import ListenAddress, address_of, listen, write_whole
 from webhook.config import ConfigurationFile
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.jsonfields.encoding import encode_json
@@ -24,7 +24,7 @@ from webhook.kube.rest import RestClient, RestConfig
 from webhook.runtime.certificate_watch import CertificateSources, CertificateWatch
 from webhook.runtime.controller_options import ControllerOptions, LeaderElectionConfig
 from webhook.runtime.engine import Engine, EngineOptions
-from webhook.runtime.server_parts import server_parts, start
+from webhook.runtime.server_parts import server_parts
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def run_controller(
             metrics=metrics.exposition,
         ),
     )
-    start(engine)
+    engine.start()
     server.start()
     if page is not None:
         page.start()

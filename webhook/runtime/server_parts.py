@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from webhook.admission.serving.server_settings import ServerParts
@@ -23,17 +21,9 @@ def server_parts(
         review_handler=engine.decide,
         readiness=engine.readiness_problems,
         warnings=engine.warnings,
-        start=partial(start, engine),
+        start=engine.start,
         stop=engine.stop,
         log_allowed_every=lambda: engine.configuration.limits.log_allowed_every,
         extra_wsgi=listeners or {},
         metrics=metrics,
     )
-
-
-def start(engine: Engine) -> None:
-    """Start an engine in a process that lives on."""
-    # Caches hold many objects that live on; the collector's usual pace would go through the
-    # young ones every few requests, and takes a tenth of the processor.
-    gc.set_threshold(50_000, 50, 100)
-    engine.start()

@@ -1,50 +1,20 @@
-"""Settings of the server: addresses, limits and times, and where its certificate comes from."""
+"""Settings of the server: limits and times, and where its certificate comes from."""
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from webhook.admission.serving.app import MAX_BODY_BYTES, ReviewHandler
+from webhook.admission.serving.sockets import ListenAddress
 from webhook.config import Limits
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
-
-_HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:]*)):([0-9]{1,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
-    """Where to listen.
-
-    An empty host is every address of the machine, IPv6 and IPv4; port 0 is any free port, which
-    the announcement then tells.
-    """
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> ListenAddress:
-        """Read `host:port`, `[v6]:port` or `:port`.
-
-        Raises:
-            ValueError: The text is none of them, or the port is above 65535.
-        """
-        match = _HOST_PORT.fullmatch(text)
-        if match is None or int(match[3]) > 65535:
-            raise ValueError(f"{text!r} is not an address such as 127.0.0.1:9443, [::1]:0 or :9443")
-        return cls(match[1] or match[2], int(match[3]))
 
 
 class TlsSource(Protocol):
@@ -120,8 +90,8 @@ class ServerSettings:
 
     tls: TlsSource | None
     """None serves plain HTTP, which an API server does not call."""
-    webhook: ListenAddress = ListenAddress("", 9443)
-    ops: ListenAddress = ListenAddress("", 8080)
+    webhook: ListenAddress = ListenAddress("", 9443)  # noqa: RUF009 - frozen
+    ops: ListenAddress = ListenAddress("", 8080)  # noqa: RUF009 - frozen
     """Probes and metrics, always plain HTTP."""
     extra_listeners: Mapping[str, ListenAddress] = field(default_factory=dict)
     """Name → address of plain HTTP listeners for `ServerParts.extra_wsgi`."""

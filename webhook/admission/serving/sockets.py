@@ -1,16 +1,45 @@
-"""Listening sockets, and the file that says where they are."""
+"""Addresses to listen on, listening sockets, and the file that says where they are."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from webhook.admission.serving.server_settings import ListenAddress
-
 BACKLOG: Final = 1024
+_HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:]*)):([0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Where to listen.
+
+    An empty host is every address of the machine, IPv6 and IPv4; port 0 is any free port, which
+    the announcement then tells.
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> ListenAddress:
+        """Read `host:port`, `[v6]:port` or `:port`.
+
+        Raises:
+            ValueError: The text is none of them, or the port is above 65535.
+        """
+        match = _HOST_PORT.fullmatch(text)
+        if match is None or int(match[3]) > 65535:
+            raise ValueError(f"{text!r} is not an address such as 127.0.0.1:9443, [::1]:0 or :9443")
+        return cls(match[1] or match[2], int(match[3]))
 
 
 class StartError(Exception):

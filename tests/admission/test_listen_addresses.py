@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.admission.serving.server_settings import ListenAddress
+from webhook.admission.serving.sockets import ListenAddress
 
 ADDRESSES: dict[str, tuple[str, ListenAddress]] = {
     "IPv4": ("127.0.0.1:9443", ListenAddress("127.0.0.1", 9443)),
