@@ -1,4 +1,4 @@
-"""How long an answer may take: what the API server says in the URL, less a margin.
+"""Time for an answer: what the API server says in the URL, less a margin.
 
 The API server sends the time it will wait as `?timeout=5s`, rounded up to a whole second when
 little is left of its own request. An answer that comes later is thrown away, and whatever it

@@ -88,7 +88,7 @@ class AnswerError(ValueError):
 
 
 class Phase(StrEnum):
-    """Which of the two calls of a request this is; the path of the URL says so."""
+    """One of the two calls of a request, by the path of the URL."""
 
     MUTATING = "mutating"
     VALIDATING = "validating"

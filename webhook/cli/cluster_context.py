@@ -1,4 +1,4 @@
-"""How `enable` and `doctor` judge a cluster: its certificates, and findings in words."""
+"""Context of `enable` and `doctor` on a cluster: its certificates, and findings in words."""
 
 from __future__ import annotations
 

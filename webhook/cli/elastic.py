@@ -84,7 +84,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     label_order: str,
     output: str,
 ) -> ExitCode:
-    """Say which pods would have to go for one."""
+    """Print which pods would have to go for one."""
     if bool(pod) is (filename is not None):
         raise click.UsageError("name a pod, or give one with -f FILE")
     given = None if filename is None else _pod_of_file(filename, namespace)

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and the errors that lead to them."""
+"""Exit codes of commands, and the errors that lead to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 
 class ExitCode(IntEnum):
-    """What the exit status of every command says."""
+    """Exit status of every command."""
 
     OK = 0
     """Everything is fine."""

@@ -19,7 +19,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class Session:
-    """What the shared options say; the root of the context's objects."""
+    """Values of the shared options; the root of the context's objects."""
 
     debug: bool = False
     """Whether a fault of this program shows its traceback."""

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """What became of a changed file."""
+    """Outcome of a changed file."""
 
     source: str
     """Name of the file."""

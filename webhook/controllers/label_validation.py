@@ -49,7 +49,7 @@ class _ValidatedLabel:
 
     @property
     def scope(self) -> ListOptions:
-        """Those that have it with another value."""
+        """Namespaces that have it with another value."""
         invalid = (
             f"{self.key},{self.key} notin ({','.join(self.valid_values)})"
             if self.valid_values

@@ -16,7 +16,7 @@ from webhook.state.shared_cache import Specs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedNamespaces:
-    """What decides whether and how a namespace is deferred. Safe to use from several threads."""
+    """Caches that decide how namespaces are deferred. Safe to use from several threads."""
 
     quotas: QuotaCache
     """The cached quotas."""

@@ -70,7 +70,7 @@ class ClusterOverview:
 
     @property
     def pod_count(self) -> int:
-        """How many pods the cluster has, as far as is known."""
+        """Number of pods of the cluster, as far as is known."""
         return len(self._usage_cache.pods)
 
     def namespaces(self) -> list[str]:

@@ -44,7 +44,7 @@ class ApplyApi(ClusterApi, Protocol):
 
 
 class Outcome(StrEnum):
-    """What became of an object."""
+    """Outcome of one object."""
 
     CREATED = "created"
     CHANGED = "changed"

@@ -1,4 +1,4 @@
-"""What it means that the webhook is somewhere else than before."""
+"""Changes of the place at which API servers call the webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller that runs outside of the cluster would undo while we uninstall."""
+"""Leader outside of the cluster, which would undo what is uninstalled."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class InstallApi(ApplyApi, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallOptions:
-    """What to install."""
+    """Options of an installation."""
 
     namespace: str = ""
     """Where to install; empty is where it is already, else the default."""

@@ -137,7 +137,7 @@ def wait_for_deletions(
 def wait_until_gone(
     api: ClusterApi, objects: Sequence[Object], patience: RetryPolicy, report: Report = silent
 ) -> tuple[str, ...]:
-    """Wait until objects are gone, and tell of those that take their time.
+    """Wait until objects are gone, and report those that take their time.
 
     Returns:
         Those that are not gone in time, and what keeps them.
@@ -158,7 +158,7 @@ def wait_until_gone(
 
 
 class _Teller:
-    """Tells of what is waited for: when that begins and ends, and now and then in between."""
+    """Reporter of a wait: its beginning, its end, and now and then in between."""
 
     def __init__(self, report: Report, patience: RetryPolicy) -> None:
         self._report = report

@@ -128,7 +128,7 @@ class Rendered:
 
     @property
     def features(self) -> tuple[Object, ...]:
-        """What the configuration can switch on and off: rights, and the Service of the page."""
+        """Parts that the configuration switches on and off: rights, and the page's Service."""
         return (*self.page, *self.rotation, *self.reclaim, *self.node_fit)
 
     @property

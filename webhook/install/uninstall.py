@@ -72,7 +72,7 @@ _NOTHING_CHANGED: Final = "stopped here: nothing was changed; go on all the same
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What to take out."""
+    """Objects to take out."""
 
     namespace: str = ""
     """Where it is installed; empty is where the registration says, else the default."""

@@ -203,7 +203,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Which objects of a kind are listed or followed: by default all."""
+    """Options of a list or watch: by default all objects of a kind."""
 
     namespace: str | None = None
     """None or empty is everywhere."""
@@ -219,7 +219,7 @@ ALL: Final = ListOptions()
 
 @dataclass(frozen=True, slots=True)
 class Preconditions:
-    """Which object, and which version of it, a deletion means; empty and None mean any."""
+    """Object and version that a deletion means; empty and None mean any."""
 
     uid: str = ""
     resource_version: int | None = None

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
-    """What a cache holds for one object: its value, or the error that reading it gave."""
+    """Entry of a cache for one object: its value, or the error that reading it gave."""
 
     uid: str
     resource_version: int

@@ -10,7 +10,7 @@ from webhook.kube.kinds import Kind
 
 
 class ApiError(Exception):
-    """What the API server answers when it does not do what was asked.
+    """Answer of an API server that does not do what was asked.
 
     Attributes:
         code: HTTP status code.

@@ -212,7 +212,7 @@ class Informer(Generic[T]):
             self._timings.sleep(seconds)
 
     def _attempt(self) -> bool:
-        """List if that is needed, then follow until the watch ends; tell whether it went well."""
+        """List if that is needed, then follow until the watch ends; return whether it went well."""
         try:
             if self._must_list and not self._list():
                 return False

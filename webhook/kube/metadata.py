@@ -22,7 +22,7 @@ Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class OwnerReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Which object this one belongs to."""
+    """Owner of an object."""
 
     api_version: str = ""
     kind: str = ""

@@ -96,7 +96,7 @@ def quotas_of(shared: Iterable[SharedQuota]) -> list[ResourceQuota]:
 
 @dataclass(frozen=True, slots=True)
 class Company:
-    """Which namespaces will share quotas."""
+    """Namespaces that will share quotas."""
 
     shared: tuple[SharedQuota, ...] = ()
     """All quotas that namespaces share."""

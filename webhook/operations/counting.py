@@ -19,7 +19,7 @@ _ANY_POD: Final = Pod.from_object({})
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What assigned pods take of a quota: at least, and at most.
+    """Usage of assigned pods of a quota: at least, and at most.
 
     They differ while pods are being deleted, which are charged until they are stuck unless the
     configuration holds them, and while a node has not looked at a resize yet.

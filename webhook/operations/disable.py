@@ -39,7 +39,7 @@ from webhook.state.well_known import FORMER_GATING_LABEL, GATING_LABEL, MODE_LAB
 
 @dataclass(frozen=True, slots=True)
 class OptedOut:
-    """What opting a namespace out did, or would do."""
+    """Result of opting a namespace out, also of a dry run."""
 
     namespace: str
     exists: bool = True
@@ -64,7 +64,7 @@ class OptedOut:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the waiting pods of a namespace ask of a quota, and how much of it is free."""
+    """Requests of the waiting pods of a namespace to a quota, and how much of it is free."""
 
     quota: str
     requested: ResourceList

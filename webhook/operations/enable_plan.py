@@ -1,4 +1,4 @@
-"""What opting a namespace in changes, with numbers, and what speaks against it."""
+"""Plan of opting a namespace in: what changes, with numbers, and what speaks against it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class QuotaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What opting a namespace in changes."""
+    """Changes by opting a namespace in."""
 
     namespace: str
     is_opted_in: bool

@@ -1,4 +1,4 @@
-"""What was found, for a person and for a program."""
+"""Findings, for people and for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webhook.kube.kinds import Kind
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     ERROR = "error"
     """Something is not enforced, or does not work."""

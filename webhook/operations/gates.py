@@ -42,7 +42,7 @@ class GatedPod:
 
 @dataclass(frozen=True, slots=True)
 class Stripped:
-    """What became of the gates of a namespace: how many went, and why others did not."""
+    """Removed gates of a namespace: how many went, and why others did not."""
 
     removed: int
     problems: tuple[str, ...] = ()

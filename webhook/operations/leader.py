@@ -16,7 +16,7 @@ _USUAL_SECONDS: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a Lease says of its holder."""
+    """Holder of a Lease."""
 
     holder: str = ""
     """Its identity; empty where none does."""

@@ -29,7 +29,7 @@ _INTERRUPTED: Final = "interrupted"
 
 @dataclass(frozen=True, slots=True)
 class Ended(Generic[_T]):
-    """What became of one namespace."""
+    """Outcome of one namespace."""
 
     name: str
     value: _T | None = None
@@ -42,7 +42,7 @@ class Ended(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Together(Generic[_T]):
-    """What became of all of them."""
+    """Outcomes of all of them."""
 
     each: tuple[Ended[_T], ...]
     """In the order in which they were named."""

@@ -43,7 +43,7 @@ class OverQuota:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of the statuses of a namespace's quotas."""
+    """Outcome for the statuses of a namespace's quotas."""
 
     quotas: tuple[str, ...]
     """Names of those that were completed."""

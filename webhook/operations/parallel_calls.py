@@ -50,7 +50,7 @@ def in_parallel(
 
 
 class _Workers(Generic[_Item, _Result]):
-    """What some threads call, and what came of it."""
+    """Calls of several threads, and their results."""
 
     def __init__(self, call: Callable[[_Item], _Result], items: Sequence[_Item]) -> None:
         self._call = call

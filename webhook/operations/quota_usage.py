@@ -1,4 +1,4 @@
-"""What every deferred quota has used, reserved and pending, as the ledgers say it now."""
+"""Usage of every deferred quota: used, reserved and pending, by the ledgers as they are now."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COUNTED: Final = "Counted"
 
 
 class QuotaOrder(StrEnum):
-    """Which rows come first."""
+    """Order of the rows."""
 
     NAME = "name"
     """By namespace, quota and resource."""

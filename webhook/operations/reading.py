@@ -67,7 +67,7 @@ def read_all(
 
 @dataclass(frozen=True, slots=True)
 class Inhabitants:
-    """What a namespace holds that quotas are about."""
+    """Contents of a namespace that quotas are about."""
 
     quotas: tuple[ResourceQuota, ...]
     pods: tuple[Pod, ...]

@@ -1,4 +1,4 @@
-"""How long an operation waits, and how it repeats what failed for now."""
+"""Waits of operations, and repetitions of what failed for now."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class CancelToken:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to wait."""
+    """Policy of waiting and repeating."""
 
     seconds: float = 120.0
     """For the whole of it."""

@@ -1,4 +1,4 @@
-"""What time it is by the API server's clock, which says when a pod stops being charged.
+"""Time by the API server's clock, which decides when a pod stops being charged.
 
 The clock of the machine that a command runs on may be wrong, and one that is fast would count too
 little. So the API server is asked, in a way that every user who may opt namespaces in and out has a
@@ -20,7 +20,7 @@ _PROBE: Final = "deferredquota.io/clock"
 
 
 def server_time(api: ClusterApi, namespace: str) -> datetime | None:
-    """Return a moment that is just over by the API server's clock; None if it does not tell.
+    """Return a moment that is just over by the API server's clock; None if it gives none.
 
     It is never ahead of that clock: the second that has begun.
     """

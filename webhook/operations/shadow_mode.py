@@ -40,7 +40,7 @@ _IF = "if the namespace opted in: "
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is known of a namespace from shadow mode."""
+    """Record of a namespace from shadow mode."""
 
     namespace: str
     mode: str | None

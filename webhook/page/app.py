@@ -80,7 +80,7 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageParts:
-    """What the page shows, and to which users."""
+    """Sources of the page, and its users."""
 
     overview: ClusterOverview
     history: UsageHistory

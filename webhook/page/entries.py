@@ -1,4 +1,4 @@
-"""What the page shows, as plain values for JSON: amounts as text, bars as thousandths."""
+"""Entries of the page, as plain values for JSON: amounts as text, bars as thousandths."""
 
 from __future__ import annotations
 

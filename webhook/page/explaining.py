@@ -40,7 +40,7 @@ class BusyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExplainSettings:
-    """What an answer goes by."""
+    """Sources of an answer."""
 
     configuration: Callable[[], Configuration]
     system_namespace: str

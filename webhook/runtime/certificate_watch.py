@@ -1,4 +1,4 @@
-"""What is served, kept up with the Secret that it is in and with the registrations that call it.
+"""Served certificate, kept up with its Secret and with the registrations that call it.
 
 One thread looks whenever one of both changes, and every few seconds. It loads what is new, and then
 calls its own port as the API server would, by every entry of the registrations: what that refuses
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateSources:
-    """Where the certificate of a server comes from."""
+    """Sources of a server's certificate."""
 
     files: CertificateFiles
     names: Sequence[str] = ()

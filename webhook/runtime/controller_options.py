@@ -28,7 +28,7 @@ from webhook.state.well_known import (
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionConfig:
-    """How a process stands for election."""
+    """Settings of a candidate for leadership."""
 
     api: ClusterApi
     """A client of its own, with short timeouts: a call that hangs must not cost the lease."""
@@ -39,7 +39,7 @@ class LeaderElectionConfig:
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """How the controller is built."""
+    """Options of the controller."""
 
     candidate: LeaderElectionConfig | None = None
     """How it stands for election; None where this process is the only one."""

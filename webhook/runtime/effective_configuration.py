@@ -1,4 +1,4 @@
-"""Which parts of a configuration are in force, beside the registrations that are in force.
+"""Parts of a configuration that are in force beside the registrations.
 
 Two fields stand in the registrations as well, which `scripts/install` writes and a change of the
 file alone does not: `exemptNamespaces` as names that selectors leave out, `deferredResources` as

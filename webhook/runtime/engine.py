@@ -65,7 +65,7 @@ _WARNING_SECONDS: Final = 300.0
 
 
 class CacheStatus(Protocol):
-    """What an informer shows of itself, whatever it holds."""
+    """State of an informer, whatever it holds."""
 
     @property
     def has_synced(self) -> bool:
@@ -73,18 +73,18 @@ class CacheStatus(Protocol):
 
     @property
     def last_error(self) -> ApiError | None:
-        """What the last attempt ended with; None when it went well."""
+        """Error of the last attempt; None when it went well."""
 
     @property
     def relists(self) -> int:
-        """How many lists have been taken in."""
+        """Number of lists that have been taken in."""
 
     @property
     def last_event_age_seconds(self) -> float:
-        """How long ago the server was last heard of."""
+        """Seconds since the last sign of life of the server."""
 
     def __len__(self) -> int:
-        """How many objects are known."""
+        """Number of objects that are known."""
 
     def start(self) -> None:
         """Begin to follow."""
@@ -95,7 +95,7 @@ class CacheStatus(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How an engine is built."""
+    """Options of an engine."""
 
     configuration: ConfigurationFile | None = None
     """The file to keep up with; None means the defaults."""

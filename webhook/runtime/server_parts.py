@@ -1,4 +1,4 @@
-"""What the admission server runs, made of an engine."""
+"""Parts of the admission server, made of an engine."""
 
 from __future__ import annotations
 

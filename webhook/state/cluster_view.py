@@ -36,7 +36,7 @@ class PodLookup:
 
 
 class CachedView:
-    """All that the handlers look at. Safe to use from several threads.
+    """Caches that the handlers look at. Safe to use from several threads.
 
     A pod in the cache has no labels, and of its annotations only those that something is decided
     by (`quota.keeping`): tenants decide how large the others are. One that is read live is whole.

@@ -99,7 +99,7 @@ class UntriableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """What is known of the gates."""
+    """State of the gates, as far as it is known."""
 
     enabled: frozenset[str] = ALL_GATES
     """The names of those that are on, and of those that are not known."""
@@ -112,7 +112,7 @@ UNKNOWN: Final = FeatureGates(unsure=ALL_GATES)
 
 @dataclass(frozen=True, slots=True)
 class _ProbeResult:
-    """What one try found."""
+    """Result of one try."""
 
     version: tuple[int, int] | None
     """Major and minor of the API server; None where it does not say numbers."""
@@ -163,7 +163,7 @@ class FeatureGateProbe:
 
     @property
     def gates(self) -> FeatureGates:
-        """What is known of the gates now."""
+        """State of the gates, as far as it is known now."""
         with self._lock:
             return self._gates
 
@@ -236,7 +236,7 @@ def probe_gates(api: ClusterApi, namespace: str) -> frozenset[str]:
 
 
 def _check(probe: Object) -> None:
-    """Look whether the answers of the API server can tell anything."""
+    """Look whether the gates can be concluded from the API server's answers."""
     try:
         state = job_state(probe)
         is_ours = FieldReader(probe).child("spec").text("managedBy") == PROBE_MANAGER

@@ -56,7 +56,7 @@ class PendingClaim:
 
 
 class Pending(Protocol):
-    """What waits in a queue."""
+    """Item that waits in a queue."""
 
     @property
     def deadline(self) -> float:
@@ -72,7 +72,7 @@ _Item = TypeVar("_Item", bound=Pending)
 
 @dataclass(slots=True, eq=False)
 class CommitQueue(Generic[_Item]):
-    """What is pending under one name, and whether a thread leads."""
+    """Items that are pending under one name, and whether a thread leads."""
 
     name: str
     """The namespace of claims."""

@@ -89,7 +89,7 @@ class _Namespace:
         self.put(recent.usage)
 
     def forget(self, token: str) -> bool:
-        """Forget a pod, because it is seen now or asked about again; tell whether it was known."""
+        """Forget a pod that is seen now or asked about again; return whether it was known."""
         found = self.recent.pop(token, None)
         if found is not None:
             self.take(found.usage)
@@ -145,7 +145,7 @@ class _Namespace:
 
 
 class InFlightPods:
-    """What is on its way in every namespace. Safe to use from several threads.
+    """Pods that are on their way in every namespace. Safe to use from several threads.
 
     Args:
         pods: The cached pods without a node; not started yet.

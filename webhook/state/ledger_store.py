@@ -57,7 +57,7 @@ class _Latest:
 
 @dataclass(slots=True, eq=False)
 class _CacheEntry:
-    """What is known of the ledger of one namespace, and what was read of it before."""
+    """Ledger of one namespace, as it is known and as it was read before."""
 
     known: _Latest | None = None
     read_before: dict[str, Reservation] = field(default_factory=dict)

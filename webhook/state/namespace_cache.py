@@ -15,7 +15,7 @@ from webhook.state.object_decoders import decode_namespace
 
 
 class NamespaceCache:
-    """Which namespaces defer their quotas.
+    """Cache of the namespaces that defer their quotas.
 
     Args:
         api: The API server to follow, and to ask about namespaces it has not shown yet.

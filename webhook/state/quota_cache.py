@@ -45,7 +45,7 @@ class NamespaceQuotaView:
 
 @dataclass(frozen=True, slots=True)
 class _CachedView:
-    """What was made of the quotas of a namespace, and of which."""
+    """View that was made of the quotas of a namespace, and those quotas."""
 
     quotas: tuple[ResourceQuota, ...]
     errors: Mapping[str, str]

@@ -86,7 +86,7 @@ _WRITE_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ReserverStats:
-    """What the reserver reports as it works; each is called without locks held."""
+    """Reports of the reserver as it works; each is called without locks held."""
 
     batch_written: Callable[[int], None] = lambda _claims: None
     conflicted: Callable[[], None] = lambda: None

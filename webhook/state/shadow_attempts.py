@@ -67,7 +67,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class CreationTimings:
-    """When creations are looked at; all times are seconds."""
+    """Times at which creations are looked at; all are seconds."""
 
     wait_seconds: float = 2.0
     """How long a pod may take to be seen after it was asked about."""
@@ -108,7 +108,7 @@ class _GivenUp:
 
 @dataclass(slots=True)
 class _Tally:
-    """What is to be added to the record of a namespace."""
+    """Sums that are to be added to the record of a namespace."""
 
     counts: Counter[str] = field(default_factory=Counter)
     workloads: list[Workload] = field(default_factory=list)

@@ -64,7 +64,7 @@ class SharedQuotaCache:
 
     @property
     def is_absent(self) -> bool:
-        """Whether the kind is not installed, as far as was heard last."""
+        """Whether the kind is not installed, by the last answer."""
         return isinstance(self.informer.last_error, NotFoundError)
 
     @property
@@ -74,7 +74,7 @@ class SharedQuotaCache:
 
     @property
     def specs(self) -> Specs:
-        """What their owners wrote, as it was last seen."""
+        """Specs as they were last seen."""
         return self._specs
 
     def on_specs(self, handler: Callable[[], None]) -> None:

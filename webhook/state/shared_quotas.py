@@ -233,7 +233,7 @@ class SharedQuotaStore:
 
     @contextmanager
     def locked(self, names: Iterable[str], *, until: float) -> Iterator[bool]:
-        """Keep others of this process from writing these quotas; tell whether that came in time.
+        """Keep others of this process from writing these quotas; return whether that came in time.
 
         Without it, writers of one process would make each other begin again and again.
 

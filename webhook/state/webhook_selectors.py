@@ -1,4 +1,4 @@
-"""What webhook configurations select: namespaces and objects by labels, requests by rules."""
+"""Selectors of webhook configurations: namespaces and objects by labels, requests by rules."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class CertificateDirectory:
 
 
 class IssuedParts(StrEnum):
-    """What a bootstrap had to make."""
+    """Parts that a bootstrap had to make."""
 
     NOTHING = "nothing"
     SERVING = "serving certificate"
@@ -72,7 +72,7 @@ class IssuedParts(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateSpec:
-    """What the serving certificate is to be like."""
+    """Specification of the serving certificate."""
 
     dns_names: Sequence[str]
     ip_addresses: Sequence[str]
@@ -86,7 +86,7 @@ class CertificateSpec:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was made, and why the files that were there did not do; no reasons when none were."""
+    """Result: what was made, and why the files that were there did not do, if there were any."""
 
     made: IssuedParts
     reasons: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What of the registrations calls this webhook: under which name, and what is trusted there.
+"""Entries of the registrations that call this webhook: their names, and what they trust.
 
 A process in a pod is called through a Service, one outside of the cluster by a URL. Registrations
 that name the other kind of place, as while the webhook moves, mean another process.

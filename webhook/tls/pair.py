@@ -1,4 +1,4 @@
-"""What a certificate and its key have to be like, so that an API server accepts them.
+"""Requirements of a certificate and its key, so that an API server accepts them.
 
 An API server refuses a certificate without a subject alternative name, one that is not meant for
 servers, one outside its time, and of course a key that is another's. gunicorn would start with
@@ -45,7 +45,7 @@ class CertificateFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CertificateInfo:
-    """What a certificate says of itself, for people and for metrics."""
+    """Facts of a certificate, for people and for metrics."""
 
     subject: str
     issuer: str

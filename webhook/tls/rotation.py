@@ -45,7 +45,7 @@ PUBLISH_TIME: Final = timedelta(minutes=10)
 
 
 class Phase(StrEnum):
-    """How far a change of the CA is."""
+    """Phase of a change of the CA."""
 
     STEADY = "steady"
     PUBLISH = "publish"
@@ -55,7 +55,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledCertificates:
-    """What both Secrets hold."""
+    """Contents of both Secrets."""
 
     ca: Issued | None = None
     """The CA that signs; None where there is none."""
@@ -75,7 +75,7 @@ class InstalledCertificates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationSpec:
-    """What the certificates are to be like."""
+    """Specification of the certificates."""
 
     dns_names: Sequence[str]
     """Names that the served certificate covers."""
@@ -124,7 +124,7 @@ Step: TypeAlias = WriteCa | WriteServing | Inject | Wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What else a step depends on."""
+    """Surroundings on which a step depends."""
 
     now: datetime
     bundles: Sequence[bytes] = field(default_factory=tuple)

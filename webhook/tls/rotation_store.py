@@ -238,7 +238,7 @@ class CertificateStore:
 
 @dataclass(frozen=True, slots=True)
 class RotationResult:
-    """What a rotation did, and what comes next."""
+    """Result of a rotation, and what comes next."""
 
     done: tuple[tuple[str, str], ...]
     """What was written (`ca`, `leaf`, `bundle` or `injected`), and why."""

@@ -31,7 +31,7 @@ Raises OSError where neither came out."""
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What came of calling by every entry."""
+    """Result of calls by every entry."""
 
     problems: tuple[str, ...] = ()
     """Why no bind is decided, where another certificate would let calls succeed."""

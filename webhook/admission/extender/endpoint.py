@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Verb(StrEnum):
-    """What a scheduler asks; also the handler in logs and metrics."""
+    """Question of a scheduler; also the handler in logs and metrics."""
 
     FILTER = "filter"
     PREEMPT = "preempt"

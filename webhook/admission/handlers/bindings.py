@@ -49,7 +49,7 @@ _PASS_THROUGH: Final = Allowed(decision="passthrough")
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """What a Binding says of the pod; an absent uid or node is empty."""
+    """Fields of a Binding; an absent uid or node is empty."""
 
     name: str
     uid: str

@@ -20,7 +20,7 @@ from webhook.state.shadow_attempts import Attempt
 
 
 class ClusterView(Protocol):
-    """What the handlers know of the cluster."""
+    """Cached state of the cluster, as handlers read it."""
 
     def is_opted_in(self, namespace: str) -> bool:
         """Return whether the namespace defers its quotas."""
@@ -59,7 +59,7 @@ class ClusterView(Protocol):
 
 
 class Ledgers(Protocol):
-    """Where claims are decided."""
+    """Ledgers on which claims are decided."""
 
     def reserve(
         self, namespace: str, claim: Claim, observed: frozenset[QuotaRevision], *, deadline: float
@@ -76,7 +76,7 @@ class Ledgers(Protocol):
 
 
 class NodeFitJudge(Protocol):
-    """What is known of nodes and of the pods on them."""
+    """Judge of binds by nodes and the pods on them."""
 
     def judge(self, bind: PendingBind, *, is_confirmed: bool) -> BindObjection | None:
         """Return why a kubelet would not admit a pod; None if it would, or it is not known.
@@ -90,7 +90,7 @@ class NodeFitJudge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HandlerContext:
-    """What one request is decided by: the cluster, the ledger, and the rules in force.
+    """Cluster, ledgers and rules by which one request is decided.
 
     Policy and configuration are taken once for each request, so that a reload in between does not
     judge its parts by different rules.

@@ -35,7 +35,7 @@ Handler: TypeAlias = Callable[[HandlerContext, AdmissionRequest, Deadline], Admi
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How one kind of request is handled."""
+    """Handler of one kind of request."""
 
     name: str
     """The value of `handler` in metrics and log, unless the answer names another one."""

@@ -57,7 +57,7 @@ _UNDECIDABLE: Final = (ApiError, InvalidFieldError, QuotaScopeError)
 
 @dataclass(frozen=True, slots=True)
 class _GatingDecision:
-    """What becomes of a new pod."""
+    """Decision about a new pod."""
 
     decision: str
     patch: tuple[PatchOperation, ...] = ()

@@ -36,7 +36,7 @@ _MIN_NAME_CHARACTERS: Final = 8
 
 
 class JobEvent(Enum):
-    """When the question is asked."""
+    """Event at which capacity is checked."""
 
     CREATED = auto()
     """Something is created that runs. A pod that never fits is no more than worth a warning, as
@@ -56,7 +56,7 @@ class JobEvent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CapacityCheck:
-    """What is asked, and by which rule."""
+    """Question of capacity, and the rule that asks it."""
 
     rule: JobRule
     event: JobEvent

@@ -1,4 +1,4 @@
-"""How many requests may wait, in which order, and how much memory those under way may take.
+"""Limits of requests: their number, their order, and the memory of those under way.
 
 A request that would be answered after its deadline takes a thread's time from one that would not.
 It is turned away at once instead, so that the API server can say so early.

@@ -17,7 +17,7 @@ Address: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
 
 class State(Enum):
-    """What a connection waits for. All but BUSY belong to the event loop."""
+    """State of a connection. All but BUSY belong to the event loop."""
 
     HANDSHAKE = auto()
     IDLE = auto()

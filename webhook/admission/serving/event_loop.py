@@ -82,7 +82,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHooks:
-    """What the loop needs of the worker around it."""
+    """Calls of the event loop to the worker around it."""
 
     poller: selectors.BaseSelector
     """Calls the data of a key with its file when it is ready."""

@@ -1,4 +1,4 @@
-"""Where a request ends: bytes in, "more" or "complete" out. No I/O, no parsing of meaning.
+"""End of a request: bytes in, "more" or "complete" out. No I/O, no parsing of meaning.
 
 The server collects a whole request before it gives it a thread, so it has to know where the
 request ends. What is allowed inside is not decided here: a head that looks wrong is handed on as
@@ -41,7 +41,7 @@ _HEAD_END: Final = b"\r\n\r\n"
 
 
 class Progress(Enum):
-    """How far a request has come."""
+    """Progress of a request."""
 
     MORE = "more"
     COMPLETE = "complete"

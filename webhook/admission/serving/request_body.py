@@ -1,4 +1,4 @@
-"""What is read of a POST before its review is decoded."""
+"""Body of a POST, before its review is decoded."""
 
 from __future__ import annotations
 

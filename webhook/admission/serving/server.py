@@ -114,7 +114,7 @@ def _open_sockets(settings: ServerSettings) -> dict[str, socket.socket]:
 
 
 class _Application(BaseApplication):  # type: ignore[misc]
-    """Tells gunicorn what to do; carries what the worker needs across the fork."""
+    """Application of gunicorn; carries what the worker needs across the fork."""
 
     def __init__(
         self, build: Build, settings: ServerSettings, sockets: Mapping[str, socket.socket]

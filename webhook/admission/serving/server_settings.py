@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TlsSource(Protocol):
-    """Where the server's certificate comes from; `webhook.tls.files` implements it."""
+    """Source of the server's certificate; `webhook.tls.files` implements it."""
 
     @property
     def certificate(self) -> Path:
@@ -61,7 +61,7 @@ def _no_reasons() -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerParts:
-    """What the server runs; made inside the worker process, because threads do not survive a fork.
+    """Parts of the server; made inside the worker process, because threads do not survive a fork.
 
     `start` is called before the first request and must not block; `stop` after the last one.
     """
@@ -86,7 +86,7 @@ Build: TypeAlias = Callable[[Mapping[str, str]], ServerParts]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """How the server listens, and what a client may ask of it. Times are in seconds."""
+    """Settings of the server, and limits of its clients. Times are in seconds."""
 
     tls: TlsSource | None
     """None serves plain HTTP, which an API server does not call."""

@@ -16,7 +16,7 @@ _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:]*)):([0-9]
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen.
+    """Address on which the server listens.
 
     An empty host is every address of the machine, IPv6 and IPv4; port 0 is any free port, which
     the announcement then tells.

@@ -258,7 +258,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
 
 
 class _GunicornConnection:
-    """What gunicorn's `handle_request` wants to know of a connection."""
+    """Attributes of a connection that gunicorn's `handle_request` reads."""
 
     __slots__ = ("client", "server", "sock")
 

@@ -1,1 +1,1 @@
-"""What commands are called, take and say in their help; each imports its body when it runs."""
+"""Names, options and help of the commands; each imports its body when it runs."""

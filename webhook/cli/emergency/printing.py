@@ -1,4 +1,4 @@
-"""What `deferred-quota emergency` prints before and after it works."""
+"""Output of `deferred-quota emergency` before and after it works."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the commands about files do: they need no cluster."""
+"""Bodies of the commands about files: they need no cluster."""

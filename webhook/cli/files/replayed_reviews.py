@@ -49,7 +49,7 @@ class Answered:
 
 @dataclass(slots=True)
 class ReviewSums:
-    """What was answered."""
+    """Sums of the answers."""
 
     counts: Counter[Answered] = field(default_factory=Counter)
     examples: dict[Answered, str] = field(default_factory=dict)

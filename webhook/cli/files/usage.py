@@ -29,7 +29,7 @@ _ALIASES = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What the pods of one object are charged."""
+    """Charge of the pods of one object."""
 
     manifest: Manifest
     kind: str

@@ -1,4 +1,4 @@
-"""What `enable` did, or would do: tables and sentences for people, plain values for programs."""
+"""Report of `enable`: tables and sentences for people, plain values for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webhook.state.well_known import DEFERRED_MODE
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one namespace."""
+    """Outcome of one namespace."""
 
     plan: Plan
     is_refused: bool = False

@@ -1,4 +1,4 @@
-"""What `deferred-quota job resize` prints, and how it ends when it is interrupted or fails."""
+"""Output of `deferred-quota job resize`, also when it is interrupted or fails."""
 
 from __future__ import annotations
 

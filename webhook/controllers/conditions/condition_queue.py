@@ -151,7 +151,7 @@ class ConditionQueue:
 
     @property
     def backlog(self) -> int:
-        """How many pods wait for their turn."""
+        """Number of pods that wait for their turn."""
         return len(self._unreported) + len(self._reported)
 
     @property
@@ -161,7 +161,7 @@ class ConditionQueue:
 
     @property
     def scheduled(self) -> int:
-        """How many times are planned, void ones included."""
+        """Number of times that are planned, void ones included."""
         return len(self._delayed)
 
     def clear(self) -> None:

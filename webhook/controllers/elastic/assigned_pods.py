@@ -110,7 +110,7 @@ def _requested(raw: Object) -> Requested:
 
 @dataclass(frozen=True, slots=True)
 class EvictionLimits:
-    """Which assigned pods are never evicted, besides those that every cluster needs."""
+    """Limits of evictions of assigned pods, besides those that every cluster needs."""
 
     protect_seconds: int = 0
     """For so long after its bind a pod is evicted for the min of an owner only."""

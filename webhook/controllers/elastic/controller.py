@@ -113,7 +113,7 @@ class ElasticQuotaObject:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What a reconciliation has written."""
+    """Objects that a reconciliation has written."""
 
     quotas: Mapping[str, DerivedQuota]
     """The derived quotas, by name."""
@@ -477,7 +477,7 @@ class ElasticQuotaController:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenStatus:
-    """What was written as a status, and what the API server has stored of it.
+    """Status that was written, and what the API server has stored of it.
 
     A definition that another program brought may not have our fields: they are dropped, and to
     write them again would change nothing.

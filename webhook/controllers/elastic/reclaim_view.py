@@ -1,4 +1,4 @@
-"""What a plan to reclaim is made from: pools, their pods, what is on its way, and nodes.
+"""View of which plans to reclaim are made: pools, their pods, what is on its way, and nodes.
 
 Beside the assigned pods count what is reserved for requests on their way, and what is promised: as
 pods that are never evicted. Pods that are ending count as gone, but for those that may
@@ -81,7 +81,7 @@ class ReclaimView:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimSources:
-    """Where a view comes from."""
+    """Sources of a view."""
 
     pods: Informer[AssignedPod]
     ledgers: LedgerStore

@@ -53,7 +53,7 @@ class PodListing:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How the count of a namespace differs from its pods."""
+    """Difference between the count of a namespace and its pods."""
 
     missed: tuple[Pod, ...] = ()
     """Pods whose present version is not counted."""

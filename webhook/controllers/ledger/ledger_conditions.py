@@ -22,7 +22,7 @@ _MAX_REASON_CHARACTERS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class CountingProblems:
-    """What stands in the way of counting a namespace."""
+    """Problems in the way of counting a namespace."""
 
     pods: Mapping[str, str]
     """Why pods cannot be counted, by any key; texts begin with the pod's name."""

@@ -18,7 +18,7 @@ from webhook.state.quota_cache import NamespaceQuotaView
 
 @dataclass(frozen=True, slots=True)
 class LastWrite:
-    """What this process wrote into a ledger last."""
+    """Last write of this process into a ledger."""
 
     uid: str
     """Of the ledger object."""

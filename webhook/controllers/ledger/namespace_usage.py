@@ -1,4 +1,4 @@
-"""What the pods of one namespace use of its deferred quotas, kept up to date pod by pod.
+"""Usage of one namespace of its deferred quotas, kept up to date pod by pod.
 
 A change of one pod costs the same however many pods there are. Amounts are exact, so adding and
 taking away never drifts. A change of the quotas counts everything again.
@@ -163,7 +163,7 @@ class NamespaceUsage:
 
     @property
     def deleted_count(self) -> int:
-        """How many deleted pods are remembered."""
+        """Number of deleted pods that are remembered."""
         return len(self._deleted)
 
     def forget_deleted(self, kept: Iterable[str]) -> None:

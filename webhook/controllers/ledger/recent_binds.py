@@ -21,7 +21,7 @@ _MAX_PODS: Final = 2000
 
 @dataclass(slots=True, eq=False)
 class RecentBinds:
-    """What is remembered of one namespace; guarded by the lock of the counts."""
+    """Recent binds of one namespace; guarded by the lock of the counts."""
 
     _uids: set[str] = field(default_factory=set)
     _base: tuple[str, int] | None = None

@@ -41,7 +41,7 @@ NAMESPACE_CACHE_LAG_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LedgerUpdate:
-    """What follows from a count."""
+    """Consequences of a count."""
 
     ledger: Ledger
     """The ledger that follows."""
@@ -53,7 +53,7 @@ class LedgerUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What pods without a node take for which nothing is reserved."""
+    """Usage of pods without a node for which nothing is reserved."""
 
     in_flight: ResourceList
     """Those without a gate."""

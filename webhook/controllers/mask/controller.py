@@ -83,7 +83,7 @@ _STOP_SECONDS: Final = 5.0
 
 
 class MaskRevertedError(Exception):
-    """What was brought back was taken out in the same write.
+    """A status that was brought back was taken out in the same write.
 
     Args:
         is_charged: It is charged at the bind for as long as that is so.

@@ -33,7 +33,7 @@ from webhook.state.shared_quotas import SharedQuotaLookup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequeueOptions:
-    """What decides which pods are requeued, and how many."""
+    """Rules that decide which pods are requeued, and how many."""
 
     is_enabled: Callable[[], bool]
     """Returns whether schedulers use the extender at all."""
@@ -48,7 +48,7 @@ class RequeueOptions:
 
 @dataclass(frozen=True, slots=True)
 class RequeueSnapshot:
-    """What the pods of one namespace are judged by."""
+    """Facts by which the pods of one namespace are judged."""
 
     namespace: str
     """The namespace."""

@@ -1,4 +1,4 @@
-"""Which of several processes leads, by a Lease of coordination.k8s.io/v1.
+"""Leader election among several processes, by a Lease of coordination.k8s.io/v1.
 
 Rules:
 
@@ -159,7 +159,7 @@ class Election:
 
     @property
     def transitions(self) -> int:
-        """How often the lease went to another holder, as last seen."""
+        """Number of changes of the lease's holder, as last seen."""
         return 0 if self._lease is None else self._lease.spec.transitions
 
     def start(self) -> None:

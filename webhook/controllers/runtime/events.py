@@ -68,7 +68,7 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class EventLimits:
-    """How many events are written."""
+    """Limits of the events that are written."""
 
     max_queued: int = 1000
     """Further events that wait to be written are dropped."""
@@ -103,7 +103,7 @@ NO_EVENTS: Final = NoEvents()
 
 @dataclass(frozen=True, slots=True)
 class _EventKey:
-    """What makes two events the same."""
+    """Identity of an event: equal ones are counted together."""
 
     kind: Kind
     namespace: str
@@ -229,7 +229,7 @@ class EventRecorder:
 
     @property
     def backlog(self) -> int:
-        """How many events were not written yet."""
+        """Number of events that were not written yet."""
         return len(self._queue)
 
     def step(self, timeout_seconds: float = 0.0) -> bool:

@@ -16,7 +16,7 @@ def always_leader() -> int:
 
 
 class Leadership:
-    """Which leadership a controller works under. Safe to use from several threads.
+    """Leadership under which a controller works. Safe to use from several threads.
 
     Args:
         leader_epoch: 0 for no, else a number that is another one in every leadership.

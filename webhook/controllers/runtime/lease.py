@@ -18,7 +18,7 @@ def micro_time(moment: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSpec:
-    """What the spec of a Lease says."""
+    """Spec of a Lease."""
 
     holder: str = ""
     """The leader's identity; empty when the lease was given back."""

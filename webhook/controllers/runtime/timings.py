@@ -1,4 +1,4 @@
-"""When controllers act: one class for all of them, so that one clock moves them."""
+"""Timings of controllers: one class for all of them, so that one clock moves them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Defaults = Callable[[Kind, Object], Object]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which requests a webhook wants to see; "*" stands for anything.
+    """Requests of which a webhook is asked; "*" stands for anything.
 
     `resources` are plurals, with a subresource after a slash: "pods", "pods/binding", "pods/*",
     "*/status". "*" is every resource without its subresources, "*/*" is everything.

@@ -62,7 +62,7 @@ class WebhookCaller:
 
     @property
     def idle_connections(self) -> int:
-        """How many open connections are kept for the next calls."""
+        """Number of open connections that are kept for the next calls."""
         with self._lock:
             connections = [one for idle in self._idle.values() for one in idle]
         return sum(not _is_closed(one) for one in connections)

@@ -1,4 +1,4 @@
-"""How the webhook is registered with the embedded API server.
+"""Registration of the webhook with the embedded API server.
 
 One entry for each rule group, so that an outage of one does not stop the others. Those that charge
 fail closed; those that advise or hide fail open.

@@ -24,7 +24,7 @@ API_VERSION: Final = "admission.k8s.io/v1"
 
 
 class InvalidAnswerError(ValueError):
-    """What a webhook answered is not a usable AdmissionReview; counts as a failed call."""
+    """The answer of a webhook is no usable AdmissionReview; counts as a failed call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class UserInfo:
 
 @dataclass(frozen=True, slots=True)
 class WebhookResponse:
-    """What a webhook said."""
+    """Answer of a webhook."""
 
     allowed: bool
     """Whether the write may go on."""

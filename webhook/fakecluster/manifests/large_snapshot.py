@@ -38,7 +38,7 @@ _LISTS: Final = frozenset({"List", "SnapshotList"})
 
 
 class _Container(msgspec.Struct, frozen=True, rename="camel"):
-    """What of a container decides the requests of its pod, as it is written."""
+    """Fields of a container that decide the requests of its pod, as they are written."""
 
     name: msgspec.Raw = _NULL
     resources: msgspec.Raw = _NULL
@@ -46,7 +46,7 @@ class _Container(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What of the status of a container decides the requests of its pod."""
+    """Fields of a container's status that decide the requests of its pod."""
 
     name: msgspec.Raw = _NULL
     resources: msgspec.Raw = _NULL
@@ -61,7 +61,7 @@ class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    """What is read of the spec of every pod, and what an API server checks of it."""
+    """Fields of the spec that are read of every pod, and what an API server checks of it."""
 
     node_name: str | None = None
     scheduling_gates: tuple[Gate, ...] | None = None
@@ -74,7 +74,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    """What is read of the status of every pod, and what an API server checks of it."""
+    """Fields of the status that are read of every pod, and what an API server checks of it."""
 
     phase: str | None = None
     qos_class: str | None = None
@@ -86,7 +86,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _PodHead(msgspec.Struct, frozen=True, rename="camel"):
-    """What is read of every pod."""
+    """Fields that are read of every pod."""
 
     api_version: str
     kind: str
@@ -132,7 +132,7 @@ class PodText(BriefPod):
 
 
 class _Templates:
-    """What decides the requests of pods, made once for pods that agree in it."""
+    """Requests of pods, made once for pods that agree in what decides them."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, bytes] = {}

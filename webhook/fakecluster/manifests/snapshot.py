@@ -51,7 +51,7 @@ class SnapshotObject:
 
     @property
     def place(self) -> tuple[str, str, str, str]:
-        """What no other object of a cluster has: group, kind, namespace and name."""
+        """Identity of an object in its cluster: group, kind, namespace and name."""
         return self.kind.group, self.kind.kind, self.namespace, self.name
 
 
@@ -193,13 +193,13 @@ def one_object(
 
 
 class _Shape(msgspec.Struct):
-    """What is read of every object before it is taken."""
+    """Fields that are read of every object before it is taken."""
 
     metadata: ObjectMeta
 
 
 class _PodShape(_Shape):
-    """What is read of a pod."""
+    """Fields that are read of a pod."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()

@@ -1,4 +1,4 @@
-"""What the API server says about itself: version, groups, resources."""
+"""Discovery of the API server: version, groups, resources."""
 
 from __future__ import annotations
 

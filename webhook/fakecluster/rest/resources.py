@@ -1,4 +1,4 @@
-"""What a request for a resource does, method by method."""
+"""Requests for resources, method by method."""
 
 from __future__ import annotations
 

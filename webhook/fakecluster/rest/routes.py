@@ -12,7 +12,7 @@ _OF_NAMESPACES = frozenset({"status", "finalize"})
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a resource path means; empty text for what it does not name."""
+    """Parts of a resource path; empty text for what it does not name."""
 
     kind: Kind
     namespace: str = ""

@@ -1,4 +1,4 @@
-"""Where admission steps into a write, as the API server calls its webhooks."""
+"""Hook of admission in a write, as the API server calls its webhooks."""
 
 from __future__ import annotations
 

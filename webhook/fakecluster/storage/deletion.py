@@ -1,4 +1,4 @@
-"""How objects go: at once, after a grace period, or when their finalizers are gone.
+"""Deletion of objects: at once, after a grace period, or when their finalizers are gone.
 
 Source: kubernetes v1.36, apiserver/pkg/registry/rest/delete.go BeforeDelete,
 apiserver/pkg/registry/generic/registry/store.go Delete and ShouldDeleteDuringUpdate.
@@ -15,7 +15,7 @@ from webhook.fakecluster.storage.strategies import grace_seconds
 
 @dataclass(frozen=True, slots=True)
 class DeletionStep:
-    """What a delete request does to an object: first a write, if any, then whether it goes."""
+    """Effect of a delete request: first a write, if any, then whether the object goes."""
 
     write: StoredObject | None
     removes: bool

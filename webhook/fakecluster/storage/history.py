@@ -1,4 +1,4 @@
-"""What happened to one kind, newest last, bounded in number and in memory."""
+"""Changes of one kind, newest last, bounded in number and in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server does to pods beyond storing them.
+"""Rules of the API server for pods beyond storing them.
 
 Source: kubernetes v1.36, pkg/registry/core/pod/strategy.go, pkg/registry/core/pod/storage/
 storage.go (BindingREST), pkg/apis/core/validation/validation.go (ValidatePodCreate,
@@ -30,7 +30,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What the rules read of a pod's spec."""
+    """Fields of a pod's spec that the rules read."""
 
     node_name: str | None = None
     scheduling_gates: tuple[Gate, ...] | None = None
@@ -55,7 +55,7 @@ class PodCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What the rules read of a pod's status."""
+    """Fields of a pod's status that the rules read."""
 
     phase: str | None = None
     qos_class: str | None = None

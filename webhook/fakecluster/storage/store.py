@@ -41,7 +41,7 @@ class ObjectTable:
 
 @dataclass(slots=True)
 class WatchSignals:
-    """What has been asked of running watches. Guarded by the store's lock."""
+    """Requests to running watches. Guarded by the store's lock."""
 
     cuts: int = 0
     """How often they were cut; each watch compares with what it saw at its start."""

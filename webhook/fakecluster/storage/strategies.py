@@ -26,7 +26,7 @@ _EMPTY: Final = b"{}"
 
 @dataclass(frozen=True, slots=True)
 class StoreContext:
-    """What the rules take from outside: the time in whole seconds and the QoS classes."""
+    """Context of the rules: the time in whole seconds and the QoS classes."""
 
     now: datetime
     qos: Qos

@@ -49,7 +49,7 @@ _NAME_ATTEMPTS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a write is aimed at."""
+    """Target of a write."""
 
     kind: Kind
     namespace: str

@@ -48,7 +48,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What closing the emergency did."""
+    """Result of closing the emergency."""
 
     writes: int = 0
     """Registrations and bindings that were changed."""

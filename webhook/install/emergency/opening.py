@@ -35,7 +35,7 @@ _SOME_NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """What became, or would become, of one namespace."""
+    """Outcome of one namespace, also of a dry run."""
 
     namespace: str
     restored: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What opening the emergency did, or would do."""
+    """Result of opening the emergency, also of a dry run."""
 
     since: str
     writes: int = 0
@@ -63,7 +63,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class OpeningPlan:
-    """What there is to do, found by reads of the registrations and the namespaces only."""
+    """Plan of the opening, made by reads of the registrations and the namespaces only."""
 
     state: EmergencyState
     namespaces: tuple[str, ...]

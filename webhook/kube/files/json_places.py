@@ -1,4 +1,4 @@
-"""Where something stands in a JSON text, looked for only when it is wrong.
+"""Places in a JSON text, looked for only when something is wrong.
 
 Values on the way are passed over by the decoder, so that a place deep in a large file is found in
 the time of one more reading.

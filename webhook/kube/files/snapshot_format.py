@@ -46,7 +46,7 @@ def unpacked(file: str, data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotExtent:
-    """What snapshots do not hold."""
+    """Extent of snapshots: what they do not hold."""
 
     unread: frozenset[str] = frozenset()
     """Kinds, as `Kind.apiVersion` or `Kind.apiVersion in NAMESPACE`."""

@@ -54,7 +54,7 @@ class YamlValueError(ValueError):
 
 
 class _Anchored:
-    """What an anchor stands for."""
+    """Value of an anchor."""
 
     def __init__(self, value: object) -> None:
         self.value = value

@@ -1,4 +1,4 @@
-"""What a plain YAML scalar means, as the reader in kubectl takes it.
+"""Values of plain YAML scalars, as the reader in kubectl takes them.
 
 Kubernetes reads YAML 1.1 with a few departures (sigs.k8s.io/yaml, goyaml.v2/resolve.go): dates and
 sexagesimal numbers are text, `0o17` is a number. Numbers that are not integers keep their source

@@ -114,7 +114,7 @@ class RestClient:
 
     @property
     def idle_connections(self) -> int:
-        """How many open connections are kept for the next calls."""
+        """Number of open connections that are kept for the next calls."""
         return self._transport.idle_connections
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How to reach an API server: its address, the CAs to trust, and the user."""
+"""Access to an API server: its address, the CAs to trust, and the user."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Credentials:
         return found if self._clock() < found.fresh_until else self._renewed(found)
 
     def renew(self, refused: Identity) -> bool:
-        """Load again what the API server has refused; tell whether another one came of it."""
+        """Load again what the API server has refused; return whether another one came of it."""
         return self._renewed(refused) != refused
 
     def _renewed(self, old: Identity) -> Identity:

@@ -1,4 +1,4 @@
-"""What an answer says: objects, lists, or why not.
+"""Decoded answers: objects, lists, or errors.
 
 Only the identity of an object is read here; the rest stays JSON until it is asked for.
 
@@ -41,7 +41,7 @@ from webhook.kube.rest.transport import Response
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False):
-    """What of `metadata` is read at once."""
+    """Fields of `metadata` that are read at once."""
 
     name: str = ""
     namespace: str = ""

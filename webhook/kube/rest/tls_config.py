@@ -13,7 +13,7 @@ from webhook.kube.rest.identity import AccessError, Pem
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How the server is known."""
+    """Identity of the server."""
 
     authority: Pem | None = None
     """The certificates that may sign the server's; None takes those of the system."""

@@ -33,7 +33,7 @@ _KEPT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent: method, path with query, body and its media type, and what is wanted back."""
+    """Request: method, path with query, body and its media type, and what is wanted back."""
 
     method: str
     target: str
@@ -92,7 +92,7 @@ class Transport:
 
     @property
     def idle_connections(self) -> int:
-        """How many open connections are kept for the next calls."""
+        """Number of open connections that are kept for the next calls."""
         return sum(connection.is_quiet() for connection in tuple(self._idle))
 
     def send(self, request: Request) -> Response:

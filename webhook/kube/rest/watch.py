@@ -102,7 +102,7 @@ class RestWatch:
         raise UnreachableError(f"{self._name}: {detail}") from err
 
     def _stop_reading(self, *, is_over: bool) -> bool:
-        """Let `close` close the connection again; tell whether it has been called meanwhile."""
+        """Let `close` close the connection again; return whether it has been called meanwhile."""
         with self._lock:
             self.is_reading = False
             was_closed = self._is_closed

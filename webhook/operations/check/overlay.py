@@ -1,4 +1,4 @@
-"""What manifests say of the cluster itself: it holds before what the cluster holds now."""
+"""Objects of the cluster in manifests: they count before what the cluster holds now."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class ClusterState:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """What could not be read, in words."""
+        """Facts that could not be read, in words."""
         return tuple(dict.fromkeys(self._session.unknown))
 
     @property

@@ -1,4 +1,4 @@
-"""What is asked of `check`, and its answer."""
+"""Questions to `check`, and its answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webhook.quota.explaining.values import Shortage
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """How manifests are judged."""
+    """Options by which manifests are judged."""
 
     rollout: Rollout = Rollout.SURGE
     rollouts: int | None = None

@@ -1,4 +1,4 @@
-"""What is decided about new pods inside the API server, without a call of the webhook.
+"""Policies by which API servers decide about new pods, without a call of the webhook.
 
 Belongs here: the admission policies that gate pods and refuse those that do not name what a quota
 limits, made from the tables of the core. Does not:

@@ -93,7 +93,7 @@ _NEEDS_A_QUOTA: Final = "may-need-a-quota"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreationRules:
-    """What the configuration says of new pods."""
+    """Rules of the configuration for new pods."""
 
     gating: str = Configuration().gating
     """`always`, `auto` or `never`, for namespaces that do not say it by a label."""

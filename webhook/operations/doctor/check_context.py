@@ -1,4 +1,4 @@
-"""What the checks look at: a cluster, read once where that is enough, and how to judge it."""
+"""Context of the checks: a cluster, read once where that is enough, and how to judge it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _no_refusal(_certificate: bytes | str, _bundle: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to judge."""
+    """Settings by which the checks judge."""
 
     deferred_keys: Set[str] = DEFERRED_KEYS
     """Quota keys that are charged at the bind."""
@@ -279,7 +279,7 @@ class CheckContext:
     def _unread(
         self, verb: str, kind: Kind, namespace: str, err: ForbiddenError
     ) -> NoRightError | NotInSnapshotError:
-        """Return why something cannot be read; a snapshot names what was not for who took it."""
+        """Return why something cannot be read; in a snapshot it may only not have been taken."""
         if self.settings.is_offline:
             return NotInSnapshotError(kind)
         return NoRightError(ResourceAttributes(verb, kind, namespace), err.message)

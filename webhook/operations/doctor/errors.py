@@ -1,4 +1,4 @@
-"""What keeps a check from looking."""
+"""Errors that keep a check from looking."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webhook.operations.findings import Severity
 
 @dataclass(frozen=True, slots=True)
 class ResourceAttributes:
-    """What a user would need the right for, as access reviews name it."""
+    """Action for which a user lacks the right, as access reviews name it."""
 
     verb: str
     kind: Kind

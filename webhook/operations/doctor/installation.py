@@ -86,7 +86,7 @@ CLUSTER_QUOTA_FIELDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """What a definition has to be like."""
+    """Requirements of a definition."""
 
     name: str
     scope: str

@@ -1,4 +1,4 @@
-"""Which namespaces a label selector of a registration selects, and which requests a rule."""
+"""Namespaces that the selectors of a registration select, and requests that its rules do."""
 
 from __future__ import annotations
 

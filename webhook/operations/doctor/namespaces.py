@@ -1,4 +1,4 @@
-"""Which namespaces have opted in, and what is left behind in those that have not."""
+"""Checks of namespaces that have opted in, and of what is left behind in others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which users and workloads have powers that this product cannot see, or must be able to trust."""
+"""Powers of users and workloads that the product cannot see, or has to be able to trust."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WRITE: Final = ("update", "patch")
 
 @dataclass(frozen=True, slots=True)
 class _Power:
-    """Something that few should be able to do."""
+    """Power that few should have."""
 
     id: str
     severity: Severity

@@ -91,7 +91,7 @@ CHECKS: Final = (
 
 @dataclass(slots=True)
 class Examination:
-    """What all checks found."""
+    """Results of all checks."""
 
     findings: list[Finding] = field(default_factory=list)
     """The worst first; of the same severity in the order of the checks."""

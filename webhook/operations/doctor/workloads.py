@@ -38,7 +38,7 @@ _CONTROLLER: Final = "controller"
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a component is for: what does not happen while none of it runs."""
+    """Purpose of a component: what does not happen while none of it runs."""
 
     component: str
     without: str

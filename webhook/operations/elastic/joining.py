@@ -1,4 +1,4 @@
-"""What opting in means for the elastic quota of a namespace: its pods are charged from then on."""
+"""Consequences of opting in for the elastic quota of a namespace, which charges its pods then."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def elastic_pod(
 
 @dataclass(frozen=True, slots=True)
 class PodPriority:
-    """What a PriorityClass gives to a pod."""
+    """Priority that a PriorityClass gives to a pod."""
 
     value: int
     preempts: bool

@@ -44,7 +44,7 @@ class TooMuchKeptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """How to read and to judge."""
+    """Options of reading and judging."""
 
     configuration: Configuration = field(default_factory=Configuration)
     system_namespace: str = DEFAULT_NAMESPACE

@@ -1,4 +1,4 @@
-"""What a resize of a Job would do, and all checks of it that need no write."""
+"""Plan of a resize of a Job, with all checks that need no write."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ResizeRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is wanted of a Job."""
+    """Order to resize a Job."""
 
     namespace: str
     name: str
@@ -58,7 +58,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a resize would do."""
+    """Plan of a resize."""
 
     facts: StoredJob
     changes: tuple[ContainerChange, ...]

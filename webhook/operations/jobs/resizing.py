@@ -62,7 +62,7 @@ class ResizeFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """What a resize did."""
+    """Result of a resize."""
 
     plan: Plan
     suspended: bool = False

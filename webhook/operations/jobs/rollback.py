@@ -19,7 +19,7 @@ from webhook.quota.jobs.resize_plan import (
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What became of undoing."""
+    """Result of a rollback."""
 
     done: tuple[str, ...] = ()
     """What was undone, or needed no undoing."""

@@ -1,4 +1,4 @@
-"""What the rules of a cluster say to a resize, asked before a Job is suspended for it.
+"""Rules of a cluster for a resize, asked before a Job is suspended for it.
 
 The API server asks its webhooks about a change only when it would take it itself, and of a Job that
 runs it takes none. So the rules are read from the configuration and judged here, as the webhook
@@ -67,7 +67,7 @@ class ClusterRules:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What rules and quotas say to a resize."""
+    """Verdict of rules and quotas about a resize."""
 
     problems: tuple[str, ...] = ()
     """Why it would be refused, each with its field."""

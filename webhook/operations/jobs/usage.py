@@ -1,4 +1,4 @@
-"""What the pods of a Job use, as metrics.k8s.io has it: one sample for each container of each pod.
+"""Usage of the pods of a Job by metrics.k8s.io: one sample for each container of each pod.
 
 The API keeps no history: its sample is the usage of some seconds. A percentile of it is one over
 the pods of the Job as they are now, and not one over time.
@@ -41,7 +41,7 @@ class NoUsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the pods of a Job use now."""
+    """Usage of the pods of a Job now."""
 
     pods: int
     """How many pods the Job has that have not ended."""

@@ -30,7 +30,7 @@ class AuditLogError(ValueError):
 
 
 class RequestKind(StrEnum):
-    """What a request did."""
+    """Effect of a request."""
 
     CREATED = "created"
     REFUSED = "refused"
@@ -70,7 +70,7 @@ class PodRequest:
 
 @dataclass(slots=True)
 class AuditLog:
-    """What was read besides the requests."""
+    """Facts of a log besides its requests."""
 
     lines: int = 0
     without_pod: int = 0

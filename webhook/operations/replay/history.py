@@ -1,4 +1,4 @@
-"""What became of every pod that a log is about, and what the log does not say of it."""
+"""History of every pod that a log is about, and what the log does not say of it."""
 
 from __future__ import annotations
 

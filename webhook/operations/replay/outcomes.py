@@ -1,4 +1,4 @@
-"""What became of each workload: as it was recorded, and as it would have been."""
+"""Outcomes of workloads: as they were recorded, and as they would have been."""
 
 from __future__ import annotations
 

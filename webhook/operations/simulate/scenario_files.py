@@ -49,7 +49,7 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arrivals:
-    """When the pods of a workload are created."""
+    """Arrivals of the pods of a workload."""
 
     count: int = 1
     start: int = 0

@@ -254,7 +254,7 @@ def _alibaba(trace: Trace, folder: Path, pods: _Pods) -> Iterator[Arrival]:
 
 @dataclass(slots=True)
 class _Instance:
-    """An instance of a job, as its events tell."""
+    """Instance of a job, by its events."""
 
     row: _Row
     """Of the event by which it was submitted."""

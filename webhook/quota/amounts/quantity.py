@@ -136,7 +136,7 @@ class Quantity:
 
     @property
     def format(self) -> Format:
-        """How the amount prints; it has no part in comparison."""
+        """Format in which the amount prints; it has no part in comparison."""
         return self._format
 
     @property

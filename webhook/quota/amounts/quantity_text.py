@@ -43,7 +43,7 @@ SIZE_FAULT: Final = (
 
 @unique
 class Format(Enum):
-    """How an amount without remembered text is printed."""
+    """Format of an amount without remembered text."""
 
     SI = "DecimalSI"
     BIN = "BinarySI"
@@ -51,7 +51,7 @@ class Format(Enum):
 
 
 class Scanned(NamedTuple):
-    """What a text says."""
+    """Value of a text."""
 
     nano: int
     format: Format

@@ -1,4 +1,4 @@
-"""Which compute amounts every container has to state because a quota counts them.
+"""Compute amounts that every container has to state because a quota counts them.
 
 A quota over cpu or memory makes those amounts obligatory in each container, init
 containers and sidecars included; zero is a statement, absence is not. Other keys never

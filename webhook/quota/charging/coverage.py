@@ -1,4 +1,4 @@
-"""What a pod may only take or be where a quota covers it: which quotas there are, never amounts.
+"""Coverage: what a pod may take or be only where there is a quota for it, whatever its amounts.
 
 Three rules, in the order of the API server, the third being ours; each gives one refusal, which
 names all that it finds missing:
@@ -41,7 +41,7 @@ Uncovered: TypeAlias = InsufficientQuota | UncoveredScopes
 
 @dataclass(frozen=True, slots=True)
 class CoverageRules:
-    """What needs a quota; `CoverageRules()` is nothing."""
+    """Rules by which something needs a quota; `CoverageRules()` has none."""
 
     limited: tuple[LimitedResource, ...] = ()
     """Entries of `limitedResources`, legal ones."""

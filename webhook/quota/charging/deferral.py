@@ -1,4 +1,4 @@
-"""Which part of a quota is deferred, and what a request claims of it.
+"""Deferred part of a quota, and the claims of requests on it.
 
 Deferred are the compute resources (`names.DEFERRED_KEYS`) and whatever extended resources the
 configuration adds; the rest of a quota stays with the API server. Of a quota that several

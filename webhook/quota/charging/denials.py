@@ -1,4 +1,4 @@
-"""Why something is refused, as data that can say itself in the API server's words.
+"""Reasons of refusals, as data that prints in the API server's words.
 
 A refusal is a value, never an exception. Each kind gives:
 
@@ -39,7 +39,7 @@ SERVER_ERROR: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class QuotaName:
-    """What people call a quota, its limit and its resources."""
+    """Names of a quota, its limit and its resources in messages."""
 
     text: str
     """Such as `quota team-a`, `elastic pool default`, `elastic quota eq/team-a`."""
@@ -81,7 +81,7 @@ class Cause:
 
 
 class _Refusing:
-    """What all refusals have in common."""
+    """Base of all refusals."""
 
     __slots__ = ()
     code: int

@@ -1,4 +1,4 @@
-"""What a pod asks for as a whole, by resource name, before it becomes quota keys.
+"""Requests of a pod as a whole, by resource name, before they become quota keys.
 
 An amount that nothing was added to keeps its text, as in the API server's messages; of equal
 amounts the one that was there first stays.

@@ -1,4 +1,4 @@
-"""What a quota is charged for one pod.
+"""Charge of a quota for one pod.
 
 Rule 1: every stored pod counts under `count/pods`, whatever its state.
 Rule 2: everything else, `pods` included, is charged only while the pod is eligible: it has not

@@ -1,4 +1,4 @@
-"""What a scope expression may say, and which quota keys a scope may stand beside.
+"""Validation of scope expressions, and of the quota keys beside a scope.
 
 Source: kubernetes v1.36, pkg/apis/core/validation/validation.go validateResourceQuotaScopes
 and validateScopedResourceSelectorRequirement, and pkg/apis/core/helper/helpers.go

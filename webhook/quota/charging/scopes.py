@@ -1,4 +1,4 @@
-"""Which pods a quota is about: its scopes and its scope selector.
+"""Scopes of a quota: the pods that its scopes and its scope selector match.
 
 Laws:
 

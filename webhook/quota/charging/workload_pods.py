@@ -1,4 +1,4 @@
-"""Which pods an object stands for: a Pod itself, or what a controller makes from its template.
+"""Pods of an object: a Pod itself, or what a controller makes from its template.
 
 Counts are those of the finished state: no surge of a rollout, no pod of an earlier run. A count
 that is left out is what the API server fills in.
@@ -37,7 +37,7 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """Where a kind keeps its template, and how it counts."""
+    """Place of a kind's template, and how it counts."""
 
     holder: tuple[str, ...]
     """Path of the object that has the field `template`."""

@@ -1,4 +1,4 @@
-"""What quotas charge for objects other than pods: their number, ports and storage.
+"""Charges of quotas for objects other than pods: their number, ports and storage.
 
 Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/services.go,
 persistent_volume_claims.go, registry.go.

@@ -1,4 +1,4 @@
-"""How many pods a workload has besides those of its finished state while a rollout is under way.
+"""Pods of a workload during a rollout, besides those of its finished state.
 
 Source: kubernetes v1.36, pkg/controller/deployment/util/deployment_util.go ResolveFenceposts,
 pkg/apis/apps/v1/defaults.go, pkg/controller/daemon/update.go, pkg/controller/cronjob.
@@ -21,7 +21,7 @@ _ROLLING: Final = "RollingUpdate"
 
 
 class Rollout(StrEnum):
-    """Which moment of a workload's life is asked about."""
+    """Moment of a workload's life that is asked about."""
 
     STEADY = "steady"
     """When it is finished: no pod of an earlier revision is left."""

@@ -51,7 +51,7 @@ _OTHER: Final = frozenset({"affinity", "overhead", "resourceClaims", "ephemeralC
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How objects are read."""
+    """Options of reading objects."""
 
     rollout: Rollout = Rollout.SURGE
     paths: tuple[TemplatePath, ...] = ()

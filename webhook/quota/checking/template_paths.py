@@ -29,7 +29,7 @@ class TemplatePathError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TemplatePath:
-    """Where a kind keeps pod templates."""
+    """Places of pod templates in a kind."""
 
     kind: str
     group: str

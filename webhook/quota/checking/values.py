@@ -16,7 +16,7 @@ from webhook.quota.objects.model import Pod, ResourceQuota
 
 
 class Verdict(StrEnum):
-    """What becomes of an object."""
+    """Verdict about an object."""
 
     ADMITTED = "admitted"
     WAITS = "waits"
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
 
 class Rule(StrEnum):
-    """Which rule an issue is about; the same in every version."""
+    """Rule that an issue is about; the same in every version."""
 
     BAD_INPUT = "bad-input"
     NAMESPACE = "namespace"
@@ -112,7 +112,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the objects of a namespace are judged by."""
+    """Facts by which the objects of a namespace are judged."""
 
     balances: tuple[Balance, ...] = ()
     limit_ranges: tuple[LimitRange, ...] = ()

@@ -55,7 +55,7 @@ class _Account:
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """What one group asks of one account."""
+    """Claim of one group on one account."""
 
     account: _Account
     usage: ResourceList

@@ -1,4 +1,4 @@
-"""What the quotas of a pool use while pods are taken for one that is to be bound."""
+"""Balance of a pool while pods are taken for one that is to be bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webhook.quota.elastic.fair_share import Pool, Usage, nanos
 
 
 class Claim(StrEnum):
-    """What a plan rests on."""
+    """Claim on which a plan rests."""
 
     OWN = "own"
     """The quota stays within its minimum."""
@@ -24,7 +24,7 @@ class Claim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why a pod is not bound now."""
+    """Resources for want of which a pod is not bound now."""
 
     beyond_max: tuple[str, ...] = ()
     """Resources of which its quota would have more than its max."""
@@ -77,7 +77,7 @@ class Balance:
 
     @property
     def usage(self) -> Usage:
-        """What each quota uses now."""
+        """Usage of each quota now."""
         return self._usage
 
     def take(self, pods: Iterable[ElasticPod]) -> None:

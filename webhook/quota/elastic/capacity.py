@@ -1,4 +1,4 @@
-"""Which pods of an elastic quota are within it: the label `nos.nebuly.com/capacity`.
+"""Pods within and over their elastic quota: the label `nos.nebuly.com/capacity`.
 
 The pods are taken in order of age and added up. One is over-quota when for a resource that it asks
 for and the quota names the sum up to it is above the minimum; the sum is over all pods, those
@@ -28,7 +28,7 @@ _MOST_GRACE: Final = (2**63 - 1) // 10**9
 
 
 class LabelOrder(StrEnum):
-    """What decides first which pods are within their quota."""
+    """Order in which pods are counted into their quota."""
 
     CREATION_TIME = "CreationTime"
     PRIORITY = "Priority"

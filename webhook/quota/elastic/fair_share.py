@@ -45,7 +45,7 @@ def base_unit(resource: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one quota brings into one resource of a pool, 10⁻⁹ units."""
+    """Part of one quota in one resource of a pool, 10⁻⁹ units."""
 
     key: str
     min: int

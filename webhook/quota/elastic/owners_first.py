@@ -44,7 +44,7 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True)
 class PoolShare:
-    """What a quota has of one pool."""
+    """Part of a quota in one pool."""
 
     held: ResourceList
     """What its namespaces hold, by quota key."""
@@ -60,7 +60,7 @@ class PoolShare:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """What is known of pools."""
+    """Pools as far as they are known."""
 
     quotas: Mapping[str, ElasticQuota]
     """Those that count, by namespace."""

@@ -1,4 +1,4 @@
-"""Which assigned pods have to go so that a queued pod gets what its quota is entitled to.
+"""Plans to evict assigned pods, so that a queued pod gets what its quota is entitled to.
 
 With R the request of the pod, A its quota and S the resources of R of which the pool is short, the
 claim in each of S is
@@ -39,7 +39,7 @@ _NODES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which pods to evict for one pod; none where it needs nothing, or nothing helps."""
+    """Pods to evict for one pod; none where it needs nothing, or nothing helps."""
 
     shortage: Shortage
     is_possible: bool

@@ -1,4 +1,4 @@
-"""Which pods may be evicted next for one that is to be bound, in the order in which they are taken.
+"""Pods that may be evicted next for one that is to be bound, in the order of eviction.
 
 Pods of a quota are in turn while they are over it. Whatever is taken makes fewer of them over,
 brings their quota nearer to what is guaranteed to it, and leaves less that is short: a pod that is
@@ -29,7 +29,7 @@ Unit = tuple[ElasticPod, ...]
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What decides beside quotas which pods may be evicted."""
+    """Circumstances beside quotas that decide which pods may be evicted."""
 
     order: LabelOrder = LabelOrder.CREATION_TIME
     is_evictable: Callable[[Unit, Sequence[ElasticPod]], bool] = lambda _unit, _taken: True

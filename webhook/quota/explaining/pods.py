@@ -1,4 +1,4 @@
-"""Why one pod is pending: all causes in the order in which they have to change."""
+"""Causes for which one pod is pending, in the order in which they have to change."""
 
 from __future__ import annotations
 

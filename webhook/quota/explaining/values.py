@@ -42,7 +42,7 @@ class CauseKind(StrEnum):
 
 
 class Action(StrEnum):
-    """What would unblock a pod."""
+    """Action that would unblock a pod."""
 
     FREE_QUOTA = "free-quota"
     RAISE_QUOTA = "raise-quota"

@@ -1,4 +1,4 @@
-"""Why a workload has not all of its pods: suspended, refused at creation, or its pods wait."""
+"""Causes for which a workload lacks pods: suspended, refused at creation, or its pods wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an update of a Job may change, and whether its pods fit their quotas.
+"""Rules for updates of Jobs, and whether their pods fit their quotas.
 
 As the API server has it: `update` is the rule; `templates` compares pod templates, `rules`,
 `resource_rules` and `operators` validate the new one, `equality` is the API's own notion of

@@ -1,4 +1,4 @@
-"""What of an update an API server may drop before it judges: left out here, so that it judges.
+"""Fields of an update that an API server may drop before it judges: left out here.
 
 An API server drops fields whose feature gate is off, if the stored Job does not use them, and does
 so after mutating webhooks. Denying such an update earlier would deny what the API server takes.

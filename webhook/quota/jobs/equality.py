@@ -1,4 +1,4 @@
-"""When two values of an API object mean the same, as the API server compares them.
+"""Equality of two values of an API object, as the API server compares them.
 
 `canonical` maps a value to plain Python data that is equal (`==`) exactly when the API server
 takes the two for equal. A `Shape` says what stands at a place; nothing is guessed from the name

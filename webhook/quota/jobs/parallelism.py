@@ -1,4 +1,4 @@
-"""How many pods a Job runs at a time from now on.
+"""Number of pods that a Job runs at a time from now on.
 
 1. As many as `parallelism`, and no more than completions are still to come.
 2. Of an Indexed Job, an index that succeeded or failed for good is not run again.

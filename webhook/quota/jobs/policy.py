@@ -1,4 +1,4 @@
-"""What a cluster allows of an update of a Job, beyond what the API server does.
+"""Policy of a cluster for updates of Jobs, beyond the rules of the API server.
 
 A rule says for a Job how far its resources may grow and shrink, who may change them, and what may
 not slip through although the API server lets it. Everything here is asked only of updates that the
@@ -31,7 +31,7 @@ _FAILED: Final = "Failed"
 
 @unique
 class Growth(StrEnum):
-    """How far a resource of a container may grow."""
+    """Limit of the growth of a container's resource."""
 
     ALLOW = "Allow"
     WITHIN_QUOTA = "WithinQuota"
@@ -41,7 +41,7 @@ class Growth(StrEnum):
 
 @unique
 class Verdict(StrEnum):
-    """What becomes of an update that has a certain trait."""
+    """Verdict about an update that has a certain trait."""
 
     ALLOW = "Allow"
     WARN = "Warn"
@@ -70,7 +70,7 @@ _SHRINK: Final = MappingProxyType({ANY: Verdict.ALLOW})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRule:
-    """What is allowed of some Jobs; `JobRule()` is what is allowed where nothing is said."""
+    """Rule for some Jobs; `JobRule()` is that where nothing is configured."""
 
     namespaces: LabelSelector = _EVERYTHING
     """Which namespaces it is about, by their labels."""
@@ -108,7 +108,7 @@ class JobRule:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a rule has against an update: faults that refuse it, and words of warning."""
+    """Faults of an update by a rule, which refuse it, and warnings."""
 
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()

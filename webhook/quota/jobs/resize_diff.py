@@ -1,4 +1,4 @@
-"""What an update makes of the resources of each container: what grows, what shrinks.
+"""Changes of the resources of each container by an update: what grows, what shrinks.
 
 A request that is left out is the limit, if there is one, and nothing otherwise: so does the API
 server fill in pods. A limit that is left out is none:

@@ -31,7 +31,7 @@ _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 @dataclass(frozen=True, slots=True)
 class DesiredResources:
-    """What one container is to have; a resource that is not named stays as it is."""
+    """Resources that one container is to have; one that is not named stays as it is."""
 
     requests: ResourceList
     limits: ResourceList
@@ -73,7 +73,7 @@ class ContainerChange:
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """What of a stored Job decides whether and how it can be resized."""
+    """Facts of a stored Job that decide whether and how it can be resized."""
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""What the API server finds wrong with `resources`: of a container, and of a pod as a whole.
+"""Rules of the API server for `resources`: of a container, and of a pod as a whole.
 
 Errors come in the order of the fields; where the API server goes through a map in random
 order, names are sorted.

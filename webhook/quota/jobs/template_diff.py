@@ -1,4 +1,4 @@
-"""What differs between two pod templates, field by field, and how to print it.
+"""Differences of two pod templates, field by field, and how to print them.
 
 Two values differ when the API server takes them for different; see `equality`.
 """

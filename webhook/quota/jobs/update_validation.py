@@ -1,4 +1,4 @@
-"""Which updates of a Job the API server accepts, and its errors for the others.
+"""Updates of Jobs that the API server accepts, and its errors for the others.
 
 The template of a suspended Job can change while no pod runs from it. What may change hangs on
 the *stored* Job alone, so that one update may both change and resume it, and none can both
@@ -68,7 +68,7 @@ Gates: TypeAlias = Collection[str] | Mapping[str, bool]
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What the stored Job says about its pods."""
+    """State of the pods of a stored Job."""
 
     suspended: bool
     started: bool

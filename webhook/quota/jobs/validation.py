@@ -1,4 +1,4 @@
-"""What the API server finds wrong with a Job, whatever it was before.
+"""Rules of the API server for a Job, whatever it was before.
 
 Covered are the rules for what an update of a Job may change: numbers of the spec, `resources`
 of containers and of the pod, operators of node affinity, and that the selector still selects the

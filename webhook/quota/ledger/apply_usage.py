@@ -70,7 +70,7 @@ class ObservedPod:
 
 @dataclass(frozen=True, slots=True)
 class UsageCount:
-    """All that the controller knows of a namespace at one state of its pods."""
+    """Count of a namespace at one state of its pods."""
 
     pods_resource_version: int
     """The state of the pods that was counted."""

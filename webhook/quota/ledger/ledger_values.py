@@ -1,4 +1,4 @@
-"""What a ledger is made of: its accounts, its reservations, and what is claimed of it.
+"""Values of a ledger: its accounts, its reservations, and claims on it.
 
 The laws stand in `webhook.quota.ledger.ledger`, which is also where these names are imported from.
 """
@@ -35,7 +35,7 @@ class ReservationSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuotaRevision:
-    """Which state of a quota object is meant: its identity and the hash of its spec."""
+    """State of a quota object: its identity and the hash of its spec."""
 
     name: str
     uid: str
@@ -80,7 +80,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What one pod has been promised and `used` may not contain yet."""
+    """Amounts that one pod has been promised and `used` may not contain yet."""
 
     uid: str
     pod: str
@@ -109,7 +109,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a handler asks of the ledger for one pod."""
+    """Claim of a handler on the ledger for one pod."""
 
     uid: str
     pod: str
@@ -140,7 +140,7 @@ OPTED_OUT: Final = "OptedOut"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something to know about the ledger, for people and monitoring; nothing is decided by it."""
+    """Condition of the ledger, for people and monitoring; nothing is decided by it."""
 
     type: str
     """What is said, such as `Counted`."""

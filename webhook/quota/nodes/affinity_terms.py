@@ -21,7 +21,7 @@ _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What selectors look at of a pod."""
+    """Fields of a pod that selectors look at."""
 
     namespace: str
     labels: Mapping[str, str]

@@ -128,7 +128,7 @@ class NodeRejection:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdicts:
-    """What the scheduler's filters and scores make of a pod and every node."""
+    """Verdicts of the scheduler's filters and scores about a pod and every node."""
 
     total: int
     fits: tuple[NodeScore, ...]

@@ -1,4 +1,4 @@
-"""What a kubelet makes of a pod: its allocatable, protection from OOM kills, shares of cpu.
+"""Settings of a kubelet for a pod: its allocatable, protection from OOM kills, shares of cpu.
 
 The QoS class is in `objects.qos`.
 

@@ -54,7 +54,7 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class RequiredNodes:
-    """What a pod requires of the labels and the name of its node."""
+    """Requirements of a pod for the labels and the name of its node."""
 
     selector: Mapping[str, str]
     terms: tuple[NodeSelectorTerm, ...] | None
@@ -67,7 +67,7 @@ class RequiredNodes:
 
     @property
     def weight(self) -> int:
-        """How much work it is to compare a node; that of a value in a list is 1."""
+        """Work of a comparison with a node; that of a value in a list is 1."""
         found = len(self.selector) * _EXPRESSION_WEIGHT
         for term in self.terms or ():
             for one in (*term.labels, *term.fields):

@@ -39,7 +39,7 @@ class Shortage:
 
     @property
     def missing(self) -> Quantity:
-        """How much less the pod, or others on the node, would have to request."""
+        """Amount by which the pod, or others on the node, would have to request less."""
         return self.requested + self.used - self.allocatable
 
 

@@ -1,4 +1,4 @@
-"""What a pod takes of its node, in the scheduler's units: millicores of cpu, whole units else.
+"""Requests of pods on nodes, in the scheduler's units: millicores of cpu, whole units else.
 
 Amounts are rounded up per pod. One beyond 64 bits is the largest there is; sums never overflow.
 
@@ -46,7 +46,7 @@ _STATUS_FIELDS: Final = ("name", "resources", "allocatedResources")
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """What one pod takes of its node."""
+    """Requests of one pod on its node."""
 
     amounts: Amounts
     scored_cpu: int

@@ -44,7 +44,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """What a kubelet reports of a container that it has given resources to."""
+    """Report of a kubelet about a container that it has given resources to."""
 
     name: str
     requests: ResourceList
@@ -63,7 +63,7 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True)
 class PodStatusResources:
-    """What a kubelet reports of the pod as a whole, as `ContainerStatus` does of a container."""
+    """Report of a kubelet about the pod as a whole, as `ContainerStatus` is about a container."""
 
     requests: ResourceList
     limits: ResourceList

@@ -1,4 +1,4 @@
-"""What a ResourceQuota object may say: the API server's own rules, and two of ours.
+"""Validation of ResourceQuota objects: the API server's own rules, and two of ours.
 
 The API server accepts some quotas that do harm later, so these are refused as well:
 

@@ -31,7 +31,7 @@ _WITH_NODES: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class QuotaCondition:
-    """What the condition says."""
+    """Content of the condition."""
 
     status: Status
     """Whether quota is reserved for the pod."""

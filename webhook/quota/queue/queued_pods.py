@@ -96,7 +96,7 @@ class QueuePolicy:
 
 @dataclass(frozen=True, slots=True)
 class QueueCriteria:
-    """What a namespace's pods are judged by."""
+    """Criteria by which a namespace's pods are judged."""
 
     quotas: NamespaceQuotas
     """Its deferred quotas, as they are counted."""
@@ -108,7 +108,7 @@ class QueueCriteria:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Why a pod cannot be released whatever the other pods do."""
+    """Reason for which a pod cannot be released, whatever becomes of other pods."""
 
     reason: PendingReason
     detail: str = ""
@@ -162,7 +162,7 @@ class QueuedPod:
 
 @dataclass(frozen=True, slots=True)
 class WaitHistory:
-    """What a pod has been through: how many passed it, and how long it did not fit."""
+    """History of a pod: how many passed it, and how long it did not fit."""
 
     overtaken: int = 0
     seconds: float = 0.0
@@ -170,7 +170,7 @@ class WaitHistory:
 
 @dataclass(frozen=True, slots=True)
 class PendingStatus:
-    """Why a pod waits."""
+    """Reason for which a pod waits."""
 
     reason: PendingReason
     position: int = 0
@@ -243,7 +243,7 @@ def _numbers(refusals: Sequence[QuotaExceeded]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """What a pass has decided."""
+    """Decisions of a cycle."""
 
     ledger: Ledger | None
     """The ledger with the reservations of `released`; None where there is none."""
@@ -262,7 +262,7 @@ class CycleResult:
 
     @property
     def releasable(self) -> tuple[QueuedPod, ...]:
-        """Those whose gate may be removed once the ledger is written."""
+        """Pods whose gate may be removed once the ledger is written."""
         every = (*self.free, *self.reserved, *self.released)
         return tuple([one for one in every if one.is_gated])
 

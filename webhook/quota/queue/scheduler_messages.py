@@ -1,4 +1,4 @@
-"""What a pod says of its quota when a scheduler that asked us has found no node for it.
+"""Messages about quota on pods for which a scheduler that asks us has found no node.
 
 A scheduler prints the reason that it was given behind a count of nodes: `0/3 nodes are available:
 3 quota exceeded: p1, requested: cpu=1, used: cpu=2, limited: cpu=2. ...`

@@ -42,7 +42,7 @@ _LIMITS: Final = "limits"
 
 @dataclass(frozen=True, slots=True)
 class UngatedLimits:
-    """What a new pod may take to be created without our gate; what is not named is not limited."""
+    """Limits of new pods that are created without our gate; what is not named is not limited."""
 
     requests: ResourceList = field(default_factory=dict)
     """Resource of a container's requests → the most that a pod may request of it."""

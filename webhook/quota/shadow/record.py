@@ -1,4 +1,4 @@
-"""What would change if a namespace deferred its quotas: judged and added up, never enforced.
+"""Record of what would change if a namespace deferred its quotas: judged, never enforced.
 
 A namespace in shadow mode is left to the API server. Two things are watched there:
 
@@ -49,7 +49,7 @@ _EXAMPLE_CHARACTERS: Final = 500
 
 
 class Outcome(StrEnum):
-    """What deferral would make of a creation that the API server's own quota check refuses."""
+    """Outcome of deferral for a creation that the API server's own quota check refuses."""
 
     RUNS = "wouldRun"
     """Admitted, and it fits beside what pods with a node use: a node could have been found."""
@@ -160,7 +160,7 @@ class UsageSpan:
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """How much of one quota was used."""
+    """Usage of one quota."""
 
     observed: QuotaRevision
     """The quota object that was watched; another spec begins anew."""
@@ -208,7 +208,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found since the last time, to be added to a record."""
+    """Findings since the last time, to be added to a record."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     """Counter → by how much it grows; a correction can be negative."""

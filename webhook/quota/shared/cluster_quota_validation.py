@@ -1,4 +1,4 @@
-"""What a ClusterDeferredQuota object may say.
+"""Validation of ClusterDeferredQuota objects.
 
 Amounts and scopes are judged as those of a ResourceQuota (`quota_validation`). Besides:
 

@@ -243,7 +243,7 @@ def _part(name: str, amount: Quantity, share: int) -> Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """What a namespace is to hold of a quota."""
+    """Amounts that a namespace is to hold of a quota."""
 
     need: ResourceList
     """What it needs, at least."""

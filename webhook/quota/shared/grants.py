@@ -1,4 +1,4 @@
-"""What the namespaces hold of a quota that they share: the status of a ClusterDeferredQuota.
+"""Grants of a quota that namespaces share: the status of a ClusterDeferredQuota.
 
 ```yaml
 status:
@@ -56,7 +56,7 @@ MAX_PROMISES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What is held of a quota for one pod, while pods that make room for it are ending.
+    """Amounts that are held of a quota for one pod, while pods that make room for it are ending.
 
     It is made and withdrawn by the leader. No other pod, of whichever namespace, may be admitted by
     it; so what is freed cannot be taken by another. It may be made before there is room.
@@ -73,7 +73,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What each namespace holds of one quota."""
+    """Amounts that each namespace holds of one quota."""
 
     namespaces: Mapping[str, ResourceList] = field(default_factory=dict)
     """Namespace → what it holds. A namespace that is not named takes no part yet, or no more."""
@@ -96,7 +96,7 @@ class Grants:
 
     @property
     def total(self) -> ResourceList:
-        """What all of them hold together."""
+        """Sum of what all of them hold."""
         if self._total is None:
             total = _sum(self.namespaces.values())
             object.__setattr__(self, "_total", total)

@@ -18,7 +18,7 @@ from webhook.quota.simulation.values import Arrival, PodTemplate
 
 @dataclass(frozen=True, slots=True)
 class _Charge:
-    """What a created pod is charged: quota → amounts."""
+    """Charge of a created pod: quota → amounts."""
 
     amounts: Mapping[str, ResourceList]
 

@@ -41,7 +41,7 @@ from webhook.quota.simulation.values import (
 
 
 class _Step(IntEnum):
-    """What is due; of one moment the lower first."""
+    """Step that is due; of one moment the lower first."""
 
     END = 0
     EXPIRE = 1
@@ -77,7 +77,7 @@ class _Namespace:
 
     @property
     def changes(self) -> int:
-        """How often quota was charged or given back."""
+        """Number of times that quota was charged or given back."""
         return self.native.changes + (0 if self.deferred is None else self.deferred.changes)
 
 

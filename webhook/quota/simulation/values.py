@@ -13,7 +13,7 @@ from webhook.quota.queue.queued_pods import QueuePolicy
 
 
 class Mode(StrEnum):
-    """When quota is charged."""
+    """Moment at which quota is charged."""
 
     NATIVE = "native"
     """At the creation of the pod, by the API server."""
@@ -48,7 +48,7 @@ PodMaxBackoffSeconds."""
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PodTemplate:
-    """What pods that are alike have in common."""
+    """Template of pods that are alike."""
 
     raw: PlainObject
     """One of them as an API object, with its namespace; defaulted."""
@@ -80,7 +80,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """All that a simulation depends on."""
+    """Input of a simulation."""
 
     nodes: tuple[PlainObject, ...]
     quotas: tuple[ResourceQuota, ...]
@@ -101,7 +101,7 @@ class Scenario:
 
 
 class EventKind(StrEnum):
-    """What happens to a pod."""
+    """Event in the life of a pod."""
 
     CREATED = "Created"
     GATED = "Gated"

@@ -60,7 +60,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What is taken of a node."""
+    """Usage of a node."""
 
     seen: NodeLoad
     """By pods that are there."""
@@ -71,7 +71,7 @@ class Loads:
 
 
 class NodeUsage:
-    """What is taken of every node. Safe to use from several threads.
+    """Usage of every node. Safe to use from several threads.
 
     Args:
         clock: The monotonic clock.
