@@ -273,6 +273,20 @@ def test_a_duration_shortened_by_hand_does_not_cut_a_leadership_short(
     assert not two.election.is_leader()
 
 
+@pytest.mark.parametrize(
+    "forged", [{"leaseDurationSeconds": 2**31 - 1}, {"leaseTransitions": 2**31 - 1}], ids=str
+)
+def test_a_lease_that_was_forged_is_taken_once_it_is_not_renewed(
+    simulation: ElectionSimulation, forged: dict[str, int]
+) -> None:
+    one, two = simulation.candidate("one"), simulation.candidate("two")
+    simulation.run(5, one, two)
+    edit(simulation, holderIdentity="a thief", **forged)
+    simulation.run(200, one, two)
+    assert simulation.leader() is not None
+    assert 0 <= simulation.spec()["leaseTransitions"] < 2**31  # type: ignore[operator]
+
+
 def test_a_lease_that_cannot_be_read_is_left_alone(simulation: ElectionSimulation) -> None:
     one, two = simulation.candidate("one"), simulation.candidate("two")
     simulation.run(5, one, two)

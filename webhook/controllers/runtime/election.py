@@ -3,8 +3,8 @@
 Rules:
 
 1. Only durations on this process' own steady clock count. A lease is free when it has no holder,
-   or when this process has itself seen it unchanged for the time that it is given for. Times that
-   others wrote into it are never compared with a clock.
+   or when this process has itself seen it unchanged for the time that it is given for, at most
+   `max_lease_seconds`. Times that others wrote into it are never compared with a clock.
 2. Every write names the version it replaces, so of two that take the lease one succeeds.
 3. A leader stops saying yes `renew_seconds` after the *sending* of the last renewal that is known
    to have been written; no other may take the lease before `lease_seconds` after that. `is_leader`
@@ -63,6 +63,8 @@ class ElectionTimings:
 
     lease_seconds: int = 15
     """Others take the lease when they saw it unchanged for this long."""
+    max_lease_seconds: int = 120
+    """The longest that is believed of a lease which another process wrote."""
     renew_seconds: float = 10.0
     """A leader that could not renew for this long no longer leads."""
     retry_seconds: float = 2.0
@@ -232,8 +234,10 @@ class Election:
         if not epoch.holder:
             return True
         assert self._last_seen is not None  # noqa: S101 - `_note` came before
-        # a shorter time that was written by hand must not cut the holder's short
-        seconds = max(epoch.seconds, self.timings.lease_seconds)
+        # a shorter time that was written by hand must not cut the holder's short, and one of years,
+        # by a client that has the token no more, must not keep the lease from all others
+        seconds = min(epoch.seconds, self.timings.max_lease_seconds)
+        seconds = max(seconds, self.timings.lease_seconds)
         return self.timings.clock() - self._last_seen[1] > seconds
 
     def _create(self, sent: float) -> None:

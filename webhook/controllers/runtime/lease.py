@@ -9,6 +9,8 @@ from webhook.jsonfields.fields import InvalidFieldError, integer, mapping, text
 from webhook.kube.api import LEASES, Object
 
 _MICROSECOND = timedelta(microseconds=1)
+_MOST_TRANSITIONS = 2**31 - 1
+"""Stored are 32 bits: with one more the API server would refuse the lease of every next holder."""
 
 
 def micro_time(moment: datetime) -> str:
@@ -43,12 +45,13 @@ class LeaseSpec:
 
     def taken_by(self, holder: str, seconds: int, moment: datetime) -> LeaseSpec:
         """Return the term of the next holder."""
+        transitions = self.transitions + (1 if self.holder != holder else 0)
         taken = replace(
             self,
             holder=holder,
             seconds=seconds,
             acquired=micro_time(moment),
-            transitions=self.transitions + (1 if self.holder != holder else 0),
+            transitions=min(transitions, _MOST_TRANSITIONS),
         )
         return taken.renewed_at(moment)
 
