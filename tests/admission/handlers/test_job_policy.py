@@ -65,6 +65,47 @@ def test_growth_can_be_denied(open_harness: OpenHarness) -> None:
     assert change(harness, sized("2"), sized("1")).allowed
 
 
+HUGE = "1e20000"
+
+
+def beside_a_huge_one(cpu: str, memory: str = HUGE, **fields: object) -> Object:
+    beside = a_container("beside", requests={"memory": memory})
+    return a_job(a_container(requests={"cpu": cpu}), beside, status=SUSPENDED, **fields)  # type: ignore[arg-type]
+
+
+def test_an_amount_that_cannot_be_read_lets_no_other_grow(open_harness: OpenHarness) -> None:
+    """The API server stores it: a Job that is created suspended is not looked at."""
+    rule: Object = {"growth": "Deny", "resizers": {"users": ["queue"]}}
+    harness = ruled(open_harness, rule)
+    old = beside_a_huge_one("1")
+    for new in (beside_a_huge_one("2"), beside_a_huge_one("2", "1Gi")):
+        reply = change(harness, old, new, user="queue")
+        assert (reply.code, reply.message) == (
+            422,
+            f"{MAIN}.requests.cpu: from 1 to 2: cpu of this Job may not grow",
+        )
+        assert change(harness, old, new).code == 403
+    assert change(harness, old, beside_a_huge_one("1", "1Gi"), user="queue").allowed
+    assert change(harness, beside_a_huge_one("1", suspend=False), old).allowed
+
+
+def test_a_time_that_cannot_be_read_lets_nothing_grow(open_harness: OpenHarness) -> None:
+    harness = ruled(open_harness, {"growth": "Deny"})
+    old, new = sized("1"), sized("2")
+    for job in (old, new):
+        template = job["spec"]["template"]  # type: ignore[index]
+        template["metadata"] = {"creationTimestamp": "0000-01-01T00:00:00Z"}
+    assert change(harness, old, new).code == 422
+
+
+def test_an_amount_that_cannot_be_read_is_refused_where_it_is_new(
+    harness: AdmissionHarness,
+) -> None:
+    reply = change(harness, beside_a_huge_one("1", "1Gi"), beside_a_huge_one("1"))
+    assert reply.code == 422
+    assert f"{SPEC}.containers[1].resources.requests.memory" in str(reply.message)
+
+
 def test_words_can_be_given_for_each_resource(open_harness: OpenHarness) -> None:
     shrink = {"memory": "Warn", "cpu": "Deny"}
     rule: Object = {"growth": {"cpu": "Allow", "*": "Deny"}, "shrink": shrink}

@@ -146,7 +146,11 @@ def _evaluate(
     findings = Findings()
     if state.may_change_resources(gates):
         scheduling = state.may_change_scheduling(gates)
-        findings += hidden_changes(rule, old, new, scheduling=scheduling)
+        try:
+            findings += hidden_changes(rule, old, new, scheduling=scheduling)
+        except InvalidFieldError as err:  # what is judged below is the amounts alone
+            if not _is_about_stored(err):
+                raise
     findings += judged_resizes(rule, resizes)
     resumes = _is_suspended(old) and not _is_suspended(new)
     if resizes or resumes:
@@ -154,7 +158,10 @@ def _evaluate(
     if resumes and not resizes:
         findings += Findings(warnings=_by_two(request))
     before, pods = _shares_before(request), pods_of_job(new)
-    occasion = _event_of(request, before, shares_of(pods), is_resized=bool(resizes))
+    after = _shares_unless_stored(old, pods)
+    if after is None:
+        return _response(findings)
+    occasion = _event_of(request, before, after, is_resized=bool(resizes))
     if occasion is None:
         return _response(findings)
     check = CapacityCheck(rule, occasion, resizes, before)
@@ -162,6 +169,27 @@ def _evaluate(
     if error:
         return responses.try_again(error)
     return _response(findings + job_capacity.findings(context, request, check, pods))
+
+
+def _shares_unless_stored(old: _Object, pods: tuple[PodSet, ...]) -> tuple[Share, ...] | None:
+    """Return the pods of a changed Job; None where those of the stored one are unreadable as well.
+
+    No bind takes such pods, and the Job may be suspended, or changed back.
+    """
+    try:
+        return shares_of(pods)
+    except InvalidFieldError:
+        if _is_readable(old):
+            raise
+        return None
+
+
+def _is_readable(job: _Object) -> bool:
+    try:
+        shares_of(pods_of_job(job))
+    except InvalidFieldError:
+        return False
+    return True
 
 
 def _event_of(

@@ -50,11 +50,17 @@ def parse_stored_list(raw: object, *, field: str) -> ResourceList:
     It stores amounts that cannot be read here for their size: they are read as `UNCOUNTABLE`.
     """
     return {
-        name: _stored_amount(value, key(field, name)) for name, value in mapping(raw, field).items()
+        name: parse_stored_amount(value, field=key(field, name))
+        for name, value in mapping(raw, field).items()
     }
 
 
-def _stored_amount(value: object, field: str) -> Quantity:
+def parse_stored_amount(value: object, *, field: str) -> Quantity:
+    """Read an amount that the API server has stored.
+
+    Raises:
+        InvalidQuantityError: It is not a quantity, of whatever size.
+    """
     try:
         return Quantity.from_json(value, field=field)
     except InvalidQuantityError as err:

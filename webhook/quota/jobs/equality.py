@@ -33,8 +33,7 @@ from webhook.jsonfields.fields import (
     string_map,
     timestamp,
 )
-from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.amounts.resources import parse_resource_list
+from webhook.quota.amounts.resources import parse_stored_amount, parse_stored_list
 
 _MAX_DEPTH: Final = 64
 """More than twice the depth of any field of a pod template."""
@@ -168,7 +167,7 @@ def _scalar(value: object, field: str, shape: Shape) -> object:
 
 
 def _amounts(value: object, field: str) -> object:
-    return parse_resource_list(value, field=field) or None
+    return parse_stored_list(value, field=field) or None
 
 
 def _strings(value: object, field: str) -> object:
@@ -176,11 +175,11 @@ def _strings(value: object, field: str) -> object:
 
 
 def _amount(value: object, field: str) -> object:
-    return Quantity.from_json(value, field=field)
+    return parse_stored_amount(value, field=field)
 
 
 def _amount_but_zero(value: object, field: str) -> object:
-    return Quantity.from_json(value, field=field) or None
+    return parse_stored_amount(value, field=field) or None
 
 
 def _number_or_text(value: object, field: str) -> object:

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import child, key, mapping, sequence
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, parse_resource_list
+from webhook.quota.amounts.resources import ResourceList, parse_stored_list
 from webhook.quota.objects.names import is_hugepages
 
 _Members: TypeAlias = Mapping[str, object]
@@ -79,6 +79,9 @@ class Resize:
 def resizes_of(old: _Members, new: _Members) -> tuple[Resize, ...]:
     """Return what changes in the resources of containers, in the order of the new template.
 
+    An amount that is too large to be read is more than any other: a Job with one, in whichever
+    container, is held to the rules like any.
+
     Args:
         old: The stored Job.
         new: The Job of an update that the API server takes: it has the same containers.
@@ -124,7 +127,7 @@ def _resources(job: _Members, prefix: str) -> Iterator[tuple[str, _Lists]]:
             path = f"{path}.resources"
             resources = mapping(container.get("resources"), f"{prefix}{path}")
             lists = {
-                kind: parse_resource_list(resources.get(kind), field=f"{prefix}{path}.{kind}")
+                kind: parse_stored_list(resources.get(kind), field=f"{prefix}{path}.{kind}")
                 for kind in ("requests", "limits")
             }
             yield path, lists
