@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 
 from webhook.kube.api import (
     ClusterApi,
@@ -56,12 +55,18 @@ def of_newest_version(
     Args:
         versions: One kind in its versions, the newest first.
         read: Returns the objects of a version; may raise NotFoundError where it is not served.
+
+    Raises:
+        NotFoundError: A version was served for a part of its objects only.
     """
     for kind in versions:
         is_empty = True
-        with suppress(NotFoundError):
+        try:
             for raw in read(kind):
                 is_empty = False
                 yield raw
+        except NotFoundError:
+            if not is_empty:  # one of several API servers has it: there may be more
+                raise
         if not is_empty:
             return

@@ -175,6 +175,21 @@ def test_promises_beyond_the_limit_take_nothing_of_a_reservation_that_stands() -
     assert verdict.denial.used == cpu("9")
 
 
+def test_promises_are_compared_with_a_resource_of_which_a_reservation_is_to_grow() -> None:
+    memory = {"requests.memory": Quantity.parse("1")}
+    both = {CPU: Quantity.parse("10"), **add(memory, memory)}
+    quota = replace(QUOTA, quota=replace(QUOTA.quota, hard=both))
+    account = Account(DEFERRED.observed, both, {})
+    within = replace(claim("2"), usage=add(cpu("2"), memory))
+    known, _ = admit(Ledger({NAME: account}, {}), within)
+    promise = Promise("owner", "b", "web", add(cpu("9"), memory))
+    full = beside(known, "a", {NAME: Shared(quota, with_promise(Grants(), promise))})
+    assert isinstance(admit(full, within)[1], Admitted)
+    _, verdict = admit(full, replace(within, usage=add(within.usage, memory)))
+    assert isinstance(verdict, Denied)
+    assert verdict.denial.used == memory  # cpu is promised beyond the limit, and does not grow
+
+
 def keeping(found: Shared, amount: str, *namespaces: str) -> Shared:
     part = QuotaPart(frozenset(namespaces), cpu(amount))
     return Shared(replace(QUOTA, kept=(*found.quota.kept, part)), found.grants)

@@ -180,7 +180,7 @@ class DeviceClasses:
     """DeviceClasses of the cluster."""
 
     objects: tuple[Object, ...] = ()
-    """None where they cannot be read."""
+    """Empty also where they cannot be read."""
     are_served: bool | None = None
     """Whether the API server has the kind; None where that cannot be seen."""
 

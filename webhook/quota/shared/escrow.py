@@ -16,8 +16,8 @@ D. Complete. The quota's status says that all are counted only while that is tru
 
 E. Promised. What the status holds for one pod (`Promise`) is elsewhere for every decision but on
    that pod, until its namespace's ledger has a reservation for it; that raised the grant first.
-   What another pod has reserved already is no part of it: promises may be of what victims still
-   take, and a pod that was released goes on to its bind.
+   A claim within its own reservation is not compared with it: promises may be of what victims
+   still take, and a pod that was released goes on to its bind.
 
 F. Kept. What the spec keeps for some namespaces, and they do not hold, is elsewhere for the
    decisions of all others.
