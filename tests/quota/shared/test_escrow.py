@@ -208,6 +208,34 @@ def test_what_is_kept_for_a_namespace_is_taken_for_all_others(
     assert isinstance(admit(ledger, claim(asked))[1], Admitted) is fits
 
 
+def test_what_runs_anyway_is_held_before_what_is_promised_and_kept() -> None:
+    mirror = replace(claim("3", uid="mirror"), skip_limits=True)
+    kept = keeping(shared(a="1", b="5"), "9", "b")
+    promised = promising(shared(a="1", b="5"), "owner", "4")
+    _, verdict = admit(beside(a_ledger(), "a", {NAME: kept}), mirror)
+    assert isinstance(verdict, Admitted)
+    assert verdict.reservation.charges == {NAME: cpu("3")}
+    known, verdict = admit(beside(a_ledger(), "a", {NAME: promised}), mirror)
+    assert isinstance(verdict, Admitted)
+    assert verdict.reservation.charges == {NAME: cpu("3")}
+    assert not verdict.reservation.is_capped
+    assert growth(a_ledger(), known, [NAME]) == {NAME: cpu("4")}
+    # then the promised pod does not fit any more
+    held = promising(shared(a="4", b="5"), "owner", "4")
+    assert isinstance(admit(beside(known, "a", {NAME: held}), claim("4", uid="owner"))[1], Denied)
+    full = promising(shared(a="1", b="8"), "owner", "4")
+    _, verdict = admit(beside(a_ledger(), "a", {NAME: full}), mirror)
+    assert isinstance(verdict, Admitted)
+    assert verdict.reservation.charges == {NAME: cpu("1")}
+
+
+def test_what_is_kept_takes_nothing_of_a_reservation_that_stands() -> None:
+    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), claim("2"))
+    edited = beside(known, "a", {NAME: keeping(shared(a="3", b="1"), "8", "b")})
+    assert isinstance(admit(edited, claim("2"))[1], Admitted)
+    assert isinstance(admit(edited, claim("3"))[1], Denied)
+
+
 def test_several_namespaces_take_together_what_is_kept_for_them() -> None:
     here = keeping(shared(a="1", b="2", c="1"), "5", "b", "c")
     assert beside(a_ledger(), "a", {NAME: here}).accounts[NAME].used_elsewhere == cpu("5")

@@ -320,9 +320,9 @@ def _exceeded(
         ):
             continue
         others = _used_by_others(account, resource, own, claim.uid)
-        if account.promised and amount <= own.get(resource, ZERO):
+        if account.unheld and amount <= own.get(resource, ZERO):
             # what is promised beyond what is free takes nothing from a reservation that stands
-            others = others - _promised_to_others(account, resource, claim.uid)
+            others = others - _unheld(account, resource, claim.uid)
         if others + amount > hard:
             over[resource] = others
     if not over:
@@ -353,7 +353,9 @@ def _left_of(account: Account, charge: ResourceList, own: ResourceList, uid: str
     for resource, amount in charge.items():
         hard = account.hard.get(resource)
         if hard is not None:
-            room = hard - _used_by_others(account, resource, own, uid)
+            # it runs whatever is promised to others: of that they get what is left beside it
+            others = _used_by_others(account, resource, own, uid) - _unheld(account, resource, uid)
+            room = hard - others
             left[resource] = max(own.get(resource, ZERO), min(amount, room))
     return left
 
@@ -371,12 +373,10 @@ def _used_by_others(account: Account, resource: str, own: ResourceList, uid: str
     return taken - own[resource] if resource in own else taken
 
 
-def _promised_to_others(account: Account, resource: str, uid: str) -> Quantity:
-    total = ZERO
-    for other, amounts in account.promised.items():
-        if other != uid:
-            total = total + amounts.get(resource, ZERO)
-    return total
+def _unheld(account: Account, resource: str, uid: str) -> Quantity:
+    """Return what `_used_by_others` contains that no namespace holds."""
+    amount = account.unheld.get(resource, ZERO)
+    return amount - account.promised.get(uid, EMPTY).get(resource, ZERO)
 
 
 def _with_reservation(
@@ -415,6 +415,7 @@ def _with_reserved(account: Account, growth: ResourceList) -> Account:
         account.granted,
         account.used_elsewhere,
         account.promised,
+        account.unheld,
     )
     object.__setattr__(following, "_written", account._written)  # noqa: SLF001 - the rest is alike
     return following
@@ -423,10 +424,13 @@ def _with_reserved(account: Account, growth: ResourceList) -> Account:
 def _redeemed(account: Account, uid: str) -> Account:
     """Return an account without what was promised to a pod, which is reserved for it now."""
     amounts = account.promised[uid]
-    elsewhere = {
-        name: amount - amounts.get(name, ZERO) for name, amount in account.used_elsewhere.items()
-    }
+    elsewhere, unheld = (
+        {name: amount - amounts.get(name, ZERO) for name, amount in part.items()}
+        for part in (account.used_elsewhere, account.unheld)
+    )
     left = {other: one for other, one in account.promised.items() if other != uid}
-    following = replace(account, used_elsewhere=elsewhere, promised=left or NO_PROMISES)
+    following = replace(
+        account, used_elsewhere=elsewhere, promised=left or NO_PROMISES, unheld=unheld
+    )
     object.__setattr__(following, "_written", account._written)  # noqa: SLF001 - the rest is alike
     return following

@@ -59,12 +59,14 @@ class Account:
     granted: ResourceList = field(default_factory=dict)
     """Of a quota that namespaces share, what this one holds of it (`escrow`)."""
     used_elsewhere: ResourceList = field(default_factory=dict, repr=False, compare=False)
-    """Of such a quota, what the other namespaces hold, and all that is promised, as far as it was
-    known when the ledger was decided by. It is not written."""
+    """Of such a quota, what the other namespaces hold, and all that is promised and kept, as far as
+    it was known when the ledger was decided by. It is not written."""
     promised: Mapping[str, ResourceList] = field(
         default_factory=lambda: NO_PROMISES, repr=False, compare=False
     )
     """The part of `used_elsewhere` that is held for single pods, by uid."""
+    unheld: ResourceList = field(default_factory=dict, repr=False, compare=False)
+    """The part of `used_elsewhere` that no namespace holds: all that is promised and kept."""
     _written: object = field(default=None, init=False, repr=False, compare=False)
     """The written form of all but `reserved`, kept by `ledger_codec`."""
 

@@ -17,10 +17,11 @@ D. Complete. The quota's status says that all are counted only while that is tru
 E. Promised. What the status holds for one pod (`Promise`) is elsewhere for every decision but on
    that pod, until its namespace's ledger has a reservation for it; that raised the grant first.
    A claim within its own reservation is not compared with it: promises may be of what victims
-   still take, and a pod that was released goes on to its bind.
+   still take, and a pod that was released goes on to its bind. Nor is a claim that may not be
+   refused: what runs anyway is held before what is promised.
 
 F. Kept. What the spec keeps for some namespaces, and they do not hold, is elsewhere for the
-   decisions of all others.
+   decisions of all others, but for those two kinds of claims.
 
 G. Current. Each admission fits beside all that others hold at one moment between its request and
    the write of its ledger.
@@ -141,16 +142,21 @@ def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) 
 def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) -> Account:
     account = ledger.accounts[name]
     if shared is None:
-        return replace(account, used_elsewhere=EMPTY, promised=NO_PROMISES)
-    elsewhere = add(shared.grants.held_elsewhere(namespace), _kept_for_others(shared, namespace))
+        return replace(account, used_elsewhere=EMPTY, promised=NO_PROMISES, unheld=EMPTY)
+    unheld = _kept_for_others(shared, namespace)
     promised = {
         uid: one.amounts
         for uid, one in shared.grants.promises.items()
         if uid not in ledger.reservations
     }
     for amounts in promised.values():
-        elsewhere = add(elsewhere, amounts)
-    return replace(account, used_elsewhere=elsewhere, promised=promised or NO_PROMISES)
+        unheld = add(unheld, amounts)
+    return replace(
+        account,
+        used_elsewhere=add(shared.grants.held_elsewhere(namespace), unheld),
+        promised=promised or NO_PROMISES,
+        unheld=unheld,
+    )
 
 
 def _kept_for_others(shared: Shared, namespace: str) -> ResourceList:
