@@ -223,10 +223,12 @@ class ReactiveClient(FakeClient):
         act = super().list
         return self._send(call, lambda sent: act(kind, sent.selection))
 
-    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
-        call = _of_many("list", kind, options, limit=limit)
+    def pages(
+        self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500, is_brief: bool = False
+    ) -> Iterator[Page]:
+        call = _of_many("list", kind, options, limit=limit, is_brief=is_brief)
         act = super().pages
-        pages = self._send(call, lambda sent: act(kind, sent.selection, limit=limit))
+        pages = self._send(call, lambda sent: act(kind, sent.selection, **sent.options))
         for number, page in enumerate(pages):
             yield self._send(replace(call, verb="continue"), _answer(page)) if number else page
 

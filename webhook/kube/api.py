@@ -269,11 +269,15 @@ class ClusterApi(Protocol):
             BadRequestError: A selector cannot be read, or its field is not served.
         """
 
-    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
+    def pages(
+        self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500, is_brief: bool = False
+    ) -> Iterator[Page]:
         """Read all these objects as they are at one moment, `limit` at a time, sorted by key.
 
         The server is asked when the iterator is advanced; there is always a first page. A list
-        of everything, however long, is never in memory as a whole.
+        of everything, however long, is never in memory as a whole. The moment is that of the first
+        page, which is read as it is now (a quorum read). With `is_brief` the objects need not hold
+        more than their metadata.
 
         Raises:
             ExpiredError: The server no longer knows that moment; what was read so far is part of

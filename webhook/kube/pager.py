@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from webhook.kube.api import (
     ClusterApi,
@@ -15,7 +15,9 @@ from webhook.kube.api import (
 )
 
 
-def list_pages(api: ClusterApi, kind: Kind, options: ListOptions, *, newest: int) -> Iterator[Page]:
+def list_pages(
+    api: ClusterApi, kind: Kind, options: ListOptions, *, newest: int, is_brief: bool = False
+) -> Iterator[Page]:
     """Yield the pages of a list.
 
     Args:
@@ -23,6 +25,7 @@ def list_pages(api: ClusterApi, kind: Kind, options: ListOptions, *, newest: int
         kind: What to list.
         options: Which objects.
         newest: The newest version that was seen before, in an unfinished list perhaps.
+        is_brief: No more than the metadata of the objects is needed.
 
     Raises:
         UnavailableError: The list is older than `newest`, its pages do not belong together, or
@@ -30,7 +33,7 @@ def list_pages(api: ClusterApi, kind: Kind, options: ListOptions, *, newest: int
         ApiError: The API server does not answer, or cannot continue the list.
     """
     version: int | None = None
-    for page in api.pages(kind, options):
+    for page in api.pages(kind, options, is_brief=is_brief):
         if version not in (None, page.resource_version):
             raise UnavailableError(
                 f"the list of {kind.plural} is at version {page.resource_version} on one page and "
@@ -70,3 +73,27 @@ def of_newest_version(
                 raise
         if not is_empty:
             return
+
+
+def listed_versions(
+    api: ClusterApi, kind: Kind, options: ListOptions, uids: Collection[str], *, newest: int
+) -> Mapping[str, int]:
+    """Return uid → version of those of some objects that one list shows.
+
+    No more than that is kept of however many objects. What is missing was not selected at the
+    moment of the list.
+
+    Args:
+        api: Where to list.
+        kind: What to list.
+        options: Which objects.
+        uids: Those that matter.
+        newest: The newest version that was seen before.
+
+    Raises:
+        ApiError: As in `list_pages`; nothing is known then.
+    """
+    pages = list_pages(api, kind, options, newest=newest, is_brief=True)
+    wanted = frozenset(uids)
+    listed = (one for page in pages for one in page.items if one.uid in wanted)
+    return {one.uid: one.resource_version for one in listed}

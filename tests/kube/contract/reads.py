@@ -105,6 +105,15 @@ class PagesContract(ClusterContract):
         assert page.items == ()
         assert page.resource_version > 0
 
+    def test_brief_pages_hold_uid_and_version_of_the_same_objects(
+        self, api: ClusterApi, namespace: str, five: list[Revision]
+    ) -> None:
+        pages = api.pages(CONFIG_MAPS, ListOptions(namespace=namespace), limit=2, is_brief=True)
+        items = [one for page in pages for one in page.items]
+        found = [(one.key, one.uid, one.resource_version) for one in items]
+        assert found == [(one.key, one.uid, one.resource_version) for one in five]
+        assert [meta(one.object)["uid"] for one in items] == [one.uid for one in five]
+
     def test_pages_are_selected_as_lists_are(
         self, api: ClusterApi, namespace: str, five: list[Revision]
     ) -> None:

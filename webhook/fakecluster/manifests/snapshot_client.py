@@ -88,8 +88,11 @@ class SnapshotClient(FakeClient):
             self._sorted[kind] = _by_namespace(self._objects.get(kind, {}))
         return self._sorted[kind].get(namespace, ())
 
-    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
-        """Read objects in parts; see `ClusterApi.pages`."""
+    def pages(
+        self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500, is_brief: bool = False
+    ) -> Iterator[Page]:
+        """Read objects in parts, and whole; see `ClusterApi.pages`."""
+        del is_brief
         items = self.list(kind, options).items
         for start in range(0, max(len(items), 1), limit):
             yield Page(tuple(map(_revision, items[start : start + limit])), 0)

@@ -57,9 +57,12 @@ class FakeClient:
         """Read objects; see `ClusterApi.list`."""
         return self.cluster.read_list(kind, options)
 
-    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
+    def pages(
+        self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500, is_brief: bool = False
+    ) -> Iterator[Page]:
         """Read objects in parts; see `ClusterApi.pages`."""
-        return self.cluster.read_pages(kind, options, limit)
+        pages = self.cluster.read_pages(kind, options, limit)
+        return map(_brief, pages) if is_brief else pages
 
     def watch(
         self,
@@ -181,6 +184,11 @@ class FakeClient:
         """Ask a pod to end; see `ClusterApi.evict`."""
         target = Target(PODS, namespace, name)
         self._writer.evict(target, uid, grace_seconds, dry_run=dry_run)
+
+
+def _brief(page: Page) -> Page:
+    """Leave away all but the metadata of the objects of a page."""
+    return replace(page, items=tuple(map(_metadata_of, page.items)))
 
 
 def _metadata_of(revision: Revision) -> Revision:

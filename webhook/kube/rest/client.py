@@ -53,6 +53,9 @@ _JSON: Final = "application/json"
 _TABLE: Final = "application/json;as=Table;g=meta.k8s.io;v=v1, application/json"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
 """What a client asks for that only wants to know which version it has made."""
+_METADATA_LIST: Final = (
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
+)
 
 _PATCH_ATTEMPTS: Final = 4
 """The API server itself tries five times for each of them."""
@@ -130,7 +133,9 @@ class RestClient:
         page, _ = self._page(kind, options.namespace, _selectors(options))
         return ObjectList(tuple(item.object for item in page.items), page.resource_version)
 
-    def pages(self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500) -> Iterator[Page]:
+    def pages(
+        self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500, is_brief: bool = False
+    ) -> Iterator[Page]:
         """Read all objects of a kind in parts; see `ClusterApi.pages`.
 
         Objects can be large, and tenants make them so: where a part would have more bytes than
@@ -142,7 +147,9 @@ class RestClient:
             place = {**query, "limit": str(asked), **({"continue": more} if more else {})}
             try:
                 most_bytes = PAGE_BYTES if asked > 1 else 0
-                page, more = self._page(kind, options.namespace, place, most_bytes=most_bytes)
+                page, more = self._page(
+                    kind, options.namespace, place, most_bytes=most_bytes, is_brief=is_brief
+                )
             except BodyTooLongError:
                 asked = max(1, asked // 4)
                 continue
@@ -159,9 +166,11 @@ class RestClient:
         query: Mapping[str, str],
         *,
         most_bytes: int = 0,
+        is_brief: bool = False,
     ) -> tuple[Page, str]:
         path = _with_query(_collection_path(kind, namespace), query)
-        return page_of(self._ask(Request("GET", path, most_bytes=most_bytes)), kind)
+        accept = _METADATA_LIST if is_brief else _JSON
+        return page_of(self._ask(Request("GET", path, accept=accept, most_bytes=most_bytes)), kind)
 
     def watch(
         self,
