@@ -48,6 +48,7 @@ _GENUINE_MERGE = ledger.merged_reservation
 _GENUINE_FOLLOW = settlement.reservation_after
 _GENUINE_HELD = settlement.still_held
 _GENUINE_SETTLE = settlement.apply_usage
+_GENUINE_END_LIST = LedgerControllerActor.end_list
 _GENUINE_OBSERVED = QuotaState.observed
 _GENUINE_USED = controllers.used_by
 
@@ -141,6 +142,35 @@ def _expire_what_was_written_again(patch: Patch) -> None:
 
 def _expire_without_asking(patch: Patch) -> None:
     patch.setattr(LedgerControllerActor, "_agrees", lambda *_: True)
+
+
+def _list_before_it_is_overdue(patch: Patch) -> None:
+    def list_pods(controller: LedgerControllerActor) -> None:
+        if controller.listing is None:
+            controller.look()
+            due = {uid: serial for uid, (serial, _) in controller.watched.items()}
+            controller.listing = (due, dict(controller.storage.pods))
+
+    def end_list(controller: LedgerControllerActor) -> None:
+        if controller.listing is not None:
+            due, listed = controller.listing
+            overdue = controller.overdue()
+            over = {uid: serial for uid, serial in due.items() if overdue.get(uid) == serial}
+            controller.listing = (over, listed)
+        _GENUINE_END_LIST(controller)
+
+    patch.setattr(LedgerControllerActor, "list_pods", list_pods)
+    patch.setattr(LedgerControllerActor, "end_list", end_list)
+
+
+def _believe_half_a_list(patch: Patch) -> None:
+    def list_pods(controller: LedgerControllerActor) -> None:
+        if controller.listing is None:
+            controller.look()
+            pods = list(controller.storage.pods.items())
+            controller.listing = (controller.overdue(), dict(pods[: len(pods) // 2]))
+
+    patch.setattr(LedgerControllerActor, "list_pods", list_pods)
 
 
 def _expire_without_a_barrier(patch: Patch) -> None:
@@ -339,6 +369,10 @@ BREACHES: Mapping[str, Breach] = {
     "5 expire: without waiting": Breach(_expire_at_once),
     "5 expire: although written again meanwhile": Breach(_expire_what_was_written_again, first=44),
     "5 expire: without asking the API server": Breach(_expire_without_asking, "losses", first=77),
+    "5 expire: by a list that began before it was overdue": Breach(
+        _list_before_it_is_overdue, "lists", first=140
+    ),
+    "5 expire: by half of a list": Breach(_believe_half_a_list, "lists", first=131),
     "5 expire: handlers may still judge by older pods": Breach(
         _expire_without_a_barrier, "old views", first=421
     ),

@@ -6,7 +6,7 @@ remove the gate when they have read that it was written, or never, when another 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
@@ -43,6 +43,8 @@ class LedgerControllerActor(Replica):
         ledger: What was read last.
         lost_since: When it was found that there is no ledger.
         sent: What is on its way to storage.
+        listing: A list of the pods that has begun: which reservations it is for, and what it shows.
+        proofs: What lists have proved of reservations, as long as these are not written again.
         releases: How many waiting pods were reserved for.
     """
 
@@ -53,6 +55,8 @@ class LedgerControllerActor(Replica):
         self.ledger: tuple[int, Ledger | None] = (0, None)
         self.lost_since: float | None = None
         self.sent: tuple[int, Ledger] | None = None
+        self.listing: tuple[Mapping[str, int], Mapping[str, PodState]] | None = None
+        self.proofs: dict[str, Expiry] = {}
         self.releases = 0
         self._number = number
         self._rules = QueuePolicy(order=order, max_overtakes=2)
@@ -77,7 +81,7 @@ class LedgerControllerActor(Replica):
 
     def begin_term(self) -> None:
         """Lead anew: it has watched nothing, and what it sent may arrive still."""
-        self.watched.clear()
+        self._forget_watched()
         self.ledger = (0, None)
         self.lost_since = None
 
@@ -87,7 +91,7 @@ class LedgerControllerActor(Replica):
         known = self.ledger[1]
         reservations = {} if known is None else known.reservations
         if self._watched_uid != self.storage.ledger_uid:
-            self.watched.clear()
+            self._forget_watched()
             self._watched_uid = self.storage.ledger_uid
         if self.storage.leader != self._number:  # what it saw of losses before is not current
             self.storage.leader, self.lost_since = self._number, None
@@ -120,6 +124,24 @@ class LedgerControllerActor(Replica):
         if sent is not None and self.storage.write_ledger(*sent):
             self.lost_since = None
 
+    def list_pods(self) -> None:
+        """Begin to list the pods for all that was watched long enough; this is its moment."""
+        if self.listing is None:
+            self.look()
+            self.listing = (self.overdue(), dict(self.storage.pods))
+
+    def end_list(self) -> None:
+        """Get the last page, compare all of them with the cache, and write the ledger."""
+        if self.listing is None:
+            return
+        due, listed = self.listing
+        self.listing = None
+        for uid, serial in due.items():
+            expiry = self._proof(uid, serial, listed.get(uid))
+            if expiry is not None:
+                self.proofs[uid] = expiry
+        self.settle()
+
     def ungate(self, index: int) -> None:
         """Remove a gate, by the ledger that was read, however long ago."""
         _, known = self.ledger
@@ -149,6 +171,15 @@ class LedgerControllerActor(Replica):
             for uid, pod in self.pods.items()
         }
         return UsageCount(self.pods_seen, counted, seen, frozenset(self.gone))
+
+    def overdue(self) -> dict[str, int]:
+        """The reservations that were watched long enough: pod uid → serial."""
+        now = self.storage.clock
+        return {
+            uid: serial
+            for uid, (serial, since) in self.watched.items()
+            if now - since > EXPIRE_SECONDS
+        }
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -188,13 +219,22 @@ class LedgerControllerActor(Replica):
 
     def _expired(self) -> dict[str, Expiry]:
         """Ask storage about reservations watched long enough; it and the cache must agree."""
-        expired: dict[str, Expiry] = {}
-        for uid, (serial, since) in self.watched.items():
-            now = self.storage.pods.get(uid)
-            is_due = self.storage.clock - since > EXPIRE_SECONDS
-            if is_due and self._agrees(now, self.pods.get(uid)) and not (now and now.is_gated):
-                expired[uid] = Expiry(serial, 0 if now is None else now.version)
+        expired = dict(self.proofs)
+        for uid, serial in self.overdue().items():
+            expiry = self._proof(uid, serial, self.storage.pods.get(uid))
+            if expiry is not None:
+                expired[uid] = expiry
         return expired
+
+    def _proof(self, uid: str, serial: int, stored: PodState | None) -> Expiry | None:
+        if not self._agrees(stored, self.pods.get(uid)) or (stored and stored.is_gated):
+            return None
+        return Expiry(serial, 0 if stored is None else stored.version)
+
+    def _forget_watched(self) -> None:
+        self.watched.clear()
+        self.proofs.clear()
+        self.listing = None
 
     def _agrees(self, stored: PodState | None, seen: PodState | None) -> bool:
         return stored == seen

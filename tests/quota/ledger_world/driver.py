@@ -112,9 +112,13 @@ STEPS: Mapping[str, Callable[[World, Step], None]] = {
     "forge huge": lambda world, step: world.handlers[step.third % 2].forge(
         HUGE, 1 + step.second, step.fourth
     ),
+    "list pods": lambda world, step: world.controllers[step.first % 2].list_pods(),
+    "end list": lambda world, step: world.controllers[step.first % 2].end_list(),
 }
 _STUCK = {"stick": 0, "hold": 0}
 """Only in walks that are about them: those about everything are as they were without them."""
+_LISTS = {"list pods": 0, "end list": 0}
+"""The same."""
 _RARE = {
     "put quota": 1,
     "delete quota": 1,
@@ -134,7 +138,7 @@ _FORCED = {"mirror": 0, "forge": 0, **_HUGE}
 """Only in walks about them: what they take leaves little room for the rest."""
 
 
-_USUAL = dict.fromkeys(STEPS, 3) | _RARE | _OFTEN | _STUCK | _FORCED
+_USUAL = dict.fromkeys(STEPS, 3) | _RARE | _OFTEN | _STUCK | _FORCED | _LISTS
 _ALL = _USUAL | _UNUSUAL | _GATES | _STUCK
 THEMES: Mapping[str, Mapping[str, int]] = {
     "patches": {
@@ -149,6 +153,11 @@ THEMES: Mapping[str, Mapping[str, int]] = {
         "create pod": 3, "create assigned": 4, "bind": 5, "decide": 8, "commit": 8, "see": 5,
         "lose ledger": 3, "look": 4, "pass time": 6, "settle": 6, "sync": 3, "heal": 1,
         "begin term": 1, "send": 2, "arrive": 2, "restart": 1,
+    },
+    "lists": {
+        "create pod": 3, "create assigned": 2, "bind": 8, "decide": 12, "commit": 8, "see": 5,
+        "look": 2, "pass time": 10, "settle": 2, "sync": 3, "list pods": 10, "end list": 8,
+        "delete": 1, "finish": 2, "create gated pod": 1, "ungate": 1, "heal": 1, "begin term": 1,
     },
     "promises": {
         **_USUAL, **dict.fromkeys(_UNUSUAL, 0), **_GATES, "create gated pod": 6, "pass time": 9,

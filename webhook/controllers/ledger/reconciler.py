@@ -166,6 +166,8 @@ class LedgerReconciler:
         ):
             _log.info("pods have not all been seen yet", extra={"namespace": namespace})
             return RequeueAfter(_UNCONFIRMED_SECONDS)
+        # asked before shared quotas are locked, for which other namespaces wait
+        expired = self._expired(namespace, state, version)
         with begin(self._shared, namespace, state, version.ledger, epoch) as transaction:
             if transaction is None:
                 return self._next_turn
@@ -173,10 +175,21 @@ class LedgerReconciler:
                 transaction,
                 state,
                 version,
+                expired,
                 epoch,
                 required_version=required_version,
                 is_fetched=is_fetched,
             )
+
+    def _expired(
+        self, namespace: str, state: NamespaceState, version: LedgerVersion
+    ) -> Mapping[str, Expiry]:
+        """Return the reservations of a ledger that are proved to be unused."""
+        if version.ledger is None:
+            state.expiry.reset()
+            return {}
+        state.expiry.observe(version.ledger, version.uid)
+        return state.expiry.expired(namespace, version.ledger, state.usage.observed)
 
     def _is_first(self, state: NamespaceState, version: LedgerVersion) -> bool:
         """Return whether no version in the ledger says how far pods have to have been seen."""
@@ -188,6 +201,7 @@ class LedgerReconciler:
         transaction: GrantTransaction,
         state: NamespaceState,
         version: LedgerVersion,
+        expired: Mapping[str, Expiry],
         epoch: int,
         *,
         required_version: int,
@@ -198,15 +212,9 @@ class LedgerReconciler:
         A ledger that says the same is written again where handlers wait for a newer count.
         """
         namespace = transaction.namespace
-        expired: Mapping[str, Expiry] = {}
         edited: list[str] = []
-        if version.ledger is None:
-            state.expiry.reset()
-        else:
-            if state.last_write is not None:
-                edited = state.last_write.edited(version.uid, version.ledger)
-            state.expiry.observe(version.ledger, version.uid)
-            expired = state.expiry.expired(namespace, version.ledger, state.usage.observed)
+        if version.ledger is not None and state.last_write is not None:
+            edited = state.last_write.edited(version.uid, version.ledger)
         update = self._usage_cache.next_ledger(namespace, state, version.ledger, expired)
         if update is None:
             _log.info("the count cannot be written yet", extra={"namespace": namespace})

@@ -5,25 +5,36 @@ watched, unchanged, for longer than that belongs to no request that is still on 
 server, asked after that time, shows the pod just as it was counted, nothing is coming. Only the
 time that passes here is measured; no clock of another machine is compared.
 
+Few are asked about one by one. For many at once the pods of the namespace are listed: the list is
+of one moment, which is not before it began, so that it shows each of them as well as a lookup
+does, and a uid that is in none of its pages is of no pod. Of a list that does not come to its end
+nothing is believed.
+
 That is the least that a reservation is kept for. One that was made to release a pod belongs to no
 request; it is kept for as long as the pod may be given a node (`NamespaceState.kept_until`).
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from webhook.controllers.runtime.rate_limit import ListPauses
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import PODS, ApiError, ClusterApi, NotFoundError
+from webhook.kube.api import PODS, ApiError, ClusterApi, ListOptions, NotFoundError
+from webhook.kube.pager import listed_versions
 from webhook.quota.ledger.apply_usage import Expiry, ObservedPod
 from webhook.quota.ledger.ledger import Ledger, Reservation
 from webhook.quota.objects.model import Pod
 
+_log = logging.getLogger(__name__)
+
 _MAX_LOOKUPS: Final = 50
-"""Reservations that the API server is asked about in one go; other namespaces wait meanwhile."""
+"""Reservations that the API server is asked about in one go, one by one; other namespaces wait
+meanwhile."""
 _LOOKUP_RETRY_SECONDS: Final = 1.0
 
 
@@ -70,6 +81,7 @@ class ReservationExpiry:
         self._watched: dict[str, _WatchedReservation] = {}
         self._ledger_uid = ""
         self._next_due: float | None = None
+        self._lists = ListPauses(clock)
 
     def observe(self, ledger: Ledger, ledger_uid: str) -> None:
         """Note which reservations there are; one written again is watched from now on.
@@ -110,23 +122,23 @@ class ReservationExpiry:
     ) -> Mapping[str, Expiry]:
         """Return the reservations of `ledger` that are proved to be unused.
 
-        The API server is asked about some at a time, and about the same one not all the time. What
-        is proved stays so until the reservation is written again: the count only gets newer.
+        The API server is asked about the same one not all the time, and where many are overdue
+        between two lists, about some at a time. What is proved stays so until the reservation is
+        written again: the count only gets newer.
 
         Args:
             namespace: The ledger's namespace.
             ledger: The ledger that was last looked at.
             observed: The pods as they are counted, by uid.
         """
-        for uid in self._overdue(ledger)[:_MAX_LOOKUPS]:
-            watched = self._watched[uid]
-            self._watched[uid] = replace(watched, not_before=self._clock() + _LOOKUP_RETRY_SECONDS)
-            try:
-                version = self._agreed_version(namespace, ledger.reservations[uid], observed(uid))
-            except ApiError:
-                break  # it does not answer for the others either
-            if version is not None:
-                self._watched[uid] = replace(watched, proof=Expiry(watched.serial, version))
+        overdue = self._overdue(ledger)
+        try:
+            if len(overdue) > _MAX_LOOKUPS and self._lists.is_over():
+                self._list(namespace, ledger, overdue, observed)
+            else:
+                self._look_up(namespace, ledger, overdue[:_MAX_LOOKUPS], observed)
+        except ApiError:
+            pass  # it does not answer for the others either
         self._note_next_due()
         return {
             uid: watched.proof
@@ -155,24 +167,72 @@ class ReservationExpiry:
             return replace(watched, kept_until=kept_until)
         return watched
 
-    def _agreed_version(
-        self, namespace: str, reservation: Reservation, seen: ObservedPod | None
-    ) -> int | None:
-        """Return the pod's version if the API server shows what is counted, 0 for no pod.
-
-        None when they differ: then it is asked again later.
+    def _look_up(
+        self,
+        namespace: str,
+        ledger: Ledger,
+        uids: Collection[str],
+        observed: Callable[[str], ObservedPod | None],
+    ) -> None:
+        """Compare some pods with what the API server shows of each.
 
         Raises:
             ApiError: The API server does not answer.
         """
+        for uid in uids:
+            self._rest(uid)
+            try:
+                stored = self._stored_version(namespace, ledger.reservations[uid])
+            except InvalidFieldError:
+                continue
+            self._compare(uid, stored, observed(uid))
+
+    def _stored_version(self, namespace: str, reservation: Reservation) -> int | None:
+        """Return the pod's version as it is stored; None where there is no such pod."""
         try:
-            raw = self._api.get(PODS, reservation.pod, namespace=namespace)
-            pod = Pod.from_stored(raw)
+            pod = Pod.from_stored(self._api.get(PODS, reservation.pod, namespace=namespace))
         except NotFoundError:
-            return 0 if seen is None else None
-        except InvalidFieldError:
             return None
-        if pod.uid != reservation.uid:
-            return 0 if seen is None else None
-        version = int(pod.resource_version)
-        return version if seen is not None and seen.resource_version == version else None
+        return int(pod.resource_version) if pod.uid == reservation.uid else None
+
+    def _list(
+        self,
+        namespace: str,
+        ledger: Ledger,
+        uids: Collection[str],
+        observed: Callable[[str], ObservedPod | None],
+    ) -> None:
+        """Compare pods with one list, begun when all of them were overdue.
+
+        Raises:
+            ApiError: The API server does not answer, or not with a whole list.
+        """
+        try:
+            with self._lists.measured():
+                stored = listed_versions(
+                    self._api,
+                    PODS,
+                    ListOptions(namespace),
+                    uids,
+                    newest=ledger.pods_resource_version,
+                )
+        except ApiError as err:
+            _log.info("pods not listed", extra={"namespace": namespace, "error": err.message})
+            raise
+        for uid in uids:
+            self._rest(uid)
+            self._compare(uid, stored.get(uid), observed(uid))
+
+    def _rest(self, uid: str) -> None:
+        """Ask about one again after a while only."""
+        not_before = self._clock() + _LOOKUP_RETRY_SECONDS
+        self._watched[uid] = replace(self._watched[uid], not_before=not_before)
+
+    def _compare(self, uid: str, stored: int | None, seen: ObservedPod | None) -> None:
+        """Note the proof where the API server shows a pod just as it is counted, or neither does.
+
+        When they differ it is asked again later.
+        """
+        if stored == (None if seen is None else seen.resource_version):
+            watched = self._watched[uid]
+            self._watched[uid] = replace(watched, proof=Expiry(watched.serial, stored or 0))

@@ -1,15 +1,20 @@
-"""Rate limits: pauses that grow with each failure, and a token bucket."""
+"""Rate limits: pauses that grow with each failure, a token bucket, and pauses between lists."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 _BURST_SECONDS: Final = 1.0
 _MAX_DOUBLINGS: Final = 16
+_LIST_SECONDS: Final = 5.0
+"""Between two lists at least."""
+_LIST_FACTOR: Final = 9.0
+"""The same in proportion to what the last one took: others wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +85,25 @@ class TokenBucket:
             return self._fixed_burst
         rate = self._per_second()
         return max(1.0, rate * _BURST_SECONDS) if rate > 0 else 0.0
+
+
+class ListPauses:
+    """Pauses between lists of many objects. Not safe to use from several threads."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._not_before = -math.inf
+
+    def is_over(self) -> bool:
+        """Return whether the next list may be made."""
+        return self._clock() >= self._not_before
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Make a list, and begin the pause after it, also when it fails."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            ended = self._clock()
+            self._not_before = ended + max(_LIST_SECONDS, _LIST_FACTOR * (ended - began))
