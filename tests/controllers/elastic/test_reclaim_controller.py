@@ -18,6 +18,7 @@ from tests.install.recording import granted, used_rights
 from tests.reactions import (
     Call,
     Proceed,
+    Reaction,
     conflict,
     fail,
     for_name,
@@ -249,6 +250,91 @@ def test_a_pod_that_is_gone_is_promised_nothing(tmp_path: Path) -> None:
         )
         here.end("b3", "team-b")
         here.says("b4", "team-b", "Released")
+
+
+def promise(pod: str, uid: str, namespace: str = "team-a") -> Object:
+    return {"uid": uid, "namespace": namespace, "pod": pod, "amounts": {"requests.cpu": "1m"}}
+
+
+def forge(here: Reclaiming, promises: list[Object]) -> None:
+    """Write promises beside those of the leader, as its token could."""
+    held = FieldReader(here.derived()["epool.default"]).child("status").children("promises")
+    value = [*(promise(one.text("pod"), one.text("uid")) for one in held), *promises]
+    here.harness.client.calls.clear()
+    here.harness.api.patch(
+        CLUSTER_DEFERRED_QUOTAS,
+        "epool.default",
+        [{"op": "add", "path": "/status/promises", "value": value}],
+        subresource="status",
+    )
+
+
+FORGED = [promise(f"forged-{number}", f"0-{number}") for number in range(60)]
+
+
+def of_waiting_pods(reaction: Reaction) -> Reaction:
+    """React to lists of the pods without a node alone."""
+
+    def react(call: Call, proceed: Proceed) -> object:
+        is_meant = call.selection.field_selector == "spec.nodeName="
+        return reaction(call, proceed) if is_meant else proceed()
+
+    return react
+
+
+def test_many_promises_of_pods_that_are_not_there_go_with_one_list_and_one_write(
+    tmp_path: Path,
+) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        forge(here, FORGED)
+        eventually(lambda: here.promises() == ["a0"], "only the leader's is left")
+        calls = list(here.harness.client.calls)
+        assert not [call for call in calls if call.name.startswith("forged-")]
+        lists = [call for call in calls if call.selection.field_selector == "spec.nodeName="]
+        assert [call.options["is_brief"] for call in lists] == [True]
+        writes = [call for call in calls if (call.verb, call.name) == ("update", "epool.default")]
+        assert len(writes) < 5  # one for all of them, and what others write meanwhile
+        here.end("b3", "team-b")
+        here.says("a0", "team-a", "Released")
+        here.create("a1", "team-a")
+        eventually(lambda: here.ending() == ["b2"], "its quota is not kept from further plans")
+        assert here.events("ReclaimWithdrawn") == []
+
+
+def test_promises_that_cannot_be_looked_into_keep_no_other_from_being_kept(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        here.harness.client.on("list", PODS, of_waiting_pods(unavailable), times=1)
+        forge(here, FORGED)
+        here.end("b3", "team-b")
+        here.says("a0", "team-a", "Released")
+        eventually(lambda: here.promises() == [], "the next list shows that they are gone")
+
+
+def test_of_many_promises_those_of_pods_that_no_cache_shows_yet_are_kept(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        here.harness.client.pause(PODS)
+        late = [f"late-{number}" for number in range(60)]
+        for name in late:
+            here.wait(name, "team-a")
+        forge(here, [*(promise(name, f"team-a-{name}") for name in late), *FORGED])
+        eventually(lambda: here.promises() == sorted(["a0", *late]), "only the forged ones go")
+
+
+@pytest.mark.parametrize("mode", ["Off", "Plan"])
+def test_where_nothing_is_reclaimed_all_promises_go_with_one_write(
+    tmp_path: Path, mode: str
+) -> None:
+    with reclaiming(tmp_path, mode=mode) as here:
+        forge(here, FORGED)
+        eventually(lambda: here.promises() == [], "none is held any more")
+        calls = here.harness.client.calls_of("update", CLUSTER_DEFERRED_QUOTAS)
+        assert len(calls) < 5  # one for all of them, and what others write meanwhile
 
 
 def test_a_promise_that_is_not_used_ends_although_pods_go_on_ending(tmp_path: Path) -> None:

@@ -499,6 +499,12 @@ class _WaitingPods:
         waiting = [one for one in self._world.waiting() if one.namespace == namespace]
         return [Pod.from_stored(pod_object(one)) for one in waiting]
 
+    def get(self, key: str) -> Pod | None:
+        """Return one of those that wait."""
+        namespace, _, name = key.partition("/")
+        found = [pod for pod in self.in_namespace(namespace) if pod.name == name]
+        return found[0] if found else None
+
 
 class _Told:
     """Takes the events on pods."""

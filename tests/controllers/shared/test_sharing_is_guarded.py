@@ -336,8 +336,10 @@ def _withdraw_no_promise(patch: Patch) -> None:
 
 
 def _withdraw_without_a_word(patch: Patch) -> None:
-    def end(reclaimer: Reclaimer, promise: HeldPromise, _fault: str, epoch: int) -> None:
-        reclaimer._promises.withdraw([promise.uid], epoch)
+    def end(
+        reclaimer: Reclaimer, promises: Mapping[str, HeldPromise], _ends: object, epoch: int
+    ) -> None:
+        reclaimer._promises.withdraw(promises, epoch)
 
     patch.setattr(Reclaimer, "_end", end)
 

@@ -45,12 +45,21 @@ from webhook.controllers.runtime.controller import (
 )
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.leadership import Leadership, NotLeadingError
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff, ListPauses
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import PODS, ApiError, ForbiddenError, NotFoundError, Object
+from webhook.kube.api import (
+    PODS,
+    ApiError,
+    ForbiddenError,
+    ListOptions,
+    NotFoundError,
+    Object,
+    object_key,
+)
 from webhook.kube.informer import Change, Informer
+from webhook.kube.pager import listed_versions
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import mask
 from webhook.quota.charging.pod_usage import is_terminal
@@ -80,10 +89,13 @@ _ENDING_MARGIN: Final = 30.0
 """How long after its grace period a pod that is ending is still waited for."""
 _UNSTORED_SECONDS: Final = 120.0
 """How long a reservation for a pod that is not stored is waited for; it expires before that."""
+_MAX_LOOKUPS: Final = 50
+"""Promises whose pods the API server is asked about one by one although none is cached."""
 _DERIVED: Final = tuple(ledger_name(one) for one in DERIVED_PREFIXES)
 _BLOCKED: Final = (
     "a PodDisruptionBudget or elastic.reclaim.maxEvictionsPerMinute does not allow it now"
 )
+_GONE: Final = "the pod is gone"
 _IS_PROMISED: Final = (PendingReason.RECLAIMING, "room is being made for it")
 
 Advice = tuple[PendingReason, str]
@@ -164,6 +176,7 @@ class Reclaimer:
             context, self._leadership, parts.quotas, lambda: parts.settings().reclaim
         )
         self._planner = ReclaimPlanner(context.api, parts.settings, self._evictor.refused)
+        self._lists = ListPauses(self._clock)
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=self._clock)
         self.workers: Final = Controller(
             "reclaim", self._queue, self.reconcile, poll=self._poll, poll_seconds=_POLL_SECONDS
@@ -255,8 +268,7 @@ class Reclaimer:
             if mode is ReclaimMode.ACT:
                 promises = self._keep(promises, epoch)
             else:
-                for promise in promises.values():
-                    self._end(promise, "nothing is reclaimed any more", epoch)
+                self._end(promises, dict.fromkeys(promises, "nothing is reclaimed any more"), epoch)
                 promises = {}
             self._advise({} if mode is ReclaimMode.OFF else self._claim(promises, waiting, epoch))
             self._note_promised()
@@ -294,30 +306,60 @@ class Reclaimer:
         """Go on with what is promised; return what is kept."""
         self._kept = {uid: one for uid, one in self._kept.items() if uid in promises}
         kept = dict(promises)
-        for uid, promise in promises.items():
+        unseen = frozenset(uid for uid, one in promises.items() if not self._is_cached(one))
+        if len(unseen) > _MAX_LOOKUPS:
+            # no leader makes so many: they were forged, or the cache is far behind
+            self._end_all(kept, self._without_pod(unseen), epoch)
+        else:
+            unseen = frozenset()
+        ends = self._ends([one for uid, one in kept.items() if uid not in unseen])
+        self._end_all(kept, {uid: end for uid, end in ends.items() if end is not None}, epoch)
+        for uid in [uid for uid in ends if uid in kept]:
             try:
-                end = self._look_at(promise, kept, epoch)
+                end = self._go_on(kept[uid], kept, epoch)
+                if end is not None:  # its queue may have reserved for it meanwhile
+                    later = self._end_of(kept[uid])
+                    end = end if later is None else later
             except (ApiError, InvalidFieldError) as err:
-                _note_failure(f"{promise.namespace}/{promise.pod}", err)
+                _note_failure(f"{kept[uid].namespace}/{kept[uid].pod}", err)
                 continue
             if end is not None:
-                del kept[uid]
-                self._end(promise, end, epoch)
-                if not end:  # until then others had to leave room for it twice
-                    self._note_progress()
+                self._end_all(kept, {uid: end}, epoch)
         return kept
 
-    def _look_at(
-        self, promise: HeldPromise, promises: Mapping[str, HeldPromise], epoch: int
-    ) -> str | None:
-        """Return why a promise ends, empty for a good one; None if it goes on."""
-        end = self._end_of(promise)
-        if end is None:
-            end = self._go_on(promise, promises, epoch)
-            if end is not None:  # its queue may have reserved for it meanwhile
-                later = self._end_of(promise)
-                end = end if later is None else later
-        return end
+    def _is_cached(self, promise: HeldPromise) -> bool:
+        pod = self._parts.pods().get(object_key(promise.namespace, promise.pod))
+        return pod is not None and pod.uid == promise.uid
+
+    def _without_pod(self, uids: Collection[str]) -> dict[str, str]:
+        """Return why promises end whose pods are not cached, and do not wait by a list made now."""
+        if not self._lists.is_over():
+            return {}
+        waiting = ListOptions(field_selector="spec.nodeName=")
+        try:
+            with self._lists.measured():
+                newest = self._parts.pods().resource_version
+                listed = listed_versions(self._api, PODS, waiting, uids, newest=newest)
+        except ApiError as err:
+            _note_failure("", err)
+            return {}
+        return {uid: _GONE for uid in uids if uid not in listed}
+
+    def _ends(self, promises: Iterable[HeldPromise]) -> dict[str, str | None]:
+        """Return `_end_of` promises, without those of which nothing is known now."""
+        ends: dict[str, str | None] = {}
+        for promise in promises:
+            try:
+                ends[promise.uid] = self._end_of(promise)
+            except (ApiError, InvalidFieldError) as err:
+                _note_failure(f"{promise.namespace}/{promise.pod}", err)
+        return ends
+
+    def _end_all(self, kept: dict[str, HeldPromise], ends: Mapping[str, str], epoch: int) -> None:
+        """End promises, and keep them no longer."""
+        self._end({uid: kept.pop(uid) for uid in ends}, ends, epoch)
+        if not all(ends.values()):  # until then others had to leave room for it twice
+            self._note_progress()
 
     def _note_progress(self) -> None:
         now = self._clock()
@@ -331,7 +373,7 @@ class Reclaimer:
             return ""
         raw = self._stored(promise.namespace, promise.pod, promise.uid)
         if raw is None:
-            return "the pod is gone"
+            return _GONE
         pod = Pod.from_stored(raw)
         if pod.is_deleting or is_terminal(pod):
             return "the pod is ending"
@@ -386,24 +428,34 @@ class Reclaimer:
             self._ending.setdefault(uid, now + _UNSTORED_SECONDS)
         return any(until > now for until in self._ending.values())
 
-    def _end(self, promise: HeldPromise, fault: str, epoch: int) -> None:
-        """End a promise: one that was kept, or, with a fault, one that comes to nothing."""
-        if not self._promises.withdraw([promise.uid], epoch):
+    def _end(
+        self, promises: Mapping[str, HeldPromise], ends: Mapping[str, str], epoch: int
+    ) -> None:
+        """End promises with one write: those kept, and, with a fault, those that come to nothing.
+
+        Nothing follows of the faults of many whose pods were never seen.
+        """
+        if not (ends and self._promises.withdraw(ends, epoch)):
             return
-        kept = self._kept.pop(promise.uid, None)
-        if not fault:
-            self._metrics.plans.labels("bound").inc()
-            if kept is not None:
-                self._metrics.reclaim_seconds.observe(self._clock() - kept.since)
-            return
-        self._metrics.plans.labels("withdrawn").inc()
-        quota = self._parts.quotas().get(promise.namespace)
-        if quota is not None:
-            cool_down = self._parts.settings().reclaim.cool_down_seconds
-            self._cooling[quota.key] = self._clock() + cool_down
-        pod = ObjectReference(PODS, promise.pod, promise.namespace, promise.uid)
-        self._events.warning(pod, "ReclaimWithdrawn", f"nothing is held for it any more: {fault}")
-        self._parts.requeue_after(promise.namespace, 0.0)
+        is_crowd = len(ends) > _MAX_LOOKUPS
+        for uid, fault in ends.items():
+            promise, kept = promises[uid], self._kept.pop(uid, None)
+            if not fault:
+                self._metrics.plans.labels("bound").inc()
+                if kept is not None:
+                    self._metrics.reclaim_seconds.observe(self._clock() - kept.since)
+                continue
+            self._metrics.plans.labels("withdrawn").inc()
+            if kept is None and is_crowd and not self._is_cached(promise):
+                continue
+            quota = self._parts.quotas().get(promise.namespace)
+            if quota is not None:
+                cool_down = self._parts.settings().reclaim.cool_down_seconds
+                self._cooling[quota.key] = self._clock() + cool_down
+            pod = ObjectReference(PODS, promise.pod, promise.namespace, promise.uid)
+            said = f"nothing is held for it any more: {fault}"
+            self._events.warning(pod, "ReclaimWithdrawn", said)
+            self._parts.requeue_after(promise.namespace, 0.0)
 
     # -- pods that wait ------------------------------------------------------------------------
 
