@@ -6,7 +6,7 @@ import base64
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -82,10 +82,13 @@ class KeptCertificates:
             ]
             self.plane.rest.patch(path, wipe, "json")
 
-    def lose_secrets(self) -> None:
-        """Delete both Secrets."""
-        for name in (CA_SECRET, TLS_SECRET):
-            self.plane.kubectl("delete", "secret", "--namespace", SYSTEM, name)
+    def lose_secrets(self, seconds: float) -> None:
+        """Delete both Secrets, and wait until there is another certificate."""
+        self._lose((CA_SECRET, TLS_SECRET), seconds)
+
+    def replace_pair(self, seconds: float) -> None:
+        """Delete the Secret of the certificate that is served, and wait until there is another."""
+        self._lose((TLS_SECRET,), seconds)
 
     def wait_for_renewal(self, seconds: float) -> None:
         """Wait until the controller has replaced the certificate that is to be served."""
@@ -126,6 +129,11 @@ class KeptCertificates:
                 if controller.metric("leader") == 1.0:
                     return controller
         return None
+
+    def _lose(self, secrets: Sequence[str], seconds: float) -> None:
+        before = self.pair
+        self.plane.kubectl("delete", "secret", "--namespace", SYSTEM, *secrets)
+        eventually(lambda: self.pair not in (b"", before), "it is made anew", seconds)
 
     def _reach(self, wanted: Phase) -> Phase:
         """Wait until a phase is reached or all are over, and return which is."""
