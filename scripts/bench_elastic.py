@@ -346,12 +346,10 @@ def _memory(pods: int, *, is_elastic: bool) -> float:
 
 
 def _followed(pods: int, spaces: Sequence[str], *, is_elastic: bool) -> Iterator[Any]:
-    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     labels = {"nos.nebuly.com/capacity": "in-quota"} if is_elastic else {}
     for number in range(pods):
         pod = bench_scale.pod(spaces[number % len(spaces)], f"pod-{number}")
         pod["metadata"]["labels"] = labels if number else {}
-        pod["status"]["conditions"] = [bound]
         yield pod
     least = {"cpu": str(pods // len(spaces) + 1)}
     for space in spaces if is_elastic else ():

@@ -7,6 +7,7 @@ that what grows with pods, and what with namespaces, can be read off them.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import sys
@@ -91,18 +92,56 @@ class Paged(ApiServer):
 
 
 def pod(namespace: str, name: str) -> dict[str, Any]:
+    """A pod as clusters have it: with a token, an address, and what its node reports."""
     resources = {
         "requests": {"cpu": f"{POD_MILLIS}m", "memory": "128Mi"},
         "limits": {"cpu": "200m", "memory": "256Mi"},
     }
-    containers = [{"name": "main", "image": "registry.example/app:1", "resources": resources}]
+    own = hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()
+    token, image, started = f"kube-api-access-{own[:5]}", "registry.example/app:1", _time_of(own)
+    projected = [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    ]
+    container = {
+        "name": "main",
+        "image": image,
+        "resources": resources,
+        "volumeMounts": [{"name": token, "mountPath": "/var/run/secrets", "readOnly": True}],
+    }
+    reported = {
+        "name": "main",
+        "image": image,
+        "imageID": f"{image}@sha256:{own}",
+        "containerID": f"containerd://{own}",
+        "state": {"running": {"startedAt": started}},
+        "allocatedResources": resources["requests"],
+        "resources": resources,
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"namespace": namespace, "name": name, "labels": {"app": "web"}},
-        "spec": {"containers": containers, "nodeName": "node-0"},
-        "status": {"phase": "Running"},
+        "spec": {
+            "containers": [container],
+            "nodeName": "node-0",
+            "volumes": [{"name": token, "projected": {"sources": projected}}],
+        },
+        "status": {
+            "phase": "Running",
+            "podIP": ".".join(["10", *(str(int(own[at : at + 2], 16)) for at in (0, 2, 4))]),
+            "startTime": started,
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": started}
+            ],
+            "containerStatuses": [reported],
+        },
     }
+
+
+def _time_of(own: str) -> str:
+    second = int(own[:8], 16) % 86_400
+    return f"2026-01-01T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
 
 
 def _quotas(namespace: str) -> Iterator[dict[str, Any]]:

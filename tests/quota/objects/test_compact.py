@@ -145,6 +145,46 @@ def test_pods_of_one_template_share_what_they_are_charged_by() -> None:
     assert usage_of(one, now=None) is usage_of(two, now=None)
 
 
+def as_on_a_node(number: int) -> Pod:
+    """A pod of one template as a cluster has it: with a token, addresses, ids and times."""
+    token = f"kube-api-access-{number:05x}"
+    started = f"2026-06-01T12:00:{number:02}Z"
+    resources = {"requests": {"cpu": "7"}}
+    container = a_container(requests={"cpu": "7"}, volumeMounts=[{"name": token}])
+    return compact_pod(
+        a_pod(
+            name=f"web-{number}",
+            uid=f"uid-{number}",
+            node=f"node-{number}",
+            containers=[container],
+            volumes=[{"name": token, "projected": {"sources": []}}],
+            status={
+                "phase": "Running",
+                "podIP": f"10.0.0.{number}",
+                "startTime": started,
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": started}],
+                "containerStatuses": [
+                    {
+                        "name": container["name"],
+                        "containerID": f"containerd://{number:064x}",
+                        "state": {"running": {"startedAt": started}},
+                        "allocatedResources": resources["requests"],
+                        "resources": resources,
+                    }
+                ],
+            },
+        )
+    )
+
+
+def test_what_each_pod_on_a_node_has_of_its_own_does_not_keep_it_from_sharing() -> None:
+    one, two = map(as_on_a_node, (1, 2))
+    assert (one.name, two.name) == ("web-1", "web-2")
+    assert one.containers is two.containers
+    assert one.statuses is two.statuses
+    assert usage_of(one, now=None) is usage_of(two, now=None)
+
+
 WAITING = a_pod(
     requests={"cpu": "1"},
     priority=7,

@@ -34,11 +34,11 @@ from webhook.quota.nodes.requested import (
     held_amounts,
     kept_amounts,
     pending_amounts,
-    template_key,
 )
 from webhook.quota.nodes.taints import Toleration, is_tolerated, tolerations_of
 from webhook.quota.objects.model import Pod, node_name_of
 from webhook.quota.objects.names import is_extended_resource
+from webhook.quota.objects.pod_templates import template_key
 
 CRITICAL_PRIORITY: Final = 2 * 10**9
 """From which a kubelet evicts other pods for a pod."""

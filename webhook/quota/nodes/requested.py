@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.encoding import InvalidJsonError, decode_json, encode_json
+from webhook.jsonfields.encoding import decode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.quantity import ZERO, Format, Quantity
 from webhook.quota.amounts.resources import ResourceList, max_of
@@ -21,6 +21,7 @@ from webhook.quota.charging.pod_requests import is_pod_level_resource, pod_reque
 from webhook.quota.nodes.brief_pods import BriefPod
 from webhook.quota.objects.model import Container, ContainerStatus, Pod, PodResources
 from webhook.quota.objects.names import cached_by_name, is_extended_resource, is_hugepages
+from webhook.quota.objects.pod_templates import if_short, template_key
 
 Amounts: TypeAlias = Mapping[str, int]
 
@@ -32,8 +33,6 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 _NANO_PER_MILLI: Final = 10**6
 _LARGEST: Final = 2**63 - 1
 _TEMPLATES: Final = 4096
-_TEMPLATE_BYTES: Final = 8192
-"""Of the longest template that is remembered; those of usual pods have a few hundred."""
 _KEPT_NAMES: Final = 64
 """Resources of a pod that are kept; those of usual pods are two."""
 _FIRST_KEPT: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
@@ -41,7 +40,6 @@ _MISSING_REQUESTS: Final = {CPU: Quantity.parse("100m"), MEMORY: Quantity.parse(
 """Counted for scores only, for a container that does not request the resource."""
 _SPEC_FIELDS: Final = ("overhead", "resources")
 _CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
-_STATUS_FIELDS: Final = ("name", "resources", "allocatedResources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,10 @@ def requested_of(raw: Mapping[str, object], *, field: str = "") -> Requested:
         InvalidFieldError: A field that is read has the wrong type.
         InvalidQuantityError: An amount is not a quantity.
     """
-    key = _if_short(raw.template) if isinstance(raw, BriefPod) else _template_key(raw)
+    if isinstance(raw, BriefPod):
+        key = if_short(raw.template)
+    else:
+        key = template_key(raw, _SPEC_FIELDS, _CONTAINER_FIELDS)
     try:
         if key is not None:
             return _requested_by_template(key)
@@ -239,63 +240,6 @@ def _filled_status(
     stated = status.requests.keys() | status.allocated.keys() | wanted.keys()
     added = {name: amount for name, amount in missing.items() if name not in stated}
     return replace(status, requests={**added, **status.requests})
-
-
-def _template_key(raw: Mapping[str, object]) -> bytes | None:
-    """Return what decides the amounts of a pod, as JSON; None if it stands for itself."""
-    return template_key(raw, _SPEC_FIELDS, _CONTAINER_FIELDS)
-
-
-def template_key(
-    raw: Mapping[str, object], spec_fields: tuple[str, ...], container_fields: tuple[str, ...]
-) -> bytes | None:
-    """Return parts of a pod that pods of one template have in common, as JSON of a pod.
-
-    What its node reports of its resources is always among them.
-
-    Args:
-        raw: The pod's API object.
-        spec_fields: Which fields of its spec, besides containers.
-        container_fields: Which fields of these.
-
-    Returns:
-        None where the key would be long, or the pod has not the structure of one.
-    """
-    spec, status = raw.get("spec"), raw.get("status")
-    if type(spec) is not dict or (status is not None and type(status) is not dict):
-        return None
-    try:
-        key = {name: spec[name] for name in spec_fields if name in spec}
-        for name in ("containers", "initContainers"):
-            key[name] = _members(spec.get(name), container_fields)
-        if status is None:
-            return _if_short(encode_json({"spec": key}))
-        reported = {
-            "containerStatuses": _members(status.get("containerStatuses"), _STATUS_FIELDS),
-            "initContainerStatuses": _members(status.get("initContainerStatuses"), _STATUS_FIELDS),
-            "resources": status.get("resources"),
-            "allocatedResources": status.get("allocatedResources"),
-            "conditions": _resize_conditions(status.get("conditions")),
-        }
-        return _if_short(encode_json({"spec": key, "status": reported}))
-    except (InvalidJsonError, TypeError, AttributeError):
-        return None
-
-
-def _if_short(key: bytes | None) -> bytes | None:
-    return key if key is not None and len(key) <= _TEMPLATE_BYTES else None
-
-
-def _members(items: object, fields: tuple[str, ...]) -> object:
-    if not isinstance(items, list):
-        return items
-    return [{name: item.get(name) for name in fields} for item in items]
-
-
-def _resize_conditions(conditions: object) -> object:
-    if not isinstance(conditions, list):
-        return conditions
-    return [one for one in conditions if one.get("type") == "PodResizePending"]
 
 
 @lru_cache(maxsize=_TEMPLATES)

@@ -21,7 +21,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from webhook.jsonfields.encoding import InvalidJsonError, decode_json, encode_json
+from webhook.jsonfields.encoding import decode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resource_reader import ResourceReader
@@ -41,11 +41,21 @@ from webhook.quota.objects.model import (
     node_name_of,
 )
 from webhook.quota.objects.names import LET_THROUGH_ANNOTATION, is_hugepages
+from webhook.quota.objects.pod_templates import template_key
 
 _OUR_PREFIX: Final = "deferredquota.io/"
 _TEMPLATES: Final = 2048
-_TEMPLATE_BYTES: Final = 8192
-"""Of the longest template that is remembered; those of usual pods have a few hundred."""
+_SPEC_FIELDS: Final = (
+    "priority",
+    "priorityClassName",
+    "activeDeadlineSeconds",
+    "overhead",
+    "resources",
+    "schedulingGates",
+    "affinity",
+)
+_CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
+_STATUS_FIELDS: Final = ("phase", "qosClass")
 _TOKEN_LENGTH: Final = 64
 _GATES: Final = 8
 """Gates of others that are kept of a pod, by which it says why it waits."""
@@ -57,7 +67,6 @@ _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 _STATED: Final = ("cpu", "memory")
 _Reported = TypeVar("_Reported", ContainerStatus, PodStatusResources)
 _Asking = TypeVar("_Asking", Container, PodResources, ContainerStatus, PodStatusResources)
-_OF_ITS_OWN: Final = {"conditions": None, "nominatedNodeName": None}
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_STATUSES: Final[Mapping[str, ContainerStatus]] = MappingProxyType({})
 _MIRROR: Final[Mapping[str, str]] = MappingProxyType({MIRROR_ANNOTATION: ""})
@@ -138,14 +147,10 @@ def compact_quota(raw: Mapping[str, object]) -> ResourceQuota:
 
 def _template_key(raw: Mapping[str, object]) -> bytes | None:
     """Return all of a pod that others may share, as JSON; None if it stands for itself."""
-    spec, status = raw.get("spec"), raw.get("status")
-    if type(spec) is not dict or type(status) is not dict or _has_resize_news(status):
+    status = raw.get("status")
+    if type(status) is not dict or _has_resize_news(status):
         return None
-    try:
-        key = encode_json({"spec": {**spec, "nodeName": None}, "status": {**status, **_OF_ITS_OWN}})
-    except InvalidJsonError:
-        return None
-    return key if len(key) <= _TEMPLATE_BYTES else None
+    return template_key(raw, _SPEC_FIELDS, _CONTAINER_FIELDS, _STATUS_FIELDS)
 
 
 def _has_resize_news(status: dict[str, object]) -> bool:
