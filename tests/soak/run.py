@@ -23,6 +23,8 @@ from tests.torture.world import World
 
 _WHOLE_MINUTES: Final = 60.0
 _WARM_UP_SHARE: Final = 0.25
+_TEMPLATES: Final = 200
+"""Kinds of pods: caches that are kept by them are full after the warm-up, and what grows leaks."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         churners=0,
         binders=given.binders,
         binds_per_second=given.rate,
+        templates=_TEMPLATES,
         seed=secrets.randbelow(10**6) if given.seed is None else given.seed,
         most_minutes=given.minutes + 1,
     )

@@ -36,13 +36,21 @@ class Binder:
         nodes: Names of nodes.
         tally: Where answers are counted.
         rng: Its chance.
+        templates: How many kinds of pods and sizes there are; 0 for as many as there are pods.
     """
 
     def __init__(
-        self, wire: Wire, books: Books, nodes: Sequence[str], tally: Tally, rng: random.Random
+        self,
+        wire: Wire,
+        books: Books,
+        nodes: Sequence[str],
+        tally: Tally,
+        rng: random.Random,
+        *,
+        templates: int = 0,
     ) -> None:
         self._wire, self._books, self._nodes = wire, books, nodes
-        self._tally, self._rng = tally, rng
+        self._tally, self._rng, self._templates = tally, rng, templates
         self._pods = f"{books.space.path}/pods"
 
     def step(self) -> None:
@@ -109,6 +117,13 @@ class Binder:
             (self.create_assigned, 4),
         ]
 
+    @property
+    def _template(self) -> random.Random:
+        """The chance that makes a pod, or what it asks for."""
+        if not self._templates:
+            return self._rng
+        return random.Random(self._rng.randrange(self._templates))  # noqa: S311 - repeatable
+
     # -- pods come -----------------------------------------------------------------------------
 
     def create(self) -> None:
@@ -116,7 +131,7 @@ class Binder:
         space = self._books.space
         is_scheduled = space.is_scheduled or (space.is_paced and self._rng.random() < 0.5)
         scheduler = "default-scheduler" if is_scheduled else NOBODY
-        pod = shapes.a_pod(self._rng, self._books.next_name(), scheduler=scheduler)
+        pod = shapes.a_pod(self._template, self._books.next_name(), scheduler=scheduler)
         known = self._create(pod, "create")
         if known is not None:
             self._books.put(self._books.waiting, known)
@@ -124,7 +139,9 @@ class Binder:
     def create_assigned(self) -> None:
         """Create a pod with a node, which is a bind as well."""
         name = self._books.next_name()
-        pod = shapes.a_pod(self._rng, name, scheduler=NOBODY, node=self._rng.choice(self._nodes))
+        pod = shapes.a_pod(
+            self._template, name, scheduler=NOBODY, node=self._rng.choice(self._nodes)
+        )
         known = self._create(pod, "bind by creation")
         if known is not None:
             self._books.put(self._books.assigned, known)
@@ -195,7 +212,7 @@ class Binder:
         if pod is None:
             return
         self._call("delete", "DELETE", f"{self._pods}/{pod.name}", {"gracePeriodSeconds": 0})
-        made = shapes.a_pod(self._rng, pod.name, scheduler=NOBODY)
+        made = shapes.a_pod(self._template, pod.name, scheduler=NOBODY)
         known = self._create(made, "create")
         if known is None:
             return
@@ -273,7 +290,7 @@ class Binder:
     def _resize_one(self, what: str, pod: Known) -> None:
         if pod.quality == "BestEffort":
             return
-        resources = shapes.a_size(self._rng, is_equal=pod.quality == "Guaranteed")
+        resources = shapes.a_size(self._template, is_equal=pod.quality == "Guaranteed")
         patch = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
         self._tally.begin(pod.uid, time.monotonic())
         self._call(what, "PATCH", f"{self._pods}/{pod.name}/resize", patch, kind="strategic")

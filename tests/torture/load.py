@@ -29,6 +29,7 @@ class Load:
         binders: How many threads.
         seed: Of all chance.
         binds_per_second: How many binds all together try at most; 0 for as many as can be.
+        templates: How many kinds of pods there are; 0 for as many as there are pods.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Load:
         binders: int,
         seed: int,
         binds_per_second: float = 0.0,
+        templates: int = 0,
     ) -> None:
         self.tally = Tally()
         self._rate, self._began = binds_per_second, 0.0
@@ -58,6 +60,7 @@ class Load:
                         nodes,
                         self.tally,
                         random.Random(f"{seed}/{number}"),  # noqa: S311 - repeatable, not secret
+                        templates=templates,
                     ),
                 ),
                 daemon=True,

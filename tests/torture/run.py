@@ -63,6 +63,8 @@ class Options:
     is_guarded: bool = True
     binds_per_second: float = 0.0
     """How many binds are tried at most; 0 for as many as can be."""
+    templates: int = 0
+    """How many kinds of pods there are; 0 for as many as there are pods."""
     most_minutes: float = 0.0
     """How long the load may last at most; 0 for twice the minutes."""
 
@@ -185,6 +187,7 @@ def _run(
             binders=options.binders,
             seed=options.seed,
             binds_per_second=options.binds_per_second,
+            templates=options.templates,
         )
         churn = Churn(
             plane.url,

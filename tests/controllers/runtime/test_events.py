@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -149,6 +150,17 @@ def test_what_was_not_said_for_long_begins_anew(event_harness: EventHarness) -> 
     event_harness.recorder.normal(LEDGER, "Said", "text")
     event_harness.write()
     assert [event["count"] for event in event_harness.events()] == [1, 1]
+
+
+def test_what_was_not_said_for_long_is_not_kept(event_harness: EventHarness) -> None:
+    regarding = ObjectReference(QUOTA_LEDGERS, "ledger", "team-b", "uid-2")
+    before = sys.getrefcount(regarding)
+    event_harness.recorder.normal(regarding, "Said", "text")
+    event_harness.write()
+    assert sys.getrefcount(regarding) > before
+    event_harness.clock[0] = 601
+    event_harness.recorder.normal(LEDGER, "Said", "text")
+    assert sys.getrefcount(regarding) == before
 
 
 def test_too_many_events_are_dropped_and_counted() -> None:

@@ -204,7 +204,7 @@ class EventRecorder:
         now, clock = time_text(self._timings.now()), self._timings.clock()
         with self._condition:
             series = self._series.get(key)
-            if series is None or clock - series.last_seen > self._timings.event_expire_seconds:
+            if series is None or self._is_over(series):
                 self._enqueue_new(_Series(regarding, key, now, now, clock))
                 return
             self._series.move_to_end(key)
@@ -220,10 +220,15 @@ class EventRecorder:
             return
         self._series[series.key] = series
         self._series.move_to_end(series.key)
-        while len(self._series) > _MAX_SERIES:
+        while len(self._series) > _MAX_SERIES or self._is_over(next(iter(self._series.values()))):
             self._series.popitem(last=False)
         self._queue.append(series)
         self._condition.notify_all()
+
+    def _is_over(self, series: _Series) -> bool:
+        """Return whether what is said again is a new event."""
+        age = self._timings.clock() - series.last_seen
+        return age > self._timings.event_expire_seconds
 
     # -- writing, on the thread ----------------------------------------------------------------
 
