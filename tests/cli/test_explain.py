@@ -217,6 +217,29 @@ def test_the_taints_of_most_nodes_are_named(cluster: FakeCluster) -> None:
     assert action["text"] == "create the pod with a toleration of pool=gpu:NoSchedule (2 nodes)"
 
 
+def test_a_toleration_that_is_not_enough_is_named_as_such(cluster: FakeCluster) -> None:
+    def taint(key: str) -> dict[str, Any]:
+        return {"taints": [{"key": key, "effect": "NoSchedule"}]}
+
+    edit(cluster, NODES, "node-1", lambda node: node["spec"].update(taint("a")))
+    load(cluster, a_node("node-2", **taint("a")))
+    wanted = {"nodeSelector": {"disk": "ssd"}, "schedulingGates": [GATE]}
+    pod = a_pod(name="x", uid="uid-x", requests={"cpu": "1"}, **wanted)  # type: ignore[arg-type]
+    wait_for_quota(cluster, pod)
+
+    def tolerate() -> str:
+        actions = why(cluster, "x")["unblock"]
+        (text,) = [one["text"] for one in actions if one["action"] == "add-toleration"]
+        return str(text).removeprefix("create the pod with a toleration of ")
+
+    selector = "node(s) didn't match Pod's node affinity/selector"
+    assert tolerate() == f"a:NoSchedule (2 nodes), which is not enough: {selector}"
+    other: dict[str, Any] = a_node("node-3", **taint("b"))
+    other["metadata"]["labels"]["disk"] = "ssd"
+    load(cluster, other)
+    assert tolerate() == "b:NoSchedule (node node-3)"
+
+
 def test_plugins_that_are_not_scored_are_named(cluster: FakeCluster) -> None:
     metadata = {"labels": {"app": "web"}, "creationTimestamp": "2026-05-31T23:59:00Z"}
     waits = a_pod(

@@ -199,9 +199,8 @@ def _actions(kind: CauseKind, rejected: list[NodeRejection]) -> Iterator[Unblock
         cordoned = [one for one in rejected if one.filter == "NodeUnschedulable"]
         if cordoned:
             # the first that the pod fits on then, if there is one
-            best = min(cordoned, key=lambda one: bool(one.uncordoned))
-            others = f", which is not enough: {', '.join(best.uncordoned)}"
-            text = f"kubectl uncordon {best.node}{others if best.uncordoned else ''}"
+            best = min(cordoned, key=lambda one: bool(one.remaining))
+            text = f"kubectl uncordon {best.node}{_not_enough(best)}"
             yield Unblock(Action.UNCORDON, text)
         tainted = [one for one in rejected if one.taints]
         if tainted:
@@ -213,11 +212,19 @@ def _actions(kind: CauseKind, rejected: list[NodeRejection]) -> Iterator[Unblock
 
 
 def _toleration(tainted: list[NodeRejection]) -> str:
-    """Return which taints to tolerate: those that most nodes have."""
-    (taints, count), *_ = Counter(one.taints for one in tainted).most_common(1)
-    node = next(one.node for one in tainted if one.taints == taints)
-    where = f"node {node}" if count == 1 else f"{count} nodes"
-    return f"create the pod with a toleration of {', '.join(map(str, taints))} ({where})"
+    """Return the taints to tolerate: those of most nodes, preferring nodes that it fits on then."""
+    enough = [one for one in tainted if not one.remaining] or tainted
+    (taints, count), *_ = Counter(one.taints for one in enough).most_common(1)
+    first = next(one for one in enough if one.taints == taints)
+    where = f"node {first.node}" if count == 1 else f"{count} nodes"
+    listed = ", ".join(map(str, taints))
+    return f"create the pod with a toleration of {listed} ({where}){_not_enough(first)}"
+
+
+def _not_enough(rejection: NodeRejection) -> str:
+    """Return what refuses the node beside its cordon or taints."""
+    remaining = ", ".join(rejection.remaining)
+    return f", which is not enough: {remaining}" if remaining else ""
 
 
 def _more_capacity(nearest: NodeRejection) -> Iterator[Unblock]:

@@ -122,8 +122,8 @@ class NodeRejection:
     """What the node has too little of, whichever plugin refused it."""
     taints: tuple[Taint, ...] = ()
     """Those that the pod does not tolerate, where they refused it."""
-    uncordoned: tuple[str, ...] = ()
-    """Reasons that would refuse a cordoned node after `kubectl uncordon`; none if it fits then."""
+    remaining: tuple[str, ...] = ()
+    """Reasons that refuse it without its cordon, or its taints tolerated; none if it fits then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +215,10 @@ def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
             short = shortages(pending.amounts, node)
             rejection = NodeRejection(node.name, name, reasons, short)
             if name == "TaintToleration":
-                rejection = replace(rejection, taints=taints_of(node))
+                remaining = checks.rejection(replace(node, taints=()))[1]
+                rejection = replace(rejection, taints=taints_of(node), remaining=remaining)
             if name == "NodeUnschedulable":
-                rejection = replace(rejection, uncordoned=checks.rejection(uncordoned(node))[1])
+                rejection = replace(rejection, remaining=checks.rejection(uncordoned(node))[1])
             rejected.append(rejection)
         else:
             fitting.append(node)
