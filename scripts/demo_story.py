@@ -27,7 +27,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 BIND_HOOK = 'admission webhook "bind.deferredquota.io" denied the request: '
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 60
 WIDTH = 96
 
 
