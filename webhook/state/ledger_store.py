@@ -12,7 +12,7 @@ watch or from an answer that took its time, therefore never replaces what is new
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +30,7 @@ from webhook.kube.api import (
     split_key,
 )
 from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.kube.pager import list_pages
 from webhook.quota.ledger.ledger import Ledger, Reservation
 from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, is_of_newer_release
 from webhook.state.lazy_ledger import LazyLedger, LedgerVersion, identity_of, read_ledger
@@ -156,6 +157,21 @@ class LedgerStore:
         if is_of_newer_release(obj.get("status")):
             raise NewerFormatError("status.format", "is of a newer release by now")
         return read_ledger({**obj, "status": None})
+
+    def namespaces(self, *, newest: int) -> Set[str]:
+        """List the namespaces that have a ledger now.
+
+        Args:
+            newest: The newest version that was seen before: an older list shows nothing.
+
+        Raises:
+            ApiError: The API server does not answer, or not with a whole list.
+        """
+        # without a version it is read as it is now, like one ledger, also from a watch cache; the
+        # moment is that of its first page, so what is in none had no ledger after this call began
+        options = ListOptions(field_selector=f"metadata.name={LEDGER_NAME}")
+        pages = list_pages(self._api, QUOTA_LEDGERS, options, newest=newest, is_brief=True)
+        return {split_key(one.key)[0] for page in pages for one in page.items}
 
     def forget(self, namespace: str) -> None:
         """Forget a namespace that is gone."""

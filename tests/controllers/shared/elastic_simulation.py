@@ -197,6 +197,11 @@ class ElasticSimulation(SharingSimulation):
     # -- actors ----------------------------------------------------------------------------
 
     @property
+    def has_deletions(self) -> bool:
+        """Namespaces stay: elastic quotas list them by name."""
+        return False
+
+    @property
     def acts(self) -> Acts:
         """What may happen."""
         acts = super().acts

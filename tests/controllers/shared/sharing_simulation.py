@@ -38,6 +38,7 @@ from webhook.controllers.queue.controller import PodQueues
 from webhook.controllers.runtime.leadership import Leadership, NotLeadingError
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.shared.controller import SharedQuotaController
+from webhook.controllers.shared.leaving import Leaving
 from webhook.controllers.shared.participation import Participation
 from webhook.controllers.shared.shared_context import SharedQuotaContext
 from webhook.fakecluster.storage import FakeClient, FakeCluster
@@ -47,6 +48,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     ApiError,
     JsonPatch,
+    NotFoundError,
     UnreachableError,
 )
 from webhook.kube.kinds import Kind
@@ -172,8 +174,15 @@ def _stepped_client(world: SharingSimulation) -> ReactiveClient:
             raise UnreachableError("the answer is lost")
         return written
 
+    def create(call: Call, proceed: Proceed) -> Any:
+        if call.namespace in world.deleted:
+            raise NotFoundError(f'namespaces "{call.namespace}" not found')
+        return proceed()
+
     client = ReactiveClient(world.cluster)
     client.on("get", "*", read)
+    client.on("list", QUOTA_LEDGERS, read)
+    client.on("create", QUOTA_LEDGERS, create)
     client.on("update", "*", write, subresource="status")
     return client
 
@@ -501,6 +510,11 @@ class SharingSimulation:
         """Whether one replica decides on several threads."""
         return self.seed % 4 == 3
 
+    @property
+    def has_deletions(self) -> bool:
+        """Whether namespaces are deleted with their ledgers, and made again."""
+        return self.seed % 13 == 7 and not self.is_calm
+
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
         self.cluster = FakeCluster()
@@ -519,6 +533,8 @@ class SharingSimulation:
         self.views: list[UserState] = [UserState(frozenset(self.namespaces))]
         self.number = 0
         self.admitted = 0
+        self.deleted: set[str] = set()
+        """Namespaces that are not there."""
         self._read: tuple[int, StoredState] | None = None
         self.epoch = 1
         for namespace in self.namespaces:
@@ -586,7 +602,21 @@ class SharingSimulation:
 
     def opt(self, namespace: str) -> None:
         """Let a namespace opt out or in again."""
+        self.deleted.discard(namespace)
         self._see(opted_in=self.views[-1].opted_in ^ {namespace})
+
+    def delete_namespace(self, namespace: str) -> None:
+        """Delete a namespace that has opted out, with its pods and its ledger."""
+        pods = {pod.uid for pod in self.pods.values() if pod.namespace == namespace}
+        if namespace in self.deleted | self.views[-1].opted_in or pods & self.asked:
+            return
+        self.pods = {uid: pod for uid, pod in self.pods.items() if uid not in pods}
+        with suppress(NotFoundError):
+            self.api.delete(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        self.deleted.add(namespace)
+        for number, actor in enumerate(self.controllers, 1):
+            actor.states[namespace] = _namespace_state(is_hasty=number == 2)
+            actor.shared.usage_cache.had_ledger.discard(namespace)
 
     def create(self, namespace: str, cpu: int) -> None:
         """Create a pod that waits."""
@@ -659,7 +689,7 @@ class SharingSimulation:
 
     def reconcile(self, actor: ControllerActor, namespace: str) -> None:
         """Let a controller settle a namespace, by what it has seen."""
-        if actor.task is None:
+        if actor.task is None and namespace not in self.deleted:
             state = actor.states[namespace]
             self._prepare(actor, namespace)
             actor.task = Task(
@@ -697,9 +727,14 @@ class SharingSimulation:
     def drop(self, actor: ControllerActor, namespace: str, name: str) -> None:
         """Let a controller drop a namespace that it does not track from a quota."""
         if actor.task is None and namespace not in self.views[actor.view].opted_in:
-            actor.task = Task(
-                lambda: actor.shared_controller.drop(namespace, name, self.epoch), is_webhook=False
-            )
+            controller = actor.shared_controller
+
+            def drop() -> None:
+                controller.leaving.reset()  # lists need no pause here
+                if not controller.leaving.drop([namespace], name, self.epoch):
+                    controller.requeue()
+
+            actor.task = Task(drop, is_webhook=False)
             self.step(actor)
 
     def actors(self) -> list[WebhookActor | ControllerActor]:
@@ -763,7 +798,10 @@ class SharingSimulation:
     def _stored_state(self) -> StoredState:
         ledgers: dict[str, Ledger | None] = {}
         for namespace in self.namespaces:
-            found = self.api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+            try:
+                found = self.api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+            except NotFoundError:
+                found = {}
             ledgers[namespace] = ledger_from_status(found.get("status"))
         reserved = {uid for one in ledgers.values() if one is not None for uid in one.reservations}
         stored = [cast("Any", one) for one in self.api.list(CLUSTER_DEFERRED_QUOTAS).items]
@@ -1021,6 +1059,7 @@ class SharingSimulation:
             has_left=lambda namespace, quota: (
                 not self.views[-1].shares(namespace, quota.quota.name)
             ),
+            managed_namespaces=lambda: self.views[-1].opted_in,
             deferred_quota=lambda quota: quota if isinstance(quota, ClusterQuota) else None,
         )
         shares = SharedQuotaContext(
@@ -1053,6 +1092,8 @@ class SharingSimulation:
             cast("NamespaceCache", informers),
             LedgerRecorder(),
         )
+        if self.has_deletions:
+            keeper.leaving = Leaving(shares, few=0)
         promises = Promises(store, lambda: sorted(self.views[-1].quotas), leadership)
         state = {namespace: _namespace_state(is_hasty=number == 2) for namespace in self.namespaces}
         actor = ControllerActor(reconciler, shares, keeper, state, promises)
@@ -1283,7 +1324,11 @@ def _happen(world: SharingSimulation) -> None:
         order = rng.choices(("go", "lose", "end"), (30, 1, 1))[0]
         world.step(rng.choice(busy), order)
         return
-    unwanted = {"promise": not world.holds_back, "bind many": not world.has_threads}
+    unwanted = {
+        "promise": not world.holds_back,
+        "bind many": not world.has_threads,
+        "delete": not world.has_deletions,
+    }
     acts = world.acts
     names = [name for name in acts if not unwanted.get(name)]
     act = rng.choices(names, [acts[name][0] for name in names])[0]
@@ -1291,7 +1336,7 @@ def _happen(world: SharingSimulation) -> None:
 
 
 def _create(world: SharingSimulation, namespace: str) -> None:
-    if len(world.pods) < 14:
+    if len(world.pods) < 14 and namespace not in world.deleted:
         world.create(namespace, world.rng.choice(world.sizes))
 
 
@@ -1364,6 +1409,26 @@ def _drop_from_any(world: SharingSimulation, actor: ControllerActor, namespace: 
         world.drop(actor, namespace, world.rng.choice(names))
 
 
+def _delete(world: SharingSimulation, namespace: str) -> None:
+    """Delete a namespace, or let it come again, with a pod that runs and is counted at once."""
+    actor = world.rng.choice(world.controllers)
+    if namespace in world.deleted:
+        world.opt(namespace)
+        world.create(namespace, 1)
+        world.assign(world.pods[f"p{world.number}"])
+        for _ in range(3 if actor.task is None else 0):
+            actor.view = len(world.views) - 1
+            world.reconcile(actor, namespace)
+            world.finish(actor)
+        return
+    if namespace in world.views[-1].opted_in:
+        world.opt(namespace)
+    world.delete_namespace(namespace)
+    if actor.task is None:
+        actor.view = len(world.views) - 1
+        _drop_from_any(world, actor, namespace)
+
+
 def _promise(world: SharingSimulation, _namespace: str) -> None:
     stored = world.read_stored().quotas.values()
     waiting, promised = world.waiting(), sorted({uid for one in stored for uid in one.promised})
@@ -1387,5 +1452,6 @@ _ACTS: Final[Acts] = {
     "disturb": (4, _disturb),
     "drop": (2, _drop),
     "promise": (6, _promise),
+    "delete": (12, _delete),
     "look": (3, lambda world, _name: world.look(world.rng.choice(world.controllers))),
 }

@@ -18,7 +18,7 @@ The laws of elastic quotas, and where each is asserted; `ELASTIC_BREACHES` break
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,8 +31,8 @@ from webhook.controllers.elastic.promises import HeldPromise, Promises
 from webhook.controllers.elastic.reclaim_controller import Reclaimer
 from webhook.controllers.shared import grant_transaction
 from webhook.controllers.shared.completeness import Completeness
-from webhook.controllers.shared.controller import SharedQuotaController
 from webhook.controllers.shared.grant_transaction import GrantTransaction
+from webhook.controllers.shared.leaving import Leaving
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.elastic import capacity
@@ -231,12 +231,27 @@ def _keep_what_another_quota_granted(patch: Patch) -> None:
 
 
 def _drop_without_looking_at_the_ledger(patch: Patch) -> None:
-    def drop(controller: SharedQuotaController, namespace: str, name: str, term: int) -> None:
-        version = controller.shared.store.fetch(name)
+    def drop(leaving: Leaving, namespaces: Collection[str], name: str, term: int) -> bool:
+        shared = leaving._shared
+        version = shared.store.fetch(name)
         if version is not None and version.shared is not None:
-            controller.shared.write(version, without(version.shared.grants, namespace), term)
+            shared.write(version, without(version.shared.grants, namespaces), term)
+        return True
 
-    patch.setattr(SharedQuotaController, "drop", drop)
+    patch.setattr(Leaving, "drop", drop)
+
+
+def _list_before_the_quota_is_read(patch: Patch) -> None:
+    genuine = Leaving.drop
+
+    def drop(leaving: Leaving, namespaces: Collection[str], name: str, term: int) -> bool:
+        former = leaving._shared.store.fetch(name)
+        gone = set() if former is None else leaving._listed(namespaces, former)
+        with pytest.MonkeyPatch.context() as during:
+            during.setattr(leaving, "_listed", lambda *_: {*gone})
+            return genuine(leaving, namespaces, name, term)
+
+    patch.setattr(Leaving, "drop", drop)
 
 
 BREACHES: Mapping[str, Callable[[Patch], None]] = {
@@ -271,8 +286,16 @@ def test_a_broken_rule_is_noticed(
     assert str(noticed.value)
 
 
-def _search() -> None:
-    for seed in range(1500):
+def test_a_drop_by_lists_that_are_older_than_the_quota_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _list_before_the_quota_is_read(monkeypatch)
+    with pytest.raises(AssertionError, match=r"^B: . holds"):
+        _search(range(527, 6000, 13))  # with namespaces that are deleted and made again
+
+
+def _search(seeds: range = range(1500)) -> None:
+    for seed in seeds:
         drive(seed, 300)
 
 

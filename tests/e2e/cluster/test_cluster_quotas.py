@@ -13,7 +13,7 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.objects import Api, Object
-from tests.e2e.cluster.product import Product
+from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.shared_history import CPU, History, cluster_quotas
 from tests.e2e.cluster.sharing import Binders, Team
 from tests.e2e.cluster.tenant import REAL, Tenant
@@ -471,6 +471,34 @@ def test_an_edited_status_is_put_right(team: Team) -> None:
     team.is_counted(team.tenants)
     becomes(team.held, "3", "what is held")
     assert second.bind("b", uid=second.pod("b", "1").uid).code == 403
+
+
+def test_namespaces_that_are_not_there_are_dropped_together(
+    team: Team, plane: ControlPlane
+) -> None:
+    """The webhook's token may write what a namespace holds, and so may its thief."""
+    team.share("4")
+    thief = Api(plane.service_account_rest(SYSTEM, "deferred-quota-webhook"))
+    one, other = sorted(tenant.namespace for tenant in team.tenants)
+    ghosts = [{"name": f"ghost-{number}", "granted": {CPU: "100m"}} for number in range(300)]
+
+    def named() -> list[str]:
+        return sorted(each["name"] for each in team.status()["namespaces"])
+
+    def forge() -> int:
+        quota = thief.get(cluster_quotas(team.name)).body
+        serial = int(quota["status"]["serial"])
+        quota["status"]["namespaces"] += ghosts
+        path = f"{cluster_quotas(team.name)}/status"
+        return serial if thief.call("PUT", path, quota).ok else 0
+
+    serial = eventually(forge, "the status is written")
+    becomes(named, [one, other], "which take part", 60)
+    assert (
+        team.status()["serial"] - serial < 30
+    )  # what others wrote meanwhile, and not one for each
+    team.tenants[0].bound("all", "4")
+    assert team.held() == "4"
 
 
 def test_rights_are_those_of_the_product(plane: ControlPlane, product: Product) -> None:

@@ -61,7 +61,7 @@ def test_headroom_reads_back_and_is_not_used() -> None:
     assert status["used"] == {"requests.cpu": "2500m"}
     assert grants.in_use == {"a": cpu("1"), "b": cpu("1500m")}
     assert grants.headroom_elsewhere("a") == {}
-    assert without(grants, "a").headroom == {}
+    assert without(grants, ["a"]).headroom == {}
 
 
 def test_nothing_is_granted_by_an_absent_status() -> None:
@@ -134,7 +134,7 @@ def test_raising_never_takes_away_and_lets_take_part() -> None:
 
 def test_lowering_and_dropping_leave_the_others() -> None:
     assert with_lowered(GRANTS, "a", cpu("1")).namespaces == {"a": cpu("1"), "b": cpu("1500m")}
-    assert without(GRANTS, "a").namespaces == {"b": cpu("1500m")}
+    assert without(GRANTS, ["a"]).namespaces == {"b": cpu("1500m")}
 
 
 def test_every_change_is_one_to_the_api_server() -> None:
@@ -144,7 +144,7 @@ def test_every_change_is_one_to_the_api_server() -> None:
         without_promises(GRANTS, ["pod-1"]),
         with_raised(GRANTS, "a", cpu("3")),
         with_lowered(GRANTS, "a", cpu("3")),
-        without(GRANTS, "c"),
+        without(GRANTS, ["c"]),
         mark_complete(GRANTS, observed),
     ):
         assert changed.sequence == GRANTS.sequence + 1

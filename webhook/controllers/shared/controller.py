@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.controllers.ledger.recorder import LedgerRecorder
+from webhook.controllers.shared.leaving import WAIT_SECONDS, Leaving
 from webhook.controllers.shared.shared_context import EXCESS_SECONDS, SharedQuotaContext
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError
@@ -34,14 +35,13 @@ from webhook.quota.shared.escrow import (
     need,
     rewritten,
 )
-from webhook.quota.shared.grants import Grants, with_headroom, with_recall, without
+from webhook.quota.shared.grants import Grants, with_headroom, with_recall
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaVersion
 
 _log = logging.getLogger(__name__)
 
-_WAIT_SECONDS: Final = 1.0
 _HEADROOM_SECONDS: Final = 1.0
 """Between two looks at how much of what is granted is used."""
 _RECALL_SECONDS: Final = 30.0
@@ -65,6 +65,7 @@ class SharedQuotaController:
         recorder: LedgerRecorder,
     ) -> None:
         self.shared: Final = shared
+        self.leaving = Leaving(shared)
         self._quotas = quotas
         self._recorder = recorder
         self._is_due = threading.Event()
@@ -84,6 +85,7 @@ class SharedQuotaController:
         self._warned.clear()
         self._participants.clear()
         self._recalled.clear()
+        self.leaving.reset()
         self.requeue()
 
     def requeue(self) -> None:
@@ -194,7 +196,7 @@ class SharedQuotaController:
             InvalidFieldError: Its ledger cannot be read.
             NotLeadingError: Another process may be writing.
         """
-        with self.shared.store.locked([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
+        with self.shared.store.locked([name], until=time.monotonic() + WAIT_SECONDS) as is_held:
             version = self.shared.store.fetch(name) if is_held else None
             stored = self.shared.ledgers.fetch(namespace) if version is not None else None
             ledger = None if stored is None else stored.ledger
@@ -236,7 +238,7 @@ class SharedQuotaController:
         return noted if noted is grants else replace(noted, sequence=grants.sequence + 1)
 
     def _write(self, name: str, epoch: int, change: Callable[[Grants], Grants]) -> None:
-        with self.shared.store.locked([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
+        with self.shared.store.locked([name], until=time.monotonic() + WAIT_SECONDS) as is_held:
             version = self.shared.store.fetch(name) if is_held else None
             if version is not None and version.shared is not None:
                 following = change(version.grants)
@@ -255,13 +257,16 @@ class SharedQuotaController:
             self.shared.usage_cache.requeue_after(namespace, 0.0)
         if shared is None:
             return
+        left: list[str] = []
         for namespace in named:
             if namespace in sharing:
                 self._check_excess(namespace, name, shared)
-            elif namespace in self.shared.usage_cache.namespaces:
+            elif namespace in self.shared.usage_cache.namespaces and self._has_ledger(namespace):
                 self.shared.usage_cache.requeue_after(namespace, 0.0)
-            else:
-                self.drop(namespace, name, epoch)
+            else:  # no reconciliation of its ledger will drop it
+                left.append(namespace)
+        if left and not self.leaving.drop(left, name, epoch):
+            self.requeue()
         if not sharing:
             self._complete_unshared(quota, epoch)
         elif self._has_lost_participant(name, sharing | named.keys()) and not self._is_complete(
@@ -284,43 +289,20 @@ class SharedQuotaController:
         if not (is_within(granted_to, granted) and is_within(granted, granted_to)):
             self.shared.usage_cache.requeue_after(namespace, EXCESS_SECONDS)
 
+    def _has_ledger(self, namespace: str) -> bool:
+        return self.shared.ledgers.known(namespace) is not None
+
     def _known_account(self, namespace: str, name: str) -> Account | None:
         """Return what a ledger says of a quota, as far as that is known here."""
         known = self.shared.ledgers.known(namespace)
         ledger = None if known is None else known.ledger
         return None if ledger is None else ledger.accounts.get(name)
 
-    def drop(self, namespace: str, name: str, epoch: int) -> None:
-        """Drop a namespace that is not tracked, once nothing can be admitted by its ledger.
-
-        Raises:
-            ApiError: The API server does not do it.
-            InvalidFieldError: Its ledger cannot be read.
-            NotLeadingError: Another process may be writing.
-        """
-        with self.shared.store.locked([name], until=time.monotonic() + _WAIT_SECONDS) as is_held:
-            version = self.shared.store.fetch(name) if is_held else None
-            shared = None if version is None else version.shared
-            if version is None or shared is None:
-                self.requeue()
-                return
-            ledger = self.shared.ledgers.fetch(namespace)
-            if ledger is not None and ledger.ledger and name in ledger.ledger.accounts:
-                self.shared.usage_cache.clear_abandoned(namespace)
-                return
-            if not (
-                isinstance(version.quota, ClusterQuota)
-                and self.shared.participation.has_left(namespace, version.quota)
-            ):
-                return  # it is about to be tracked
-            self.shared.write(version, without(shared.grants, namespace), epoch)
-            _log.info("left a shared quota", extra={"namespace": namespace, "quota": name})
-
     def _complete_unshared(self, quota: ClusterQuota, epoch: int) -> None:
         """Write that all namespaces of a quota are named, where none shares it."""
         observed = self._observed(quota)
         with self.shared.store.locked(
-            [quota.quota.name], until=time.monotonic() + _WAIT_SECONDS
+            [quota.quota.name], until=time.monotonic() + WAIT_SECONDS
         ) as is_held:
             version = self.shared.store.known(quota.quota.name) if is_held else None
             if version is not None and observed and quota.is_same(version.quota):

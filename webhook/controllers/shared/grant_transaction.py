@@ -201,7 +201,7 @@ class GrantTransaction:
             if version is None:
                 continue
             following = (
-                without(version.grants, self.namespace)
+                without(version.grants, [self.namespace])
                 if wanted is None
                 else lowered(version.grants, self.namespace, wanted)
             )

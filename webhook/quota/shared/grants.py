@@ -24,7 +24,7 @@ What may be written when, and why that is safe, is said in `escrow`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -154,10 +154,13 @@ def with_recall(grants: Grants, *, is_recalled: bool) -> Grants:
     return replace(grants, is_recalled=is_recalled, sequence=grants.sequence + 1)
 
 
-def without(grants: Grants, namespace: str) -> Grants:
-    """Let a namespace hold nothing and take no part any more."""
-    left = {name: held for name, held in grants.namespaces.items() if name != namespace}
-    return with_headroom(_with(grants, left), namespace, {})
+def without(grants: Grants, namespaces: Collection[str]) -> Grants:
+    """Let some namespaces hold nothing and take no part any more."""
+    left, headroom = (
+        {name: held for name, held in amounts.items() if name not in namespaces}
+        for amounts in (grants.namespaces, grants.headroom)
+    )
+    return replace(_with(grants, left), headroom=headroom)
 
 
 def with_promise(grants: Grants, promise: Promise) -> Grants:
