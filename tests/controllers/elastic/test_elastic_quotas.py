@@ -498,17 +498,56 @@ def test_a_namespace_joins_a_pool_before_it_leaves_the_other() -> None:
 def test_one_that_cannot_be_written_stops_no_other() -> None:
     def refuse(call: Call, proceed: Proceed) -> object:
         if str(call.body["metadata"]["name"]) == "epool.default":
-            raise InvalidError("spec: too many")
+            raise InvalidError(words)
         return proceed()
+
+    words = "spec.hard: Too many: 128: must have at most 64 items"
 
     with world() as here:
         reactor = here.harness.client.on("create", CLUSTER_DEFERRED_QUOTAS, refuse)
         for made in A_AND_B:
             here.harness.create(made)
         here.wait_for(**{"eq_team-b_q": {"requests.cpu": "3"}})
-        eventually(lambda: here.condition("team-b") == "AllCharged", "the status is written")
+        for namespace in ("team-a", "team-b"):
+            eventually(lambda n=namespace: here.condition(n) == "Refused", "the quota says so")  # type: ignore[misc]
+            (condition,) = FieldReader(here.status(namespace)).children("conditions")
+            assert (condition.text("status"), condition.text("message")) == (
+                "False",
+                f"no bind is charged by these amounts: {words}",
+            )
+        here.harness.client.on("create", CLUSTER_DEFERRED_QUOTAS, unavailable, times=1)
+        here.harness.create(an_elastic_quota("team-c", {"cpu": 1}))  # of the same pool
+        eventually(lambda: here.condition("team-c") == "Refused", "the quota says so")
+        assert here.condition("team-a") == "Refused"
         reactor.remove()
-        here.wait_for(**POOL)
+        here.wait_for(epool_default={"requests.cpu": "5"}, **{"eq_team-b_q": {"requests.cpu": "3"}})
+        for namespace in ("team-a", "team-b", "team-c"):
+            eventually(lambda n=namespace: here.condition(n) == "AllCharged", "all are charged")  # type: ignore[misc]
+
+
+def test_a_pool_whose_edit_is_refused_is_charged_by_the_former_one_and_says_so() -> None:
+    other = an_elastic_quota("team-c", {"cpu": 1})
+    other["metadata"]["labels"] = {"deferredquota.io/pool": "zoo"}  # type: ignore[index]
+
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if call.name == "epool.default" and not call.subresource:
+            raise InvalidError("spec: too many")
+        return proceed()
+
+    with world(*A_AND_B, other) as here:
+        here.wait_for(epool_zoo={"requests.cpu": "1"}, **POOL)
+        eventually(lambda: here.condition("team-b") == "AllCharged", "all are charged")
+        reactor = here.harness.client.on("patch", CLUSTER_DEFERRED_QUOTAS, refuse)
+        edit = {"spec": {"min": {"cpu": 3}}}
+        here.harness.api.patch(ELASTIC_QUOTAS, "q", edit, namespace="team-a")
+        eventually(lambda: here.condition("team-a") == "Refused", "the quota says so")
+        eventually(lambda: here.condition("team-b") == "Refused", "that of the same pool says so")
+        assert here.condition("team-c") == "AllCharged"
+        assert here.hard()["epool.default"] == {"requests.cpu": "4"}
+        undo = {"spec": {"min": {"cpu": 2}}}
+        here.harness.api.patch(ELASTIC_QUOTAS, "q", undo, namespace="team-a")
+        eventually(lambda: here.condition("team-a") == "AllCharged", "it is as it was")
+        reactor.remove()
 
 
 def all_borrowed(here: World) -> None:

@@ -113,6 +113,27 @@ def test_labels_and_status_say_what_is_borrowed(pool_of: MakePool, plane: Contro
     ]
 
 
+def test_a_pool_that_the_api_server_refuses_is_not_said_to_be_charged(pool_of: MakePool) -> None:
+    pool = pool_of(a=None, b=None)
+    names = [f"example.com/r{number}" for number in range(128)]
+    first, rest = (dict.fromkeys(part, 1) for part in (names[:64], names[64:]))
+    for team, least, most in (("a", first, rest), ("b", rest, first)):
+        quota = pool.quota({"min": least, "max": most})
+        answer = pool.api.create(elastic_quotas(pool.teams[team].namespace), quota)
+        assert answer.ok, str(answer)
+    written = f'ClusterDeferredQuota.deferredquota.io "{pool.charged_by}" is invalid: '
+    for team in ("a", "b"):
+
+        def said() -> tuple[str, str]:
+            (one,) = pool.status(team).get("conditions") or [{}]  # noqa: B023
+            return str(one.get("status")), str(one.get("reason"))
+
+        becomes(said, ("False", "Refused"), "what the quota says")
+        (condition,) = pool.status(team)["conditions"]
+        assert condition["message"].startswith(f"no bind is charged by these amounts: {written}")
+        assert "spec.hard: Too many: 128: must have at most 64 items" in condition["message"]
+
+
 def test_of_five_pods_at_min_40_the_newest_is_over_quota_until_another_ends(
     pool_of: MakePool,
 ) -> None:

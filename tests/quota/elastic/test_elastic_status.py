@@ -8,6 +8,7 @@ from webhook.quota.elastic.derived_quotas import uncharged_resources
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.elastic_status import PoolUsage, charged_condition, elastic_status
 from webhook.quota.elastic.fair_share import Pool
+from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
 
 
 def usage(held: dict[str, str], *quotas: ElasticQuota) -> PoolUsage:
@@ -61,3 +62,24 @@ def test_the_condition_says_whether_binds_are_charged() -> None:
     kept = a_quota("a", {"cpu": "4"}, lendable={"cpu": "1"})
     assert condition(kept) == ("True", "AllCharged")
     assert condition(a_quota("a", {"cpu": "4"}, lendable={"cpu": "4"})) == ("True", "AllCharged")
+
+
+def test_what_the_api_server_refuses_charges_nothing() -> None:
+    words = 'ClusterDeferredQuota "epool.default" is invalid: spec.hard: Too many: 128'
+    found = charged_condition(
+        a_quota("a", {"cpu": "4", "pods": "2"}),
+        outside=(),
+        uncharged=("pods",),
+        taken=(),
+        refused=(words, "another"),
+        fault="min is above max",
+    )
+    assert (found.status, found.reason) == ("False", "Refused")
+    assert found.message == f"no bind is charged by these amounts: {words}"
+
+
+def test_a_long_refusal_is_read_back() -> None:
+    found = charged_condition(
+        a_quota("a", {"cpu": "4"}), outside=(), uncharged=(), taken=(), refused=("x" * 10_000,)
+    )
+    assert conditions_in(conditions_out([found])["conditions"]) == (found,)

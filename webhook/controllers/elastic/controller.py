@@ -42,13 +42,17 @@ from webhook.kube.api import (
     NAMESPACES,
     AlreadyExistsError,
     ApiError,
+    BadRequestError,
     ConflictError,
+    ForbiddenError,
+    InvalidError,
     JsonPatch,
     Kind,
     ListOptions,
     NotFoundError,
     Object,
     Preconditions,
+    TooLargeError,
 )
 from webhook.kube.informer import Change, Informer
 from webhook.kube.metadata import time_text
@@ -58,7 +62,6 @@ from webhook.quota.elastic.derived_quotas import (
     DerivedQuota,
     derived_quotas,
     held_by,
-    max_name,
     uncharged_resources,
 )
 from webhook.quota.elastic.elastic_quotas import (
@@ -76,7 +79,7 @@ from webhook.quota.elastic.elastic_status import (
 from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
 from webhook.quota.ledger.ledger_values import Condition
-from webhook.quota.objects.names import DERIVED_PREFIXES, POOL_PREFIX
+from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 from webhook.state.well_known import DEFERRED_MODE, ELASTIC_LABEL, MODE_LABEL
@@ -90,6 +93,8 @@ _STATUS_SECONDS: Final = 1.0
 _UNSYNCED_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 5.0
+_REFUSALS: Final = (BadRequestError, ForbiddenError, InvalidError, TooLargeError)
+"""What is answered again as long as the quotas are as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,8 @@ class ElasticQuotaController:
         """Another one after each change: what was worked out before is not kept after it."""
         self._specs: dict[str, dict[str, object]] = {}
         """Name of a derived quota → the spec that was written last."""
+        self._refused: dict[str, str] = {}
+        """Name of a derived quota → why the API server does not take it as it has to be."""
         self._drops_headroom = False
         self._statuses: dict[str, _WrittenStatus] = {}
         """Uid of an elastic quota → its status."""
@@ -304,17 +311,23 @@ class ElasticQuotaController:
         if stored.keys() == wanted.keys() and all(
             self._is_stored(one, stored[name]) for name, one in wanted.items()
         ):
+            self._refused = {}
             return _Written(wanted)
         wanted = self._wanted_now()
         taken: set[str] = set()
         failure: ApiError | None = None
-        for step in self._steps(wanted, stored, taken):
+        former, self._refused = self._refused, {}
+        for name, step in self._steps(wanted, stored, taken):
             if not self._leadership.is_leader():
                 break
             try:
                 step()
-            except ApiError as err:  # a pool that is too large stops no other
+            except _REFUSALS as err:  # a pool that is too large stops no other
+                failure, self._refused[name] = err, err.message
+            except ApiError as err:
                 failure = err
+                if name in former:
+                    self._refused[name] = former[name]
         return _Written(wanted, frozenset(taken), failure)
 
     def _is_stored(self, quota: DerivedQuota, stored: Object) -> bool:
@@ -336,8 +349,11 @@ class ElasticQuotaController:
 
     def _steps(
         self, wanted: Mapping[str, DerivedQuota], stored: Mapping[str, Object], taken: set[str]
-    ) -> Iterator[Callable[[], None]]:
-        """Yield the writes that are due, so that a namespace joins a quota before it leaves one."""
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Yield the writes that are due, with the names of what they write.
+
+        A namespace joins a quota before it leaves one.
+        """
         changed = [
             one
             for name, one in wanted.items()
@@ -346,11 +362,11 @@ class ElasticQuotaController:
         changed.sort(key=lambda one: not _gains(stored[one.name], one))
         for name, one in wanted.items():
             if name not in stored:
-                yield partial(self._create, one, taken)
+                yield name, partial(self._create, one, taken)
         for one in changed:
-            yield partial(self._replace_spec, stored[one.name], one)
+            yield one.name, partial(self._replace_spec, stored[one.name], one)
         for name in sorted(stored.keys() - wanted.keys()):
-            yield partial(self._delete, stored[name])
+            yield name, partial(self._delete, stored[name])
 
     def _delete(self, stored: Object) -> None:
         metadata = FieldReader(stored).child("metadata")
@@ -426,7 +442,7 @@ class ElasticQuotaController:
                 reason = "Invalid" if obj.fault else "Conflict"
                 self._write_status(obj, {}, Condition(CHARGED, "False", reason, fault))
             else:
-                own = (max_name(quota), *[one for one in taken if one.startswith(POOL_PREFIX)])
+                own = sorted(name for name, one in derived.items() if _is_about(one, quota))
                 condition = charged_condition(
                     quota,
                     outside=tuple(
@@ -434,6 +450,7 @@ class ElasticQuotaController:
                     ),
                     uncharged=uncharged_resources(quota),
                     taken=tuple(one for one in own if one in taken),
+                    refused=tuple(self._refused[one] for one in own if one in self._refused),
                     fault=obj.fault,
                 )
                 self._write_status(obj, elastic_status(quota, pools[quota.pool]), condition)
@@ -519,6 +536,11 @@ def _read(kind: Kind, raw: Object) -> ElasticQuotaObject:
 
 def _key_of(obj: ElasticQuotaObject) -> str:
     return "" if obj.quota is None else obj.quota.key
+
+
+def _is_about(derived: DerivedQuota, quota: ElasticQuota) -> bool:
+    """Return whether a quota is charged by a derived one: no namespace has two quotas."""
+    return not set(derived.namespaces).isdisjoint(quota.namespaces)
 
 
 def _gains(stored: Object, quota: DerivedQuota) -> bool:

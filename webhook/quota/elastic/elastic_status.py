@@ -26,6 +26,8 @@ from webhook.quota.ledger.ledger_values import Condition
 CHARGED = "Charged"
 """Type of the condition."""
 
+_MAX_REFUSAL = 500
+"""Characters of a refusal; a condition that is longer would not be read back."""
 _NAMED = 5
 """How many namespaces a condition names."""
 
@@ -50,6 +52,7 @@ def charged_condition(
     outside: tuple[str, ...],
     uncharged: tuple[str, ...],
     taken: tuple[str, ...],
+    refused: tuple[str, ...] = (),
     fault: str = "",
 ) -> Condition:
     """Return whether binds are charged by a quota that counts.
@@ -58,6 +61,7 @@ def charged_condition(
         outside: Those of its namespaces that have not opted in, or do not exist.
         uncharged: Resources that it names and no bind is charged for.
         taken: Names of objects it would be charged by, which are of others.
+        refused: Why the API server does not take objects that it has to be charged by.
         fault: What makes no sense in it, see `read_stored_quota`.
     """
     if taken:
@@ -70,6 +74,9 @@ def charged_condition(
     if len(outside) == len(quota.namespaces):
         message = f"no namespace has opted in: deferred-quota enable {quota.namespaces[0]}"
         return Condition(CHARGED, "False", "NotOptedIn", message)
+    if refused:
+        message = f"no bind is charged by these amounts: {refused[0][:_MAX_REFUSAL]}"
+        return Condition(CHARGED, "False", "Refused", message)
     if fault:
         return Condition(CHARGED, "True", "Invalid", f"{fault}; what limits more counts")
     faults = []
