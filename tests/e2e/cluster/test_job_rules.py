@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.configured import configured
 from tests.e2e.cluster.job_states import a_job_in_state, jobs, put
 from tests.e2e.cluster.job_words import GATES_ARE_ON
 from tests.e2e.cluster.objects import Answer, Object
@@ -269,6 +272,33 @@ def test_a_job_that_can_never_fit_is_not_resumed_and_one_that_fits_in_part_is_wa
     assert answer.warnings == ("quota p1: 6 pods ask requests.cpu=6, limit 4; at most 4 at a time",)
     smaller = setting(f"{SPEC}.containers.0.resources.requests.cpu", "4")
     assert put(tenant.api, updated(large, smaller, resume)).ok
+
+
+def test_a_job_with_an_amount_that_cannot_be_read_is_held_to_the_rules(
+    plane: ControlPlane, product: Product, tenant: Tenant
+) -> None:
+    role = ("rolebinding", "job-editor", "--clusterrole=edit", "--user=job-editor")
+    plane.kubectl("create", *role, "--namespace", tenant.namespace)
+    editor = Tenant(plane.rest_as("job-editor", ()), tenant.namespace)
+    spec = a_simple_job("1")
+    huge: Object = {"name": "huge", "image": "registry.example/app:1"}
+    spec["template"]["spec"]["containers"].append(
+        {**huge, "resources": {"limits": {"memory": "1e20000"}}}
+    )
+    grow = setting(f"{SPEC}.containers.0.resources.requests.cpu", "2")
+    readable = setting(f"{SPEC}.containers.1.resources", {"limits": {"memory": "1Gi"}})
+    with configured(product, jobs=[{"growth": "Deny"}]):
+        wanted = {"metadata": {"name": "train"}, "spec": spec}
+        create = partial(editor.api.create, jobs(tenant.namespace), wanted)
+        eventually(lambda: create(dry_run=True).ok, "the role is in force")
+        job = create().body
+        for changes in ((grow,), (grow, readable)):
+            assert words(editor, job, *changes) == (
+                f"{REQUESTS}.cpu: from 1 to 2: cpu of this Job may not grow"
+            )
+        answer = put(editor.api, updated(job, readable), dry_run=False)
+        assert answer.ok, str(answer)
+        assert words(editor, answer.body, grow).endswith("cpu of this Job may not grow")
 
 
 def test_two_managers_hear_of_each_other(tenant: Tenant) -> None:

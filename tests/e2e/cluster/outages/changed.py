@@ -14,6 +14,7 @@ from tests.torture.links import Links
 _MODULE: Final = ("-m", "webhook")
 _SHIFTED: Final = "tests.e2e.cluster.outages.shifted_clock"
 _SHORT_LIVES: Final = "tests.e2e.cluster.outages.short_lives"
+_SHORT_LEASES: Final = "tests.e2e.cluster.outages.short_leases"
 
 
 def with_clock(server: Server, seconds: int) -> Server:
@@ -24,6 +25,11 @@ def with_clock(server: Server, seconds: int) -> Server:
 def with_lives(server: Server, *, leaf: int, ca: int, publish: int) -> Server:
     """Return a controller that is not started yet and makes certificates that live for seconds."""
     return _by(_SHORT_LIVES, server, leaf, ca, publish)
+
+
+def with_leases(server: Server, *, believed: int) -> Server:
+    """Return a controller that is not started yet and believes a lease for so many seconds."""
+    return _by(_SHORT_LEASES, server, believed)
 
 
 def _by(program: str, server: Server, *given: int) -> Server:

@@ -7,14 +7,16 @@ from typing import Final
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.objects import Api
-from tests.e2e.cluster.outages.changed import with_clock
+from tests.e2e.cluster.outages.changed import with_clock, with_leases
 from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.tenant import Tenant
-from tests.e2e.cluster.waiting import becomes
+from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.state.well_known import LEADER_LEASE
 
 LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
 HOUR: Final = 3600
+MOST: Final = 2**31 - 1
+"""What a number of a Lease can be; the API server refuses more."""
 
 
 def test_the_leader_stands_still(product: Product, tenant: Tenant) -> None:
@@ -63,3 +65,38 @@ def test_clocks_are_wrong_by_an_hour(plane: ControlPlane, product: Product, tena
         fast.terminate()
         becomes(lambda: product.controller.metric("leader"), 1.0, "the other leads", seconds=60)
     becomes(lambda: tenant.used()["requests.cpu"], "2", "what is used")
+
+
+def test_a_lease_that_was_forged_for_years_is_taken_all_the_same(
+    plane: ControlPlane, product: Product, tenant: Tenant
+) -> None:
+    """Whoever has the controller's token for one write."""
+    thief = Api(plane.service_account_rest(SYSTEM, "deferred-quota-controller"))
+    tenant.quota()
+    tenant.bound("runs", "1")
+    with product.another_controller(lambda server: with_leases(server, believed=20)) as standby:
+        stored = thief.get(LEASE).body
+        forged = {
+            "holderIdentity": "a thief",
+            "leaseDurationSeconds": MOST,
+            "leaseTransitions": MOST,
+        }
+
+        def forge() -> bool:
+            lease = thief.get(LEASE).body  # the leader renews it all the time
+            return thief.call("PUT", LEASE, {**lease, "spec": {**lease["spec"], **forged}}).ok
+
+        eventually(forge, "the lease is written")
+        becomes(lambda: product.controller.metric("leader"), 0.0, "no controller leads any more")
+        becomes(lambda: standby.metric("leader"), 1.0, "the standby leads by the rule", seconds=60)
+        spec = thief.get(LEASE).body["spec"]
+        assert spec["leaseTransitions"] == MOST
+        assert spec["leaseDurationSeconds"] == stored["spec"]["leaseDurationSeconds"]
+        tenant.bound("more", "1")
+        tenant.pod("much", "1")
+        assert tenant.bind("much").code == 403
+        tenant.finish("runs")
+        becomes(lambda: tenant.bind("much").code, 201, "the answer once there is room")
+        standby.terminate()
+        becomes(lambda: product.controller.metric("leader"), 1.0, "the other leads", seconds=60)
+    assert thief.get(LEASE).body["spec"]["leaseTransitions"] == MOST
