@@ -23,7 +23,7 @@ from tests.torture.world import World
 
 _WHOLE_MINUTES: Final = 60.0
 _WARM_UP_SHARE: Final = 0.25
-_TEMPLATES: Final = 200
+_TEMPLATES: Final = 20
 """Kinds of pods: caches that are kept by them are full after the warm-up, and what grows leaks."""
 
 
