@@ -286,6 +286,18 @@ BAD: Final = {
         28,
         "quantities must match",
     ),
+    "a name with dots": (
+        "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {limits.cpu: x}}\n",
+        4,
+        15,
+        "quantities must match",
+    ),
+    "an object of a List": (
+        "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {}}\n",
+        4,
+        31,
+        "must be given",
+    ),
     "not rendered": ("kind: Pod\nmetadata:\n  name: {{ .Values.name }}\n", 3, 10, "helm template"),
     "not rendered, quoted": (
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: '{{ .Release.Name }}'\n",

@@ -20,7 +20,7 @@ from webhook.config import Configuration
 from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.kube.api import ClusterApi
 from webhook.kube.files.documents import SnapshotError
-from webhook.kube.files.positions import Positions
+from webhook.kube.files.positions import Positions, located
 from webhook.operations.check.manifest_check import Checker, manifest_object
 from webhook.operations.check.overlay import Overlay
 from webhook.operations.check.state import ClusterState
@@ -152,8 +152,8 @@ class Manifests:
         return Entry(one, manifest.document)
 
     def _problem(self, err: SnapshotError) -> Problem:
-        line = err.place.line or 1
-        column = err.place.column or _column(self._lines(err.file), line, err.field)
+        err = located(err, self._positions.files.get(err.file, b""))
+        line, column = err.place.line or 1, err.place.column or 1
         return Problem(Location(err.file, line, column, err.field), err.detail)
 
     def _explained(self, problem: Problem) -> Problem:
@@ -181,15 +181,6 @@ def _is_tab(lines: Sequence[str], place: Location) -> bool:
 def _line(lines: Sequence[str], number: int) -> str:
     """Return a line; empty behind the last one, where a parser misses what should follow."""
     return lines[number - 1] if number <= len(lines) else ""
-
-
-def _column(lines: Sequence[str], line: int, field: str) -> int:
-    """Return where the last name of a path begins in a line; 1 if it is not there."""
-    name = re.split(r"[.\[\]]", field.rstrip("]"))[-1]
-    if not name:
-        return 1
-    found = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", _line(lines, line))
-    return 1 if found is None else found.start() + 1
 
 
 def _template_path(text: str) -> TemplatePath:
