@@ -271,4 +271,4 @@ def _smaller_or_larger(cause: PendingCause) -> Iterator[Unblock]:
         text = f"raise {where} by at least {amount}, to {one.requested}"
         yield Unblock(Action.RAISE_QUOTA, text, cause.quota, one.resource, amount)
     if not above:
-        yield Unblock(Action.DELETE_POD, "delete the pod and create it anew, otherwise")
+        yield Unblock(Action.DELETE_POD, "delete the pod and create it with smaller requests")
