@@ -153,6 +153,42 @@ def test_one_that_left_without_a_leader_is_dropped_by_the_next_leader(
     assert granted(harness) == {NAMESPACE: "0"}
 
 
+def test_one_that_takes_no_part_and_has_no_ledger_is_dropped() -> None:
+    """As the token of the webhook names it, or as it is left when its ledger was lost before."""
+    quota = shared_quota(namespaceSelector=TEAM)
+    with new_harness(a_namespace(OTHER), quota, follows_ledgers=True) as harness:
+        label(harness, NAMESPACE)
+        steps(harness)
+        assert granted(harness) == {NAMESPACE: "0"}
+        held = [
+            {"name": NAMESPACE, "granted": {"requests.cpu": "0"}},
+            {"name": OTHER, "granted": {"requests.cpu": "4"}},
+        ]
+        forge(harness, "namespaces", held)
+        steps(harness)
+        assert granted(harness) == {NAMESPACE: "0"}
+        harness.pod("one", "4")
+        assert isinstance(harness.reserve("one"), Reserved)
+
+
+def test_what_is_promised_where_no_elastic_quota_is_charged_is_withdrawn(
+    harness: ControllerHarness,
+) -> None:
+    promise = {"uid": "x", "namespace": OTHER, "pod": "x", "amounts": {"requests.cpu": "4"}}
+    forge(harness, "promises", [promise])
+    harness.pod("one", "4")
+    assert isinstance(harness.reserve("one"), QuotaExceeded)
+    steps(harness)
+    assert "promises" not in status_of(harness)
+    assert isinstance(harness.reserve("one"), Reserved)
+
+
+def forge(harness: ControllerHarness, field: str, value: object) -> None:
+    patch = [{"op": "add", "path": f"/status/{field}", "value": value}]
+    harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", patch, subresource="status")
+    harness.catch_up()
+
+
 def test_a_leader_that_is_behind_raises_nothing_again(harness: ControllerHarness) -> None:
     """What an old ledger was granted has been lowered since, and another namespace holds it."""
     harness.pod("one", "3")

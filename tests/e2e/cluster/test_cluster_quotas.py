@@ -346,6 +346,30 @@ def test_a_namespace_that_opts_out_or_is_deleted_gives_back_what_it_held(team: T
     becomes(team.held, "2", "what is held without the one that is gone")
 
 
+@pytest.mark.parametrize("what", ["promise", "grant"])
+def test_what_the_token_of_the_webhook_holds_there_for_nothing_ends(
+    plane: ControlPlane, team: Team, what: str
+) -> None:
+    """A promise, which only pools have, and a grant of a namespace that takes no part."""
+    team.share("4")
+    stranger = team.add(joins=False)
+    tenant = team.tenants[0]
+    webhook = Api(plane.service_account_rest(SYSTEM, "deferred-quota-webhook"))
+    held = {"uid": "gone", "namespace": stranger.namespace, "pod": "x", "amounts": {CPU: "4"}}
+    grant = {"name": stranger.namespace, "granted": {CPU: "4"}}
+    field, forged = ("promises", held) if what == "promise" else ("namespaces", grant)
+
+    def is_forged() -> bool:
+        read = team.api.get(cluster_quotas(team.name)).body
+        read["status"][field] = [*read["status"].get(field, []), forged]
+        return webhook.call("PUT", cluster_quotas(team.name, "status"), read).ok
+
+    made = tenant.pod("large", "4")
+    eventually(is_forged, "all of it is held")
+    eventually(lambda: tenant.bind("large", uid=made.uid).ok, "a pod gets all of it", 30.0)
+    assert forged not in team.status().get(field, [])
+
+
 # -- edits ---------------------------------------------------------------------------------
 
 

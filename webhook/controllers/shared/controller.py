@@ -24,6 +24,7 @@ from webhook.kube.informer import Change
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import mask, remove_zeros, subtract_non_negative
 from webhook.quota.ledger.ledger import Account, QuotaRevision
+from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.quota.shared.escrow import (
     Raise,
@@ -35,7 +36,7 @@ from webhook.quota.shared.escrow import (
     need,
     rewritten,
 )
-from webhook.quota.shared.grants import Grants, with_headroom, with_recall
+from webhook.quota.shared.grants import Grants, with_headroom, with_recall, without_promises
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaVersion
@@ -267,6 +268,7 @@ class SharedQuotaController:
                 left.append(namespace)
         if left and not self.leaving.drop(left, name, epoch):
             self.requeue()
+        self._withdraw_promises(quota, shared.grants, epoch)
         if not sharing:
             self._complete_unshared(quota, epoch)
         elif self._has_lost_participant(name, sharing | named.keys()) and not self._is_complete(
@@ -274,6 +276,11 @@ class SharedQuotaController:
         ):
             for namespace in sharing:  # that one may have been the last that was not counted
                 self.shared.usage_cache.requeue_after(namespace, 0.0)
+
+    def _withdraw_promises(self, quota: ClusterQuota, grants: Grants, epoch: int) -> None:
+        """Withdraw promises of a quota that charges no elastic quota: no leader has made them."""
+        if grants.promises and not quota.name.startswith(DERIVED_PREFIXES):
+            self._write(quota.quota.name, epoch, _without_any_promise)
 
     def _has_lost_participant(self, name: str, participants: Set[str]) -> bool:
         """Return whether a namespace took part in a quota at the last look, and does not now."""
@@ -350,3 +357,7 @@ def _frees_quota(old: SharedQuotaVersion, new: SharedQuotaVersion) -> bool:
     if former.promises.keys() - present.promises.keys():
         return True
     return any(amount > present.total.get(name, ZERO) for name, amount in former.total.items())
+
+
+def _without_any_promise(grants: Grants) -> Grants:
+    return without_promises(grants, grants.promises) if grants.promises else grants
