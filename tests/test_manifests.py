@@ -16,7 +16,9 @@ from webhook.config import load_configuration
 from webhook.install import MANIFESTS, render
 from webhook.install.kustomizations import InstallError, read_file
 from webhook.install.rendering import Mask
-from webhook.operations.names import LEDGER_CRD, MASK_POLICY, STAMP_POLICY
+from webhook.operations.names import CLUSTER_QUOTA_CRD, LEDGER_CRD, MASK_POLICY, STAMP_POLICY
+from webhook.quota.ledger import ledger_codec
+from webhook.quota.shared import grants
 from webhook.state.well_known import (
     CA_SECRET,
     DEFAULT_NAMESPACE,
@@ -24,7 +26,7 @@ from webhook.state.well_known import (
     REGISTRATION,
     TLS_SECRET,
 )
-from webhook.tls.rotation_store import spec_for
+from webhook.tls.rotation_store import FORMAT, spec_for
 
 FILES: Final = sorted(MANIFESTS.rglob("*.yaml"))
 KUSTOMIZATIONS: Final = [path for path in FILES if path.name == "kustomization.yaml"]
@@ -87,6 +89,16 @@ def test_the_version_is_that_of_the_program() -> None:
         )
         (image,) = overlay["images"]
         assert (image["name"], image["newTag"]) == ("deferred-quota", __version__)
+
+
+def test_no_format_of_a_newer_release_is_stored() -> None:
+    for name, newest in ((LEDGER_CRD, ledger_codec.FORMAT), (CLUSTER_QUOTA_CRD, grants.FORMAT)):
+        (crd,) = (one for one in everything() if one["metadata"]["name"] == name)
+        (version,) = crd["spec"]["versions"]
+        status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+        assert (status["format"]["minimum"], status["format"]["maximum"]) == (1, newest)
+    policy = (MANIFESTS / "components" / "identity-policy" / "own-namespace.yaml").read_text()
+    assert f"annotations[?'deferredquota.io/format'].orValue('1') == '{FORMAT}'" in policy
 
 
 def test_names_are_those_that_the_commands_look_for() -> None:

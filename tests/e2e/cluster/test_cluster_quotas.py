@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.cluster.objects import Api, Object
+from tests.e2e.cluster.objects import Api, Object, ledger
 from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.shared_history import CPU, History, cluster_quotas
 from tests.e2e.cluster.sharing import Binders, Team
@@ -368,6 +368,20 @@ def test_what_the_token_of_the_webhook_holds_there_for_nothing_ends(
     eventually(is_forged, "all of it is held")
     eventually(lambda: tenant.bind("large", uid=made.uid).ok, "a pod gets all of it", 30.0)
     assert forged not in team.status().get(field, [])
+
+
+def test_a_format_that_no_program_here_reads_is_not_stored(plane: ControlPlane, team: Team) -> None:
+    """Nothing would be decided by such an object until an administrator takes it away."""
+    team.share("4")
+    tenant = team.add()
+    webhook = Api(plane.service_account_rest(SYSTEM, "deferred-quota-webhook"))
+    made = tenant.pod("small", "1")
+    eventually(lambda: tenant.bind("small", uid=made.uid).ok, "both are counted")
+    for path in (cluster_quotas(team.name), ledger(tenant.namespace)):
+        read = team.api.get(path).body
+        read["status"]["format"] = 99
+        answer = webhook.call("PUT", f"{path}/status", read, dry_run=True)
+        assert (answer.code, "status.format" in answer.message) == (422, True), answer
 
 
 # -- edits ---------------------------------------------------------------------------------

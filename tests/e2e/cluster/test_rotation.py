@@ -185,6 +185,10 @@ def test_the_controllers_token_writes_its_two_secrets_only(installation: Install
     assert (refused.code, "no finalizer" in refused.message) == (403, True), refused
     for_good = api.call("PUT", f"{SECRETS}/{TLS_SECRET}", {**kept, "immutable": True}, dry_run=True)
     assert (for_good.code, "be changed again" in for_good.message) == (403, True), for_good
+    notes = {**kept["metadata"]["annotations"], "deferredquota.io/format": "2"}
+    newer = {**kept, "metadata": {**kept["metadata"], "annotations": notes}}
+    left = api.call("PUT", f"{SECRETS}/{TLS_SECRET}", newer, dry_run=True)
+    assert (left.code, "of a newer release" in left.message) == (403, True), left
     assert api.call("PUT", f"{SECRETS}/{TLS_SECRET}", kept, dry_run=True).ok
     assert api.get(SECRETS).code == 403
     assert api.get(f"/api/v1/namespaces/default/secrets/{CA_SECRET}").code == 403
