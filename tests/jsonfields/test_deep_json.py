@@ -1,4 +1,4 @@
-"""JSON text that nests deeper than can be decoded, as tenants may have it stored."""
+"""JSON text that nests as deep as tenants may have it stored, and deeper than can be decoded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from webhook.jsonfields.encoding import (
 LEVELS = 9_900
 """As many as the API server takes."""
 DEEP = b'{"f:a":' * LEVELS + b"{}" + b"}" * LEVELS
+DEEPER = b'{"f:a":' * 100_000 + b"{}" + b"}" * 100_000
+"""More than can be decoded; how much that is depends on the interpreter."""
 ODD = b'{"v:\\"}]},\\\\\\"spec\\":{[":{}}'
 """What looks like an end in a text is none."""
 
@@ -29,7 +31,7 @@ def a_pod(name: bytes, *fields: bytes) -> bytes:
 
 
 def test_of_managed_fields_that_nest_deep_only_they_are_missing() -> None:
-    found = decode_json(b'{"items":[%s,%s]}' % (a_pod(b"a", ODD, DEEP, ODD), a_pod(b"b")))
+    found = decode_json(b'{"items":[%s,%s]}' % (a_pod(b"a", ODD, DEEPER, ODD), a_pod(b"b")))
     wanted = decode_json(
         b'{"items":[%s,%s]}'
         % tuple(a_pod(name).replace(b',"managedFields":[]', b"") for name in (b"a", b"b"))
