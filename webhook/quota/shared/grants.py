@@ -155,7 +155,7 @@ def with_recall(grants: Grants, *, is_recalled: bool) -> Grants:
 
 
 def without(grants: Grants, namespaces: Collection[str]) -> Grants:
-    """Let some namespaces hold nothing and take no part any more."""
+    """Return grants in which some namespaces hold nothing and take no part any more."""
     left, headroom = (
         {name: held for name, held in amounts.items() if name not in namespaces}
         for amounts in (grants.namespaces, grants.headroom)

@@ -19,6 +19,15 @@ MOST: Final = 2**31 - 1
 """What a number of a Lease can be; the API server refuses more."""
 
 
+def _check_binds(tenant: Tenant) -> None:
+    """Bind pods where one runs and there is room for another: the next waits for one to end."""
+    tenant.bound("more", "1")
+    tenant.pod("much", "1")
+    assert tenant.bind("much").code == 403
+    tenant.finish("runs")
+    becomes(lambda: tenant.bind("much").code, 201, "the answer once there is room")
+
+
 def test_the_leader_stands_still(product: Product, tenant: Tenant) -> None:
     tenant.quota()
     tenant.bound("runs", "1")
@@ -27,11 +36,7 @@ def test_the_leader_stands_still(product: Product, tenant: Tenant) -> None:
         written = former.metric("ledger_writes_total", result="written")
         former.pause()
         becomes(lambda: standby.metric("leader"), 1.0, "the standby leads", seconds=60)
-        tenant.bound("more", "1")
-        tenant.pod("much", "1")
-        assert tenant.bind("much").code == 403
-        tenant.finish("runs")
-        becomes(lambda: tenant.bind("much").code, 201, "the answer once there is room")
+        _check_binds(tenant)
         former.resume()
         becomes(lambda: former.metric("leader"), 0.0, "the former leader knows that it is none")
         tenant.finish("more")
@@ -54,11 +59,7 @@ def test_clocks_are_wrong_by_an_hour(plane: ControlPlane, product: Product, tena
         becomes(lambda: fast.metric("leader"), 1.0, "the one that is fast leads", seconds=60)
         renewed = Api(plane.rest).get(LEASE).body["spec"]["renewTime"]
         assert datetime.fromisoformat(renewed) - datetime.now(UTC) > timedelta(seconds=HOUR / 2)
-        tenant.bound("more", "1")
-        tenant.pod("much", "1")
-        assert tenant.bind("much").code == 403
-        tenant.finish("runs")
-        becomes(lambda: tenant.bind("much").code, 201, "the answer once there is room")
+        _check_binds(tenant)
         tenant.settles()
         product.controller.start()
         assert (product.controller.metric("leader"), fast.metric("leader")) == (0, 1)
@@ -92,11 +93,7 @@ def test_a_lease_that_was_forged_for_years_is_taken_all_the_same(
         spec = thief.get(LEASE).body["spec"]
         assert spec["leaseTransitions"] == MOST
         assert spec["leaseDurationSeconds"] == stored["spec"]["leaseDurationSeconds"]
-        tenant.bound("more", "1")
-        tenant.pod("much", "1")
-        assert tenant.bind("much").code == 403
-        tenant.finish("runs")
-        becomes(lambda: tenant.bind("much").code, 201, "the answer once there is room")
+        _check_binds(tenant)
         standby.terminate()
         becomes(lambda: product.controller.metric("leader"), 1.0, "the other leads", seconds=60)
     assert thief.get(LEASE).body["spec"]["leaseTransitions"] == MOST
