@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -207,6 +208,56 @@ def test_conditions_are_written_when_they_change_and_survive_the_doors(
     harness.pass_time(100)
     harness.step()
     assert harness.cluster.resource_version == before
+
+
+FORGED = {
+    "a condition of ours": {"type": "Counted", "status": "False", "reason": "Forged"},
+    "what ledgers never say": {"type": "Forged", "status": "True"},
+    "a loss": {"type": "Rebuilt", "status": "True", "reason": "LedgerLost", "message": "run this"},
+}
+
+
+@pytest.mark.parametrize("condition", FORGED.values(), ids=FORGED.keys())
+def test_a_forged_condition_does_not_stay(
+    harness: ControllerHarness, condition: dict[str, str]
+) -> None:
+    before = harness.ledger().conditions
+    others = [one for one in conditions_of(harness) if one["type"] != condition["type"]]
+    hand_edit(harness, "conditions", [*others, condition])
+    look(harness)
+    said = {(one.type, one.status, one.reason, one.message) for one in harness.ledger().conditions}
+    assert said == {(one.type, one.status, one.reason, one.message) for one in before}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("summary", "all is well"), ("quotas/0/reserved", {"requests.cpu": "9"})]
+)
+def test_what_is_derived_is_written_again_where_it_was_forged(
+    harness: ControllerHarness, path: str, value: object
+) -> None:
+    harness.pod("web")
+    harness.step()
+    assert isinstance(harness.reserve("web"), Reserved)
+    look(harness)
+    before = status_of(harness)
+    hand_edit(harness, path, value)
+    assert status_of(harness) != before
+    look(harness)
+    after = status_of(harness)
+    assert {**after, "podsResourceVersion": before["podsResourceVersion"]} == before
+    version = harness.cluster.resource_version
+    harness.mark_dirty()
+    look(harness)
+    assert harness.cluster.resource_version == version
+
+
+def conditions_of(harness: ControllerHarness) -> list[dict[str, str]]:
+    return cast("list[dict[str, str]]", status_of(harness)["conditions"])
+
+
+def status_of(harness: ControllerHarness) -> dict[str, object]:
+    stored = harness.api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    return cast("dict[str, object]", stored["status"])
 
 
 def test_fields_of_a_newer_version_survive_doors_and_controller(harness: ControllerHarness) -> None:

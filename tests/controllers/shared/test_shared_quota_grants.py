@@ -171,6 +171,43 @@ def test_one_that_takes_no_part_and_has_no_ledger_is_dropped() -> None:
         assert isinstance(harness.reserve("one"), Reserved)
 
 
+@pytest.mark.parametrize(
+    ("field", "forged"),
+    [
+        ("summary", "all is well"),
+        ("hard", {"requests.cpu": "1k"}),
+        ("used", {"requests.cpu": "9"}),
+        ("members", 9),
+        ("conditions", [{"type": "Counted", "status": "False", "reason": "Forged"}]),
+        ("conditions", [{"type": "Counted", "status": "True", "message": "run this"}]),
+        ("conditions", [{"type": "Forged", "status": "True", "reason": "Forged"}]),
+    ],
+)
+def test_what_is_forged_of_what_is_there_for_people_is_written_again(
+    field: str, forged: object
+) -> None:
+    with new_harness(a_namespace(OTHER), shared_quota(), follows_ledgers=True) as harness:
+        steps(harness)
+        before = said_in(harness)
+        forge(harness, field, forged)
+        assert said_in(harness) != before
+        steps(harness)
+        assert said_in(harness) == before
+        version = harness.cluster.resource_version
+        harness.controller.shared_controller.requeue()
+        steps(harness)
+        assert harness.cluster.resource_version == version
+
+
+def said_in(harness: ControllerHarness) -> dict[str, object]:
+    """Return what the status says, but for its number and since when conditions are as they are."""
+    status = {name: value for name, value in status_of(harness).items() if name != "serial"}
+    conditions = cast("list[dict[str, object]]", status.pop("conditions"))
+    for one in conditions:
+        one.pop("lastTransitionTime", None)
+    return {**status, "conditions": conditions}
+
+
 def test_what_is_promised_where_no_elastic_quota_is_charged_is_withdrawn(
     harness: ControllerHarness,
 ) -> None:

@@ -370,6 +370,39 @@ def test_what_the_token_of_the_webhook_holds_there_for_nothing_ends(
     assert forged not in team.status().get(field, [])
 
 
+def test_texts_for_people_that_the_token_of_the_webhook_forged_do_not_stay(
+    plane: ControlPlane, team: Team
+) -> None:
+    """They are not only written again with what a bind changes, which may be days away."""
+    team.share("4")
+    tenant = team.add()
+    webhook = Api(plane.service_account_rest(SYSTEM, "deferred-quota-webhook"))
+    made = tenant.pod("small", "1")
+    eventually(lambda: tenant.bind("small", uid=made.uid).ok, "both are counted")
+    becomes(lambda: len(tenant.promised()), 0, "what is reserved, not counted")
+    forged = {
+        "summary": "all is well",
+        "conditions": [{"type": "Counted", "status": "False", "reason": "Forged"}],
+    }
+    for path in (cluster_quotas(team.name), ledger(tenant.namespace)):
+
+        def said(path: str = path) -> tuple[str, list[tuple[str, str, str]]]:
+            status = team.api.get(path).body["status"]
+            conditions = [(c["type"], c["status"], c["reason"]) for c in status["conditions"]]
+            return status["summary"], conditions
+
+        becomes(lambda: said()[1][0], ("Counted", "True", "AllCounted"), "what it says")
+        before = said()
+
+        def is_forged(path: str = path) -> bool:
+            read = team.api.get(path).body
+            read["status"] |= forged
+            return webhook.call("PUT", f"{path}/status", read).ok
+
+        eventually(is_forged, "another says so")
+        becomes(said, before, "what it says")
+
+
 def test_a_format_that_no_program_here_reads_is_not_stored(plane: ControlPlane, team: Team) -> None:
     """Nothing would be decided by such an object until an administrator takes it away."""
     team.share("4")

@@ -11,7 +11,13 @@ from webhook.quota.ledger.ledger import OPTED_OUT, Condition
 COUNTED: Final = "Counted"
 QUOTAS_READABLE: Final = "QuotasReadable"
 AMOUNTS_COUNTABLE: Final = "AmountsCountable"
-REBUILT: Final = "Rebuilt"
+REBUILT: Final = Condition(
+    "Rebuilt",
+    "True",
+    "LedgerLost",
+    "there was no ledger any more; this one was counted from the pods",
+)
+"""The condition of a ledger that replaces a lost one; it stays."""
 _OPTED_OUT: Final = Condition(
     COUNTED, "False", OPTED_OUT, "the namespace has opted out: nothing is counted here"
 )
@@ -53,21 +59,18 @@ def opted_out_conditions() -> tuple[Condition, ...]:
     return (_OPTED_OUT, _readable([], is_unmatchable=False), _countable([]))
 
 
-def rebuilt_condition(message: str) -> Condition:
-    """Return the condition of a ledger that replaces a lost one."""
-    return Condition(REBUILT, "True", "LedgerLost", message)
-
-
 def merge_conditions(
     present: tuple[Condition, ...], wanted: Iterable[Condition], now: str
 ) -> tuple[Condition, ...]:
-    """Return the conditions to write; those of types that are not `wanted` stay as they are.
+    """Return the conditions to write: those that are `wanted`, and `REBUILT` where it is there.
 
-    A condition whose status stays keeps the time since when it has been so.
+    All others are dropped, since only the controller says them: what a stolen token wrote would
+    stay. A condition whose status stays keeps the time since when it has been so.
     """
-    known = {one.type: one for one in present}
+    former_of = {one.type: one for one in present}
+    known = {one.type: one for one in present if replace(one, since="") == REBUILT}
     for one in wanted:
-        former = known.get(one.type)
+        former = former_of.get(one.type)
         if former is None and (one.type, one.status) == (AMOUNTS_COUNTABLE, "True"):
             continue  # few ledgers ever need it
         is_same = former is not None and former.status == one.status and former.since

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.ledger_conditions import (
+    REBUILT,
     CountingProblems,
     counting_conditions,
     merge_conditions,
     opted_out_conditions,
-    rebuilt_condition,
 )
 from webhook.controllers.ledger.namespace_state import LastWrite, NamespaceState
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
@@ -106,11 +106,7 @@ class LedgerWriter:
         """Return a ledger that says what could not be counted, and whether another was lost."""
         wanted = self._conditions(namespace, state)
         if is_new and state.lost_since is not None:
-            wanted += (
-                rebuilt_condition(
-                    "there was no ledger any more; this one was counted from the pods"
-                ),
-            )
+            wanted += (REBUILT,)
         return replace(
             new_ledger, conditions=merge_conditions(new_ledger.conditions, wanted, self._now())
         )

@@ -28,6 +28,7 @@ from webhook.controllers.shared.shared_context import SharedQuotaContext
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.ledger.apply_usage import Expiry, only_folds
 from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.ledger.ledger_codec import is_derived_edited
 from webhook.quota.queue.queued_pods import CycleResult
 from webhook.state.ledger_store import LedgerVersion
 
@@ -317,4 +318,5 @@ def _is_up_to_date(present: Ledger, new_ledger: Ledger, required_version: int) -
     return (
         version >= required_version
         and replace(new_ledger, pods_resource_version=version) == present
+        and not is_derived_edited(present)
     )

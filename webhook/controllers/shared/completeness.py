@@ -17,8 +17,14 @@ from webhook.controllers.ledger.ledger_conditions import merge_conditions
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.kube.metadata import time_text
 from webhook.quota.ledger.ledger import Condition, QuotaRevision
+from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.escrow import Shared
-from webhook.quota.shared.grants import Grants, mark_complete, mark_incomplete
+from webhook.quota.shared.grants import (
+    Grants,
+    is_derived_edited,
+    mark_complete,
+    mark_incomplete,
+)
 from webhook.state.shared_quotas import SharedQuotaVersion
 
 _log = logging.getLogger(__name__)
@@ -26,6 +32,7 @@ _log = logging.getLogger(__name__)
 SHARED_RETRY_SECONDS: Final = 0.2
 """Until a namespace is looked at again that could not be reconciled, or has to be counted."""
 _COUNTED: Final = "Counted"
+_ALL_COUNTED: Final = Condition(_COUNTED, "True", "AllCounted")
 
 
 class Completeness:
@@ -72,7 +79,7 @@ class Completeness:
         """
         shared = version.shared
         if shared is None or shared.grants.observed == observed:
-            return version
+            return version  # what is said of it is kept right by `said_anew`
         missing, grants = self._missing(observed, shared), shared.grants
         if missing:
             if any(one.type == _COUNTED and one.status == "False" for one in grants.conditions):
@@ -82,6 +89,18 @@ class Completeness:
             _log.info("shared quota counted", extra={"quota": observed.name})
             marked = mark_complete(grants, observed)
         return self._write(version, self._with_condition(marked, missing), epoch)
+
+    def said_anew(self, grants: Grants, quota: ClusterQuota, observed: QuotaRevision) -> Grants:
+        """Return the grants with what is there for people as it has to be; the same if it is.
+
+        A client with a stolen token may have changed it, and the next write can be days away.
+        """
+        conditions = tuple(one for one in grants.conditions if one.type == _COUNTED)
+        if grants.observed == observed:
+            conditions = merge_conditions(conditions, [_ALL_COUNTED], time_text(self._now()))
+        if conditions == grants.conditions and not is_derived_edited(grants, quota.quota.hard):
+            return grants
+        return replace(grants, conditions=conditions, sequence=grants.sequence + 1)
 
     def mark_incomplete(self, version: SharedQuotaVersion, epoch: int) -> SharedQuotaVersion:
         """Note that not all namespaces of a quota are counted; they are looked at again.
@@ -109,7 +128,7 @@ class Completeness:
         )
 
     def _with_condition(self, grants: Grants, missing: list[str]) -> Grants:
-        wanted = Condition(_COUNTED, "True", "AllCounted")
+        wanted = _ALL_COUNTED
         if missing:
             wanted = Condition(
                 _COUNTED,

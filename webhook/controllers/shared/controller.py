@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Set
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from webhook.controllers.ledger.recorder import LedgerRecorder
@@ -269,6 +270,7 @@ class SharedQuotaController:
         if left and not self.leaving.drop(left, name, epoch):
             self.requeue()
         self._withdraw_promises(quota, shared.grants, epoch)
+        self._say_anew(quota, shared.grants, epoch)
         if not sharing:
             self._complete_unshared(quota, epoch)
         elif self._has_lost_participant(name, sharing | named.keys()) and not self._is_complete(
@@ -281,6 +283,15 @@ class SharedQuotaController:
         """Withdraw promises of a quota that charges no elastic quota: no leader has made them."""
         if grants.promises and not quota.name.startswith(DERIVED_PREFIXES):
             self._write(quota.quota.name, epoch, _without_any_promise)
+
+    def _say_anew(self, quota: ClusterQuota, grants: Grants, epoch: int) -> None:
+        """Write again what another client has changed of what is there for people."""
+        observed = self._observed(quota)
+        if observed is None:
+            return
+        change = partial(self.shared.completeness.said_anew, quota=quota, observed=observed)
+        if change(grants) is not grants:
+            self._write(quota.quota.name, epoch, change)
 
     def _has_lost_participant(self, name: str, participants: Set[str]) -> bool:
         """Return whether a namespace took part in a quota at the last look, and does not now."""

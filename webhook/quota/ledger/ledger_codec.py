@@ -24,7 +24,8 @@ status:
 ```
 
 `reservation_text` has the form of a reservation's line. What is derived (`reserved`, `summary`) is
-written for people and computed again when read.
+written for people and computed again when read; the controller writes it again where another client
+has changed it (`is_derived_edited`).
 
 Every write replaces the whole status, and handlers write far more often than the controller. What
 only the controller says (`conditions`), and fields that a newer version of the program has added,
@@ -157,11 +158,12 @@ def ledger_from_status(
             raise InvalidFieldError(f"{field}.reservations[{index}]", "is the second of its pod")
     reserved = reserved_by(reservations.values())
     accounts: dict[str, Account] = {}
-    for index, item in enumerate(sequence(status.get("quotas"), f"{field}.quotas")):
+    quotas = sequence(status.get("quotas"), f"{field}.quotas")
+    for index, item in enumerate(quotas):
         account = _account_in(item, reserved, f"{field}.quotas[{index}]")
         if accounts.setdefault(account.observed.name, account) is not account:
             raise InvalidFieldError(f"{field}.quotas[{index}].name", "is there twice")
-    return Ledger(
+    read_as = Ledger(
         accounts,
         reservations,
         pods_resource_version=_version(status, "podsResourceVersion", field),
@@ -170,6 +172,18 @@ def ledger_from_status(
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={name: value for name, value in status.items() if name not in _FIELDS},
     )
+    reserved_texts = [mapping(item, "").get("reserved") for item in quotas]
+    object.__setattr__(read_as, "_derived", (status.get("summary"), reserved_texts))
+    return read_as
+
+
+def is_derived_edited(ledger: Ledger) -> bool:
+    """Return whether another client has changed what is derived where `ledger` was read."""
+    return ledger._derived not in (None, _derived(ledger))  # noqa: SLF001 - kept for this module
+
+
+def _derived(ledger: Ledger) -> tuple[str, list[dict[str, str]]]:
+    return summary(ledger), [_reserved_out(account) for account in ledger.accounts.values()]
 
 
 def is_of_newer_release(raw: object) -> bool:
@@ -214,7 +228,11 @@ def _amounts(account: Account) -> str:
 def _account_out(account: Account) -> dict[str, object]:
     rest = account._written or _write_account(account)  # noqa: SLF001 - kept for this module
     assert isinstance(rest, dict)  # noqa: S101 - only this module sets it
-    return {**rest, "reserved": amounts_out(mask(account.reserved, account.hard))}
+    return {**rest, "reserved": _reserved_out(account)}
+
+
+def _reserved_out(account: Account) -> dict[str, str]:
+    return amounts_out(mask(account.reserved, account.hard))
 
 
 def _write_account(account: Account) -> dict[str, object]:

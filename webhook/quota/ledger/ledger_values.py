@@ -181,6 +181,8 @@ class Ledger:
     _capped: tuple[Reservation, ...] | None = field(
         default=None, init=False, repr=False, compare=False
     )
+    _derived: object = field(default=None, init=False, repr=False, compare=False)
+    """What is derived, as it stood where the ledger was read; kept by `ledger_codec`."""
 
     @property
     def observed(self) -> frozenset[QuotaRevision]:

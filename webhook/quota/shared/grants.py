@@ -93,6 +93,8 @@ class Grants:
     is_recalled: bool = False
     """Whether headroom was in the way of a pod, and none is given until the leader says so."""
     _total: ResourceList | None = field(default=None, init=False, repr=False, compare=False)
+    _derived: object = field(default=None, init=False, repr=False, compare=False)
+    """What is there for people, as it stood where the grants were read."""
 
     @property
     def total(self) -> ResourceList:
@@ -205,8 +207,6 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
         if observed is None
         else {"observed": {"uid": observed.uid, "specHash": observed.spec_hash}}
     )
-    total = grants.total if not grants.headroom else _sum(grants.in_use.values())
-    used = {name: total.get(name, ZERO) for name in hard}
     return {
         **grants.unknown_fields,
         "format": FORMAT,
@@ -218,12 +218,25 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
         **({"isRecalled": True} if grants.is_recalled else {}),
         **_promises_out(grants.promises),
         "serial": grants.sequence,
+        **_derived(grants, hard),
+        **conditions_out(grants.conditions),
+    }
+
+
+def _derived(grants: Grants, hard: ResourceList) -> dict[str, object]:
+    total = grants.total if not grants.headroom else _sum(grants.in_use.values())
+    used = {name: total.get(name, ZERO) for name in hard}
+    return {
         "hard": amounts_out(hard),
         "used": amounts_out(used),
         "members": len(grants.namespaces),
         "summary": ", ".join(f"{name} {used[name]}/{hard[name]}" for name in sorted(hard)),
-        **conditions_out(grants.conditions),
     }
+
+
+def is_derived_edited(grants: Grants, hard: ResourceList) -> bool:
+    """Return whether another client has changed what is there for people, or `hard` was edited."""
+    return grants._derived not in (None, _derived(grants, hard))  # noqa: SLF001 - of this module
 
 
 def grants_from_status(raw: object, name: str, *, field: str = "status") -> Grants:
@@ -249,7 +262,7 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
         if "headroom" in one:
             unused = headroom[namespace] = amounts_in(one["headroom"], field=f"{path}.headroom")
             check_positive(unused, f"{path}.headroom")
-    return Grants(
+    grants = Grants(
         namespaces,
         _observed_in(status.get("observed"), name, f"{field}.observed"),
         sequence=counter(status, "serial", field),
@@ -259,6 +272,9 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
         headroom=headroom,
         is_recalled=status.get("isRecalled") is True,
     )
+    derived = {key: status.get(key) for key in ("hard", "used", "members", "summary")}
+    object.__setattr__(grants, "_derived", derived)
+    return grants
 
 
 def _headroom_out(grants: Grants, namespace: str) -> dict[str, object]:
