@@ -33,7 +33,7 @@ from bench_steady import Span, Steady, reachable
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.behind_service import behind_service
-from tests.e2e.cluster.kept_certificates import KeptCertificates, kept_certificates
+from tests.e2e.cluster.certificates.kept_certificates import KeptCertificates, kept_certificates
 from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES, mount
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.outages.changed import with_lives

@@ -18,7 +18,7 @@ from typing import Final
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.roundrobin import RoundRobin
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.chart import Release
+from tests.e2e.cluster.install.chart import Release
 from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES, mount
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.cluster.chart import helm_program
+from tests.e2e.cluster.install.chart import helm_program
 from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES, Kubelet
 from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.waiting import eventually

@@ -15,7 +15,7 @@ WALKS: Final[Mapping[str, str]] = {
         "e2e/test_server_reviews.py::test_a_fault_is_500_and_does_not_end_the_connection"
     ),
     "DeferredQuotaReviewsUndecided": (
-        "e2e/cluster/test_expiry.py::test_while_a_lost_ledger_is_waited_for_nothing_is_admitted"
+        "e2e/cluster/ledger/test_expiry.py::test_while_a_lost_ledger_is_waited_for_nothing_is_admitted"
     ),
     "DeferredQuotaReviewsSlow": f"{_OUTAGES}/test_control_plane.py::test_the_api_server_is_slow",
     "DeferredQuotaOverloaded": (
@@ -23,7 +23,7 @@ WALKS: Final[Mapping[str, str]] = {
         "::test_more_than_can_be_answered_in_time_is_turned_away_early"
     ),
     "DeferredQuotaClientsRefused": (
-        "e2e/cluster/test_client_certificates.py"
+        "e2e/cluster/certificates/test_client_certificates.py"
         "::test_an_api_server_without_a_certificate_gets_the_reason"
     ),
     "DeferredQuotaApiCallsFail": "The API server is restarted",
@@ -33,7 +33,7 @@ WALKS: Final[Mapping[str, str]] = {
     "DeferredQuotaNoLeader": "The controller is gone",
     "DeferredQuotaLeaderChanges": f"{_OUTAGES}/test_leader.py::test_the_leader_stands_still",
     "DeferredQuotaUnguardedBinds": (
-        "e2e/cluster/test_unguarded.py::test_only_a_pod_that_was_not_reviewed_is_reported"
+        "e2e/cluster/ledger/test_unguarded.py::test_only_a_pod_that_was_not_reviewed_is_reported"
     ),
     "DeferredQuotaNotGuarded": "The registration of the guard is deleted",
     "DeferredQuotaGuardMissing": "The registration of the guard is deleted",
@@ -50,7 +50,7 @@ WALKS: Final[Mapping[str, str]] = {
         "controllers/queue/test_pod_queues.py::test_a_patch_that_failed_is_sent_again"
     ),
     "DeferredQuotaPodsNotCounted": (
-        "e2e/cluster/test_explain.py"
+        "e2e/cluster/commands/test_explain.py"
         "::test_a_quota_that_is_not_counted_is_reported_instead_of_old_numbers"
     ),
     "DeferredQuotaCertificateEnds": "The certificate is to be another one",
@@ -63,7 +63,7 @@ WALKS: Final[Mapping[str, str]] = {
         "runtime/test_effective_configuration.py::test_a_rejected_file_is_reported_until_it_is_mended"
     ),
     "DeferredQuotaConfigurationHeldBack": (
-        "e2e/cluster/test_configuration_changes.py"
+        "e2e/cluster/install/test_configuration_changes.py"
         "::test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas"
     ),
     "DeferredQuotaConfigurationsDiffer": (

@@ -22,29 +22,29 @@ from tests.versions.table import as_markdown, read_report
 
 CLUSTER: Final = Path("tests/e2e/cluster")
 STORIES: Final = (
-    "install",
-    "uninstall",
-    "another_namespace",
-    "chart_releases",
-    "smoke",
-    "binds",
-    "gates",
-    "created_with_node",
-    "deadlines",
-    "resizes",
-    "resizes_by_update",
-    "mask",
-    "quota_edits",
-    "workloads",
-    "job_gates",
-    "job_refusals",
-    "job_stories",
-    "elastic_quotas",
-    "cluster_quotas",
-    "explain",
-    "identities",
-    "operations",
-    "emergency",
+    "install/test_install.py",
+    "install/test_uninstall.py",
+    "install/test_another_namespace.py",
+    "install/test_chart_releases.py",
+    "controlplane/test_smoke.py",
+    "admission/test_binds.py",
+    "queue/test_gates.py",
+    "admission/test_created_with_node.py",
+    "admission/test_deadlines.py",
+    "admission/test_resizes.py",
+    "admission/test_resizes_by_update.py",
+    "namespaces/test_mask.py",
+    "ledger/test_quota_edits.py",
+    "queue/test_workloads.py",
+    "jobs/test_gates.py",
+    "jobs/test_refusals.py",
+    "jobs/test_stories.py",
+    "elastic/test_elastic_quotas.py",
+    "shared/test_cluster_quotas.py",
+    "commands/test_explain.py",
+    "install/test_identities.py",
+    "commands/test_operations.py",
+    "commands/test_emergency.py",
 )
 """What differs by version first: what is installed, who is asked, what objects have."""
 
@@ -52,7 +52,7 @@ STORIES: Final = (
 def main(arguments: Sequence[str]) -> int:
     """Run from the command line."""
     options = _parser().parse_args(arguments)
-    everything = [str(CLUSTER / f"test_{name}.py") for name in STORIES]
+    everything = [str(CLUSTER / story) for story in STORIES]
     paths = options.test or ([str(CLUSTER)] if options.all else everything)
     found, codes = {}, []
     with tempfile.TemporaryDirectory(prefix="versions-") as kept:

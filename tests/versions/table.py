@@ -14,7 +14,7 @@ class Outcome:
     """What became of one test.
 
     Attributes:
-        file: Its file, without `test_`.
+        file: Its file below `tests/e2e/cluster`, without `test_`.
         name: The test.
         word: `passed`, `failed` or `skipped`.
         reason: Why it was skipped.
@@ -34,7 +34,7 @@ def read_report(path: Path) -> list[Outcome]:
 def _outcome(case: ET.Element) -> Outcome:
     # a test that could not even be collected has no class
     place = case.get("classname") or case.get("name") or ""
-    file = place.rpartition(".")[2].removeprefix("test_")
+    file = place.removeprefix("tests.e2e.cluster.").replace(".", "/").replace("/test_", "/")
     name = case.get("name", "")
     if case.find("failure") is not None or case.find("error") is not None:
         return Outcome(file, name, "failed")

@@ -1,4 +1,4 @@
-"""A real control plane and the product on it, for all tests of this directory.
+"""A real control plane and the product on it, for all tests below this directory.
 
 `scripts/e2e` runs them. Without the variable that it sets they are not collected, because they take
 minutes and a control plane that is built first.
@@ -94,7 +94,7 @@ def plain(plane: ControlPlane, product: Product) -> Tenant:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files into the order in which they are run best."""
-    items.sort(key=lambda item: place(item.path) if item.path.parent == _HERE else -1)
+    items.sort(key=lambda item: place(item.path) if item.path.is_relative_to(_HERE) else -1)
 
 
 def pytest_configure(config: pytest.Config) -> None:

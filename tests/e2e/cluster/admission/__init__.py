@@ -1,0 +1,1 @@
+"""Binds, creations and resizes: what each handler admits, charges and refuses."""

@@ -1,0 +1,329 @@
+"""Policies decide about new pods as the engine does, and replace entries without a gap."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from tests.builders import a_container, an_expression
+from tests.controlplane.features import POLICIES
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.admission.creation import (
+    Case,
+    Tally,
+    compare,
+    is_gated,
+    open_namespaces,
+    read_quotas,
+)
+from tests.e2e.cluster.admission.differential_objects import (
+    CLUSTER_OBJECTS,
+    EVEN,
+    GOLD,
+    random_pod,
+    random_quotas,
+)
+from tests.e2e.cluster.installed import Cluster, a_cluster, a_product, a_tenant, is_counted, quota
+from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.product import Product, apply
+from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.cli import cli
+from webhook.config import load_configuration
+from webhook.install import render
+from webhook.operations.creation import CreationRules
+from webhook.operations.names import policy_kinds
+from webhook.policy import Policy, compile_policy
+
+pytestmark = pytest.mark.needs(POLICIES)
+
+IS_SHORT: Final = os.environ.get("DEFERRED_QUOTA_E2E") == "short"
+NAMESPACES: Final = 8 if IS_SHORT else 40
+PODS: Final = 30 if IS_SHORT else 62
+VECTORS: Final = Path(__file__).parents[3] / "vectors" / "decide.jsonl"
+CLASS: Final = "PriorityClass"
+CLASS_RULES: Final = {
+    "requireQuotaForPriority": [an_expression(CLASS, "In", GOLD)],
+    "limitedResources": [{"resource": "pods", "matchScopes": [an_expression("Terminating")]}],
+}
+GATE: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/deferred-quota-gate"
+MUTATING: Final = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/deferred-quota"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with a_cluster(tmp_path_factory.mktemp("creation")) as made:
+        for path, wanted in CLUSTER_OBJECTS.items():
+            for obj in wanted:
+                assert Api(made.plane.rest).create(path, obj).ok
+        yield made
+
+
+@pytest.fixture
+def clean(cluster: Cluster) -> Cluster:
+    """The cluster with nothing of ours in it."""
+    return cluster.emptied()
+
+
+def apply_policies(plane: ControlPlane, policy: Policy) -> None:
+    """Apply the policies without webhooks, and the definition of what one has as parameter."""
+    parts = render(url="https://127.0.0.1:1", creation=CreationRules(policy=policy))
+    apply(plane, parts.cluster)
+    api = Api(plane.rest)
+    shared = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
+    becomes(lambda: api.get(shared).code, 200, "the API server serves cluster quotas")
+    apply(plane, parts.creation)
+
+
+def random_cases(prefix: str, seed: int) -> tuple[dict[str, Any], list[Case]]:
+    chance = random.Random(seed)  # noqa: S311 - the same cases at every run
+    wanted = {f"{prefix}-{number}": random_quotas(chance) for number in range(NAMESPACES)}
+    cases = [
+        Case(namespace, random_pod(chance, f"pod-{number}", EVEN), read_quotas(specs))
+        for namespace, specs in wanted.items()
+        for number in range(PODS)
+    ]
+    return wanted, cases
+
+
+def told(tally: Tally) -> str:
+    decided = f"{tally.cases} pods decided about, {tally.refused} of them refused"
+    return f"{decided}, {tally.invalid} invalid"
+
+
+def assert_agreed(tally: Tally, least: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\npolicies and engine: {told(tally)}, {len(tally.differences)} differences")
+    assert not tally.differences, "\n\n".join(tally.differences[:3])
+    assert tally.cases >= least
+    assert tally.cases / 20 < tally.refused < tally.cases * 19 / 20, "one verdict hardly occurs"
+
+
+@pytest.mark.timeout(600)
+def test_policies_refuse_and_gate_what_the_engine_does(
+    clean: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api = Api(clean.plane.rest)
+    apply_policies(clean.plane, Policy())
+    wanted, cases = random_cases("agree", 18)
+    open_namespaces(api, wanted)
+    tally = compare(api, cases, Policy(), gates_all=False)
+    assert_agreed(tally, 200 if IS_SHORT else 2000, capsys)
+
+
+def oracle_cases() -> tuple[dict[str, Any], list[Case], set[str]]:
+    """The cases of the API server's own check, of which each gets a namespace, and its classes."""
+    wanted: dict[str, Any] = {}
+    cases = []
+    classes = set()
+    for number, line in enumerate(VECTORS.read_text().splitlines()):
+        case = json.loads(line)
+        namespace = f"oracle-{number}"
+        specs = {each["metadata"]["name"]: each["spec"] for each in case["quotas"] or []}
+        wanted[namespace] = {
+            name: {"hard": spec.get("hard", {}), **_selectors(spec)} for name, spec in specs.items()
+        }
+        spec = dict(case["pod"]["spec"])
+        spec.pop("nodeName", "")
+        spec.pop("overhead", "")  # without a RuntimeClass the API server refuses it
+        classes.add(spec.get("priorityClassName", ""))
+        pod = {"metadata": {"name": case["pod"]["metadata"]["name"]}, "spec": spec}
+        cases.append(Case(namespace, pod, read_quotas(wanted[namespace])))
+    return wanted, cases, classes
+
+
+def _selectors(spec: dict[str, Any]) -> dict[str, Any]:
+    return {key: spec[key] for key in ("scopes", "scopeSelector") if spec.get(key)}
+
+
+@pytest.mark.timeout(600)
+def test_policies_decide_the_cases_of_the_oracle(
+    clean: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api = Api(clean.plane.rest)
+    apply_policies(clean.plane, Policy())
+    wanted, cases, classes = oracle_cases()
+    for name in sorted(classes - {"", "system-node-critical"}):
+        made = {"metadata": {"name": name}, "value": 5}
+        assert api.create("/apis/scheduling.k8s.io/v1/priorityclasses", made).code in (201, 409)
+    open_namespaces(api, wanted)
+    tally = compare(api, cases, Policy(), gates_all=False)
+    assert_agreed(tally, 200, capsys)
+
+
+@pytest.mark.timeout(600)
+def test_rules_that_want_some_quota_are_the_webhooks_as_before(
+    clean: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration", **CLASS_RULES}
+    policy = compile_policy(load_configuration(json.dumps(given), "given"))
+    api = Api(clean.plane.rest)
+    with Product.start(
+        clean.plane, tmp_path, configuration=CLASS_RULES, creation="policy"
+    ) as product:
+        wanted, cases = random_cases("classes", 19)
+        open_namespaces(api, wanted)
+        tally = compare(api, cases, policy, gates_all=True)
+        assert_agreed(tally, 150 if IS_SHORT else 1500, capsys)
+        asked = product.metric("admission_requests_total", phase="validating")
+        concerned = [one for one in cases if _is_concerned(one.pod)]
+        # a part of those is refused by policies, or is not valid, before the webhook is asked
+        assert 0 < asked <= len(concerned) + 20
+
+
+def _is_concerned(pod: dict[str, Any]) -> bool:
+    spec = pod["spec"]
+    return spec.get("priorityClassName") == GOLD or "activeDeadlineSeconds" in spec
+
+
+# -- from one to the other -----------------------------------------------------------------
+
+
+class Creator(threading.Thread):
+    """Creates pods all the time, and keeps those that were neither gated nor refused."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__(daemon=True)
+        self.made = 0
+        self.missed: list[str] = []
+        self._tenant = tenant
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self._is_over.is_set():
+            name = f"load-{self.made}"
+            good = self._tenant.create(name, "10m")
+            silent = self._tenant.create(f"{name}-silent", "", a_container("c"))
+            if not (good.ok and is_gated(good.body)):
+                self.missed.append(f"{name}: {good}")
+            if silent.code != 403 or "must specify" not in silent.message:
+                self.missed.append(f"{name}-silent: {silent}")
+            self.made += 1
+
+    def finish(self) -> None:
+        self._is_over.set()
+        self.join(timeout=30)
+
+
+@contextmanager
+def creating(tenant: Tenant) -> Iterator[Creator]:
+    creator = Creator(tenant)
+    creator.start()
+    try:
+        yield creator
+    finally:
+        creator.finish()
+
+
+def entries(api: Api) -> set[str]:
+    found = api.get(MUTATING).body["webhooks"]
+    every = {each["name"].partition(".")[0]: each for each in found}
+    return set(every)
+
+
+@pytest.fixture
+def gating(clean: Cluster, tmp_path: Path) -> Iterator[tuple[Product, Tenant]]:
+    """The product beside an installation of policies, and a namespace whose pods it gates."""
+    with a_product(clean, tmp_path) as product, a_tenant(clean) as tenant:
+        clean.install("--creation", "policy", url=product.url)
+        label = {"metadata": {"labels": {objects.GATING_LABEL: "always"}}}
+        assert tenant.api.patch(f"/api/v1/namespaces/{tenant.namespace}", label).ok
+        quota(tenant, "q", {"requests.cpu": "20m"})
+        is_counted(tenant)
+        eventually(lambda: _is_decided(tenant), "new pods are decided about")
+        yield product, tenant
+
+
+def _is_decided(tenant: Tenant) -> bool:
+    good = tenant.create("probe", "10m", dry_run=True)
+    silent = tenant.create("probe", "", a_container("c"), dry_run=True)
+    return good.ok and is_gated(good.body) and silent.code == 403
+
+
+@pytest.mark.timeout(300)
+def test_what_decides_moves_under_load_without_a_gap(
+    clean: Cluster, gating: tuple[Product, Tenant]
+) -> None:
+    product, tenant = gating
+    api = tenant.api
+    assert api.get(GATE).ok
+    with creating(tenant) as creator:
+        clean.install("--creation", "webhook", url=product.url)
+        assert api.get(GATE).code == 404
+        before = creator.made
+        eventually(lambda: creator.made > before + 5, "pods are created beside the webhook")
+        clean.install("--creation", "policy", url=product.url)
+        before = creator.made
+        eventually(lambda: creator.made > before + 5, "pods are created beside policies")
+    assert creator.missed == []
+    assert api.get(GATE).ok
+    assert creator.made > 20
+
+
+@pytest.mark.timeout(300)
+def test_policies_and_entries_together_act_once(
+    clean: Cluster, gating: tuple[Product, Tenant]
+) -> None:
+    product, tenant = gating
+    ca = (product.certificates / "ca.crt").read_bytes()
+    apply(clean.plane, render(url=product.url, ca_pem=ca).registrations)
+
+    def answered() -> float:
+        return product.metric("admission_requests_total", handler="pods")
+
+    before = answered()
+    eventually(
+        lambda: tenant.create("both", "10m", dry_run=True).ok and answered() > before,
+        "the webhook is asked too",
+    )
+    made = tenant.create("both", "10m")
+    assert made.ok, str(made)
+    assert is_gated(made.body)
+    report = doctor(clean)
+    assert "creation.twice" in report
+    assert clean.install("--creation", "policy", url=product.url).splitlines()[-1] != "unchanged"
+    assert "creation.twice" not in doctor(clean)
+
+
+@pytest.mark.timeout(300)
+def test_an_edited_policy_is_named_and_mended(
+    clean: Cluster, gating: tuple[Product, Tenant]
+) -> None:
+    product, tenant = gating
+    spec = tenant.api.get(GATE).body["spec"]
+    spec["variables"][8]["expression"] = "false"  # nothing takes anything
+    assert tenant.api.patch(GATE, {"spec": spec}).ok
+    eventually(lambda: not _is_decided(tenant), "pods are not gated")
+    assert "spec.variables[8].expression" in doctor(clean)
+    clean.install("--creation", "policy", url=product.url)
+    eventually(lambda: _is_decided(tenant), "pods are gated again")
+    assert "creation.edited" not in doctor(clean)
+
+
+def doctor(cluster: Cluster) -> str:
+    """Return what `deferred-quota doctor` says of policies."""
+    arguments = ["doctor", "--kubeconfig", str(cluster.plane.kubeconfig()), "-o", "json"]
+    done = CliRunner().invoke(cli, arguments)
+    return done.output
+
+
+@pytest.mark.timeout(300)
+def test_uninstalling_leaves_no_policy(clean: Cluster) -> None:
+    clean.install("--creation", "auto")
+    kinds = [kind.plural for kind in policy_kinds("v1")]
+    clean.uninstall()
+    for plural in kinds:
+        path = f"/apis/admissionregistration.k8s.io/v1/{plural}"
+        assert Api(clean.plane.rest).get(path).body["items"] == []

@@ -1,0 +1,1 @@
+"""Certificates of webhooks and of API servers, kept by the controller or by cert-manager."""

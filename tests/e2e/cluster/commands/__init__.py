@@ -1,0 +1,1 @@
+"""Commands of administrators, and the page of a controller."""

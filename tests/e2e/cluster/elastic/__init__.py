@@ -1,0 +1,1 @@
+"""Elastic quotas: borrowed, and reclaimed."""

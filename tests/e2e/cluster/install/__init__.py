@@ -1,0 +1,1 @@
+"""Installed, configured, moved, upgraded and removed; rights and components of all that."""
