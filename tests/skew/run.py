@@ -20,7 +20,7 @@ from tests.skew.checkout import CheckoutError, provide
 from tests.skew.story import STORY, Side
 from tests.skew.table import Row, as_markdown, problems, rows
 from tests.skew.upgrades import Upgrades
-from tests.torture.recorder import read_lines
+from tests.torture.observer.recorder import read_lines
 from tests.torture.report import Report
 from tests.torture.run import Driver, Options, torture
 from tests.torture.version import Version, this_version

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.torture.facts import Fact, LedgerFact, PodFact
+from tests.torture.observer.facts import Fact, LedgerFact, PodFact
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.skew.table import Span, as_markdown, problems, rows
-from tests.torture.facts import Account, Fact, LedgerFact, PodFact
+from tests.torture.observer.facts import Account, Fact, LedgerFact, PodFact
 
 FIRST = Span("first", began=100.0, ended=110.0)
 SECOND = Span("second", began=110.0, ended=130.0, leaderless=[2.44, 17.0])

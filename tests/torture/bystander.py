@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.torture.children import ROOT, command_of
-from tests.torture.shapes import Space
+from tests.torture.load.shapes import Space
 
 REFUSED: Final = 0.05
 """How many requests it refuses."""

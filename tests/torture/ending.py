@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import RestError
-from tests.torture.facts import (
+from tests.torture.load.shapes import Space
+from tests.torture.observer.facts import (
     LedgerFact,
     PodFact,
     QuotaFact,
@@ -21,11 +22,10 @@ from tests.torture.facts import (
     quota_fact,
     space_fact,
 )
-from tests.torture.gating import Shared, Waiting, left_behind
-from tests.torture.recount import Difference, differences, idle_promises
-from tests.torture.replay import Judge
+from tests.torture.observer.gating import Shared, Waiting, left_behind
+from tests.torture.observer.recount import Difference, differences, idle_promises
+from tests.torture.observer.replay import Judge
 from tests.torture.setting import CLUSTER_QUOTAS, ELASTIC_QUOTAS, is_served
-from tests.torture.shapes import Space
 from tests.torture.world import LEDGERS
 
 PATIENCE_SECONDS: Final = 150.0

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from tests.torture.clusters import ClusterJudge
-from tests.torture.facts import Fact, QuotaFact
-from tests.torture.gating import GateJudge
-from tests.torture.replay import Judge
-from tests.torture.strict import StrictJudge
-from tests.torture.tally import Tally
+from tests.torture.load.tally import Tally
+from tests.torture.observer.clusters import ClusterJudge
+from tests.torture.observer.facts import Fact, QuotaFact
+from tests.torture.observer.gating import GateJudge
+from tests.torture.observer.replay import Judge
+from tests.torture.observer.strict import StrictJudge
 from tests.torture.world import Incident
 
 _MOST_SHOWN: Final = 20

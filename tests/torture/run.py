@@ -23,21 +23,21 @@ from typing import Final, Protocol, TypeAlias
 from tests.controlplane.pki import write_private
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import RestError
-from tests.torture.churn import Churn
-from tests.torture.clusters import ClusterJudge
-from tests.torture.driver import FaultDriver
 from tests.torture.ending import Ending, wait_for_peace
-from tests.torture.etcd import current_revision
-from tests.torture.gating import GateJudge
+from tests.torture.faults.driver import FaultDriver
 from tests.torture.links import Links
-from tests.torture.load import Load
-from tests.torture.recorder import Recording
-from tests.torture.replay import Judge
+from tests.torture.load.churn import Churn
+from tests.torture.load.load import Load
+from tests.torture.load.shapes import PREFIX, churned_space, spaces
+from tests.torture.observer.clusters import ClusterJudge
+from tests.torture.observer.etcd import current_revision
+from tests.torture.observer.gating import GateJudge
+from tests.torture.observer.recorder import Recording
+from tests.torture.observer.replay import Judge
+from tests.torture.observer.strict import StrictJudge, held
 from tests.torture.report import Report
 from tests.torture.setting import lay_out, wait_until_counted, wait_until_enforced
-from tests.torture.shapes import PREFIX, churned_space, spaces
 from tests.torture.stack import WEBHOOKS, Stack
-from tests.torture.strict import StrictJudge, held
 from tests.torture.version import Version
 from tests.torture.world import Incident, World
 

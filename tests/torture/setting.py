@@ -9,8 +9,7 @@ from typing import Final
 
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import RestError
-from tests.torture.facts import CLUSTER_PREFIX, ledger_fact
-from tests.torture.shapes import (
+from tests.torture.load.shapes import (
     GOLD,
     TEAM,
     Space,
@@ -21,6 +20,7 @@ from tests.torture.shapes import (
     quota,
     quota_specs,
 )
+from tests.torture.observer.facts import CLUSTER_PREFIX, ledger_fact
 from tests.torture.world import LEDGERS
 
 _PATIENCE_SECONDS: Final = 120.0

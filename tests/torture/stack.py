@@ -25,7 +25,7 @@ from tests.controlplane.process import Process
 from tests.e2e.harness import make_certificates
 from tests.torture.bystander import Bystander, registration
 from tests.torture.links import Links
-from tests.torture.shapes import Space
+from tests.torture.load.shapes import Space
 from tests.torture.version import Version, this_version
 from webhook.install import MANIFESTS
 from webhook.kube.api import Object

@@ -16,7 +16,7 @@ from tests.torture.bystander import (
     dither,
     registration,
 )
-from tests.torture.shapes import spaces
+from tests.torture.load.shapes import spaces
 
 REVIEW = {"request": {"uid": "u-1"}}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from tests.torture.facts import Fact, QuotaFact
-from tests.torture.histories import SPACE, History
+from tests.torture.load.tally import Tally
+from tests.torture.observer.facts import Fact, QuotaFact
+from tests.torture.observer.histories import SPACE, History
+from tests.torture.observer.strict import StrictJudge
 from tests.torture.report import Report, unmasked
-from tests.torture.strict import StrictJudge
-from tests.torture.tally import Tally
 from tests.torture.world import Incident
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import Rest, RestError
 from tests.torture.links import Links
-from tests.torture.shapes import Space
+from tests.torture.load.shapes import Space
 from tests.torture.stack import SYSTEM, Member, Stack
 
 LEDGERS: Final = "/apis/deferredquota.io/v1alpha1/namespaces/{}/quotaledgers"

@@ -7,7 +7,7 @@ import random
 from typing import Final
 
 from tests.controlplane.rest import RestError
-from tests.torture.shapes import Space
+from tests.torture.load.shapes import Space
 from tests.torture.world import BusyError, Incident, World, pick_moved
 
 _MODE: Final = "deferredquota.io/mode"

@@ -6,8 +6,8 @@ import random
 from typing import Any, Final
 
 from tests.controlplane.rest import RestError
-from tests.torture import shapes
 from tests.torture.faults.quotas import any_quota
+from tests.torture.load import shapes
 from tests.torture.world import LEASE, LEDGERS, BusyError, Incident, World, pick_space
 
 

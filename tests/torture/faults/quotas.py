@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from tests.controlplane.rest import RestError
-from tests.torture import shapes
-from tests.torture.amounts import NANO, billionths
-from tests.torture.shapes import Space
+from tests.torture.load import shapes
+from tests.torture.load.shapes import Space
+from tests.torture.observer.amounts import NANO, billionths
 from tests.torture.world import Incident, World, pick_space
 
 

@@ -10,12 +10,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tests.torture import churn
-from tests.torture.churn import NAMES, Churner
-from tests.torture.shapes import churned_space, quota_specs
-from tests.torture.tally import Tally
-from tests.torture.usage import expressions, pod_usage, traits_of
-from tests.torture.wire import LostAnswerError, Reply, Wire
+from tests.torture.load import churn
+from tests.torture.load.churn import NAMES, Churner
+from tests.torture.load.shapes import churned_space, quota_specs
+from tests.torture.load.tally import Tally
+from tests.torture.load.wire import LostAnswerError, Reply, Wire
+from tests.torture.observer.usage import expressions, pod_usage, traits_of
 
 
 class Answers:

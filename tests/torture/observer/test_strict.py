@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torture.histories import SPACE, History
-from tests.torture.strict import StrictJudge, held
-from tests.torture.usage import Expression, Traits
+from tests.torture.observer.histories import SPACE, History
+from tests.torture.observer.strict import StrictJudge, held
+from tests.torture.observer.usage import Expression, Traits
 
 CPU = {"requests.cpu": "1"}
 

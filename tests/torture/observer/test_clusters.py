@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torture.clusters import ClusterJudge
-from tests.torture.histories import SPACE, History
+from tests.torture.observer.clusters import ClusterJudge
+from tests.torture.observer.histories import SPACE, History
 
 CPU = {"requests.cpu": "1"}
 OTHER = "team-b"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torture.histories import History
-from tests.torture.replay import Judge
-from tests.torture.usage import Expression, Traits
+from tests.torture.observer.histories import History
+from tests.torture.observer.replay import Judge
+from tests.torture.observer.usage import Expression, Traits
 
 CPU = {"requests.cpu": "1"}
 GOLD = Expression("PriorityClass", "In", ("gold",))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 
-from tests.torture.amounts import billionths
-from tests.torture.books import Books, Known
-from tests.torture.shapes import (
+from tests.torture.load.books import Books, Known
+from tests.torture.load.shapes import (
     GOLD,
     SCOPED_ANEW,
     TARGET_PODS,
@@ -18,7 +17,14 @@ from tests.torture.shapes import (
     quota_specs,
     spaces,
 )
-from tests.torture.usage import DEFERRED_KEYS, Expression, expressions, pod_usage, traits_of
+from tests.torture.observer.amounts import billionths
+from tests.torture.observer.usage import (
+    DEFERRED_KEYS,
+    Expression,
+    expressions,
+    pod_usage,
+    traits_of,
+)
 
 RNG = random.Random(5)  # noqa: S311 - repeatable
 PODS = [a_pod(RNG, f"p{number}", scheduler="s") for number in range(2000)]

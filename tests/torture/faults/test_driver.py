@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from tests.torture import driver as driver_module
-from tests.torture.amounts import billionths
-from tests.torture.driver import FaultDriver
+from tests.torture.faults import driver as driver_module
 from tests.torture.faults.catalogue import CATALOGUE, Kind
+from tests.torture.faults.driver import FaultDriver
 from tests.torture.faults.quotas import scaled
-from tests.torture.shapes import spaces
+from tests.torture.load.shapes import spaces
+from tests.torture.observer.amounts import billionths
 from tests.torture.world import BusyError, Incident, World, pick_moved, pick_space
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.torture.amounts import Amounts, spelled, total
-from tests.torture.facts import CLUSTER_PREFIX, Account, LedgerFact, PodFact, QuotaFact
+from tests.torture.observer.amounts import Amounts, spelled, total
+from tests.torture.observer.facts import CLUSTER_PREFIX, Account, LedgerFact, PodFact, QuotaFact
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from tests.torture.amounts import Amounts, read_amounts
-from tests.torture.usage import (
+from tests.torture.observer.amounts import Amounts, read_amounts
+from tests.torture.observer.usage import (
     DEFERRED_KEYS,
     ENDED_PHASES,
     Expression,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.torture.amounts import NANO
-from tests.torture.etcd import Change, EtcdHistory, LostHistoryError
-from tests.torture.facts import (
+from tests.torture.observer.amounts import NANO
+from tests.torture.observer.etcd import Change, EtcdHistory, LostHistoryError
+from tests.torture.observer.facts import (
     ClusterFact,
     LedgerFact,
     PodFact,
@@ -25,8 +25,8 @@ from tests.torture.facts import (
     pod_fact,
     to_line,
 )
-from tests.torture.recorder import read_change, read_lines
-from tests.torture.usage import Expression, Traits
+from tests.torture.observer.recorder import read_change, read_lines
+from tests.torture.observer.usage import Expression, Traits
 
 
 def encoded(text: str) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.torture.amounts import NANO
-from tests.torture.facts import Account, LedgerFact, PodFact, QuotaFact
-from tests.torture.recount import differences, idle_promises
-from tests.torture.usage import Expression
+from tests.torture.observer.amounts import NANO
+from tests.torture.observer.facts import Account, LedgerFact, PodFact, QuotaFact
+from tests.torture.observer.recount import differences, idle_promises
+from tests.torture.observer.usage import Expression
 
 QUOTA = QuotaFact(
     revision=1, at=1.0, namespace="n", name="q", uid="u", hard={"requests.cpu": 9 * NANO}

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.torture.amounts import read_amounts
-from tests.torture.facts import (
+from tests.torture.observer.amounts import read_amounts
+from tests.torture.observer.facts import (
     Account,
     ClusterFact,
     Fact,
@@ -16,8 +16,8 @@ from tests.torture.facts import (
     QuotaFact,
     SpaceFact,
 )
-from tests.torture.replay import Judge
-from tests.torture.usage import Expression, Traits
+from tests.torture.observer.replay import Judge
+from tests.torture.observer.usage import Expression, Traits
 
 SPACE = "team-a"
 

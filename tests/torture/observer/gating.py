@@ -18,10 +18,17 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.torture.amounts import Amounts, spelled, total
-from tests.torture.facts import ClusterFact, Fact, LedgerFact, PodFact, QuotaFact, SpaceFact
-from tests.torture.recount import Difference, recount
-from tests.torture.replay import WINDOW_SECONDS, Finding
+from tests.torture.observer.amounts import Amounts, spelled, total
+from tests.torture.observer.facts import (
+    ClusterFact,
+    Fact,
+    LedgerFact,
+    PodFact,
+    QuotaFact,
+    SpaceFact,
+)
+from tests.torture.observer.recount import Difference, recount
+from tests.torture.observer.replay import WINDOW_SECONDS, Finding
 
 
 @dataclass(slots=True)

@@ -38,8 +38,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.torture.amounts import Amounts, spelled
-from tests.torture.facts import (
+from tests.torture.observer.amounts import Amounts, spelled
+from tests.torture.observer.facts import (
     Account,
     ClusterFact,
     Fact,

@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from tests.torture.binder import Binder
-from tests.torture.books import Books
-from tests.torture.shapes import Space
-from tests.torture.tally import Tally
-from tests.torture.wire import Wire
+from tests.torture.load.binder import Binder
+from tests.torture.load.books import Books
+from tests.torture.load.shapes import Space
+from tests.torture.load.tally import Tally
+from tests.torture.load.wire import Wire
 
 _AHEAD_SECONDS: Final = 0.05
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.torture.amounts import NANO, billionths, spelled
-from tests.torture.usage import Expression, Traits, expressions, pod_usage, traits_of
+from tests.torture.observer.amounts import NANO, billionths, spelled
+from tests.torture.observer.usage import Expression, Traits, expressions, pod_usage, traits_of
 
 QUANTITIES = {
     "1": NANO,

@@ -1,6 +1,6 @@
 """Writes down the history of pods, quotas and ledgers while it happens, in a process of its own.
 
-`python -m tests.torture.recorder --etcd URL --prefix torture- --from REVISION --out FILE`
+`python -m tests.torture.observer.recorder --etcd URL --prefix torture- --from REVISION --out FILE`
 
 Ends with SIGTERM, and with an error if any of the history is lost.
 """
@@ -21,8 +21,8 @@ from typing import Any, BinaryIO, Final, TypeAlias
 import msgspec
 
 from tests.torture.children import ROOT, command_of
-from tests.torture.etcd import Change, EtcdHistory
-from tests.torture.facts import (
+from tests.torture.observer.etcd import Change, EtcdHistory
+from tests.torture.observer.facts import (
     Fact,
     PodFact,
     cluster_fact,
@@ -177,7 +177,7 @@ class Recording:
         with log.open("wb") as errors:
             process = subprocess.Popen(
                 command_of(
-                    "tests.torture.recorder",
+                    "tests.torture.observer.recorder",
                     *("--etcd", etcd_url, "--prefix", prefix),
                     *("--from", str(revision), "--out", str(path)),
                 ),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.torture.amounts import Amounts, largest, read_amounts, total
+from tests.torture.observer.amounts import Amounts, largest, read_amounts, total
 
 DEFERRED_KEYS: Final = (
     "cpu",

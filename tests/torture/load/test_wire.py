@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.harness import make_certificates
-from tests.torture.wire import LostAnswerError, Wire
+from tests.torture.load.wire import LostAnswerError, Wire
 
 JSON = b'{"message": "so it is"}'
 PLAIN = b"HTTP/1.1 201 Created\r\nContent-Length: 23\r\n\r\n" + JSON

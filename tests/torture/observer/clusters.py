@@ -18,9 +18,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.torture.amounts import Amounts
-from tests.torture.facts import ClusterFact, Fact, PodFact, SpaceFact
-from tests.torture.replay import WINDOW_SECONDS, Finding
+from tests.torture.observer.amounts import Amounts
+from tests.torture.observer.facts import ClusterFact, Fact, PodFact, SpaceFact
+from tests.torture.observer.replay import WINDOW_SECONDS, Finding
 
 
 @dataclass(slots=True)

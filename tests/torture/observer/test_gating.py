@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.torture.amounts import NANO
-from tests.torture.facts import (
+from tests.torture.observer.amounts import NANO
+from tests.torture.observer.facts import (
     Account,
     LedgerFact,
     PodFact,
@@ -17,8 +17,8 @@ from tests.torture.facts import (
     SpaceFact,
     elastic_limits,
 )
-from tests.torture.gating import GateJudge, Shared, Waiting, left_behind
-from tests.torture.histories import History
+from tests.torture.observer.gating import GateJudge, Shared, Waiting, left_behind
+from tests.torture.observer.histories import History
 
 CPU = {"requests.cpu": "1"}
 

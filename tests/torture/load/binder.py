@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tests.torture import shapes
-from tests.torture.books import Books, Known
-from tests.torture.shapes import NOBODY, TARGET_PODS
-from tests.torture.tally import Tally
-from tests.torture.wire import LostAnswerError, Reply, Wire
+from tests.torture.load import shapes
+from tests.torture.load.books import Books, Known
+from tests.torture.load.shapes import NOBODY, TARGET_PODS
+from tests.torture.load.tally import Tally
+from tests.torture.load.wire import LostAnswerError, Reply, Wire
 
 _FEW_WAITING: Final = 10
 _MOST_PODS: Final = 70

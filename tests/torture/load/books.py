@@ -6,7 +6,7 @@ import random
 import threading
 from dataclasses import dataclass, field
 
-from tests.torture.shapes import Space
+from tests.torture.load.shapes import Space
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tests.torture.shapes import NOBODY, Space, binding
-from tests.torture.tally import Tally
-from tests.torture.wire import LostAnswerError, Reply, Wire
+from tests.torture.load.shapes import NOBODY, Space, binding
+from tests.torture.load.tally import Tally
+from tests.torture.load.wire import LostAnswerError, Reply, Wire
 
 NAMES: Final = tuple(f"churn-{number}" for number in range(5))
 _CORES: Final = ("250m", "0.5", "500m", "1", "1")

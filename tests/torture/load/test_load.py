@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torture.load import is_ahead
+from tests.torture.load.load import is_ahead
 
 CASES = {
     "nothing is tried before there is time": (0, 0.0, 50.0, True),

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from tests.torture.facts import Fact, PodFact, QuotaFact
-from tests.torture.replay import Finding
+from tests.torture.observer.facts import Fact, PodFact, QuotaFact
+from tests.torture.observer.replay import Finding
 
 _NOTHING: Final = Fraction(0)
 

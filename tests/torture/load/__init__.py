@@ -1,0 +1,1 @@
+"""Load: pods that are created, bound, resized, ended and deleted, by several threads."""
