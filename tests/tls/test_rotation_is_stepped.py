@@ -9,13 +9,14 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
+from tests.patching import wrap
 from tests.tls import rotation_exploration as model
 from tests.tls.rotation_exploration import CA, NOW, TLS, Exploration, Scenario
 from webhook.kube.api import ConflictError
 from webhook.runtime import certificate_rotation
 from webhook.tls import rotation, rotation_store
 from webhook.tls.bundles import bundle_of
-from webhook.tls.rotation import Inject, InstalledCertificates, RotationSpec, Surroundings
+from webhook.tls.rotation import Inject, Surroundings
 from webhook.tls.rotation_store import CertificateStore, spec_for
 
 DAY: Final = timedelta(days=1)
@@ -91,88 +92,74 @@ def _serve_as_soon_as_it_is_published(patch: Patch) -> None:
 
 
 def _note_the_time_at_which_the_round_began(patch: Patch) -> None:
-    rotate = rotation_store.rotate
-
-    def rotated(*args: Any, clock: Callable[[], Any], **more: Any) -> Any:
+    def rotated(rotate: Any, *args: Any, clock: Callable[[], Any], **more: Any) -> Any:
         began = clock()
         return rotate(*args, clock=lambda: began, **more)
 
-    patch.setattr(certificate_rotation, "rotate", rotated)
+    wrap(patch, certificate_rotation, "rotate", rotated)
 
 
 def _note_it_whatever_is_registered(patch: Patch) -> None:
-    lacks = rotation._lacks
-    patch.setattr(rotation, "_lacks", lambda *args: False if args[0] else lacks(*args))
+    wrap(patch, rotation, "_lacks", lambda lacks, *args: False if args[0] else lacks(*args))
 
 
 def _trust_no_former_ca(patch: Patch) -> None:
-    new_ca = rotation._new_ca
-
-    def without(*args: Any) -> Any:
+    def without(new_ca: Any, *args: Any) -> Any:
         step = new_ca(*args)
         return replace(step, certificates=replace(step.certificates, former=b""))
 
-    patch.setattr(rotation, "_new_ca", without)
+    wrap(patch, rotation, "_new_ca", without)
 
 
 def _retire_at_once(patch: Patch) -> None:
-    with_new_pair = rotation._with_new_pair
-    patch.setattr(
-        rotation,
-        "_with_new_pair",
-        lambda held, spec, now: replace(with_new_pair(held, spec, now), former_until=now),
-    )
+    def retired(with_new_pair: Any, held: Any, spec: Any, now: Any) -> Any:
+        return replace(with_new_pair(held, spec, now), former_until=now)
+
+    wrap(patch, rotation, "_with_new_pair", retired)
 
 
 def _retire_nothing(patch: Patch) -> None:
-    former = rotation._former
-    patch.setattr(rotation, "_former", lambda *args: ([*former(*args)[0], *former(*args)[1]], []))
+    def all_kept(former: Any, *args: Any) -> Any:
+        kept, retired = former(*args)
+        return [*kept, *retired], []
+
+    wrap(patch, rotation, "_former", all_kept)
 
 
 def _leave_former_cas_registered(patch: Patch) -> None:
-    check = rotation._check_registrations
-    patch.setattr(
-        rotation,
-        "_check_registrations",
-        lambda held, wanted, _retired, around, phase: check(held, wanted, (), around, phase),
-    )
+    def without_retired(check: Any, held: Any, wanted: Any, _retired: Any, *more: Any) -> Any:
+        return check(held, wanted, (), *more)
+
+    wrap(patch, rotation, "_check_registrations", without_retired)
 
 
 def _register_after_it_is_served(patch: Patch) -> None:
-    new_bundle = rotation._new_bundle
-    patch.setattr(
-        rotation,
-        "_new_bundle",
-        lambda held, wanted, spec, around: new_bundle(
-            held, wanted, spec, replace(around, bundles=())
-        ),
-    )
+    def unregistered(new_bundle: Any, *args: Any) -> Any:
+        *others, around = args
+        return new_bundle(*others, replace(around, bundles=()))
+
+    wrap(patch, rotation, "_new_bundle", unregistered)
 
 
 def _keep_what_was_noted(patch: Patch) -> None:
     """An entry that was put back is written again, and counts as if it had never been."""
-    check = rotation._check_registrations
 
-    def checked(
-        held: InstalledCertificates, wanted: bytes, retired: Sequence[Any], *more: Any
-    ) -> Any:
+    def checked(check: Any, held: Any, wanted: bytes, retired: Sequence[Any], *more: Any) -> Any:
         step = check(held, wanted, retired, *more)
         if isinstance(step, rotation.WriteCa) and step.certificates.published is None:
             return Inject(wanted, bundle_of(retired), "")
         return step
 
-    patch.setattr(rotation, "_check_registrations", checked)
+    wrap(patch, rotation, "_check_registrations", checked)
 
 
 def _write_whatever_is_there(patch: Patch) -> None:
-    secret = rotation_store._secret
-
-    def unconditional(*args: Any) -> Any:
+    def unconditional(secret: Any, *args: Any) -> Any:
         found: Any = secret(*args)
         found["metadata"].pop("resourceVersion", None)
         return found
 
-    patch.setattr(rotation_store, "_secret", unconditional)
+    wrap(patch, rotation_store, "_secret", unconditional)
 
 
 def _go_on_after_a_conflict(patch: Patch) -> None:
@@ -188,14 +175,10 @@ def _go_on_after_a_conflict(patch: Patch) -> None:
 
 
 def _forget_what_a_lost_ca_had_signed(patch: Patch) -> None:
-    new_ca = rotation._new_ca
-    patch.setattr(
-        rotation,
-        "_new_ca",
-        lambda held, spec, around, reason: new_ca(
-            replace(held, bundle=b""), spec, replace(around, bundles=()), reason
-        ),
-    )
+    def forgetful(new_ca: Any, held: Any, spec: Any, around: Any, reason: str) -> Any:
+        return new_ca(replace(held, bundle=b""), spec, replace(around, bundles=()), reason)
+
+    wrap(patch, rotation, "_new_ca", forgetful)
 
 
 def _take_no_registered_ca_for_ours(patch: Patch) -> None:
@@ -203,10 +186,10 @@ def _take_no_registered_ca_for_ours(patch: Patch) -> None:
 
 
 def _make_a_ca_each_time(patch: Patch) -> None:
-    def always(held: InstalledCertificates, spec: RotationSpec, around: Surroundings) -> Any:
-        return None, rotation._new_ca(held, spec, around, "why not")
+    def always(check: Any, held: Any, spec: Any, around: Surroundings) -> Any:
+        return check(held, spec, replace(around, forces_ca=True))
 
-    patch.setattr(rotation, "_check_ca", always)
+    wrap(patch, rotation, "_check_ca", always)
 
 
 BREACHES: Final[dict[str, tuple[str, str, Callable[[Patch], None]]]] = {

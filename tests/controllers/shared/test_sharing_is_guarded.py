@@ -26,6 +26,7 @@ import pytest
 
 from tests.controllers.shared.elastic_simulation import POOL, ElasticSimulation
 from tests.controllers.shared.sharing_simulation import drive, run
+from tests.patching import wrap
 from webhook.controllers.elastic import precedence
 from webhook.controllers.elastic.promises import HeldPromise, Promises
 from webhook.controllers.elastic.reclaim_controller import Reclaimer
@@ -42,7 +43,7 @@ from webhook.quota.ledger import apply_usage as settlement
 from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.shared import escrow
 from webhook.quota.shared.escrow import Raise, Shared, raised
-from webhook.quota.shared.grants import Grants, with_raised, without
+from webhook.quota.shared.grants import Grants, with_raised
 from webhook.state import batch_decision, grant_raising
 from webhook.state.grant_raising import GrantRaiser, PendingRaise, SharedLookups
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
@@ -189,13 +190,11 @@ def _decide_each_as_if_it_came_alone(patch: Patch) -> None:
 
 
 def _tell_what_is_not_written(patch: Patch) -> None:
-    genuine = GrantRaiser._write
-
-    def write(raiser: GrantRaiser, *what: Any) -> set[str]:
-        genuine(raiser, *what)
+    def write(genuine: Callable[..., Any], *what: Any) -> set[str]:
+        genuine(*what)
         return set()
 
-    patch.setattr(GrantRaiser, "_write", write)
+    wrap(patch, GrantRaiser, "_write", write)
 
 
 def _take_part_before_the_ledger_counts(patch: Patch) -> None:
@@ -231,24 +230,17 @@ def _keep_what_another_quota_granted(patch: Patch) -> None:
 
 
 def _drop_without_looking_at_the_ledger(patch: Patch) -> None:
-    def drop(leaving: Leaving, namespaces: Collection[str], name: str, term: int) -> bool:
-        shared = leaving._shared
-        version = shared.store.fetch(name)
-        if version is not None and version.shared is not None:
-            shared.write(version, without(version.shared.grants, namespaces), term)
-        return True
-
-    patch.setattr(Leaving, "drop", drop)
+    patch.setattr(Leaving, "_has_left", lambda *_: True)
 
 
 def _list_before_the_quota_is_read(patch: Patch) -> None:
     genuine = Leaving.drop
 
     def drop(leaving: Leaving, namespaces: Collection[str], name: str, term: int) -> bool:
-        former = leaving._shared.store.fetch(name)
-        gone = set() if former is None else leaving._listed(namespaces, former)
+        former = leaving.shared.store.fetch(name)
+        gone = set() if former is None else leaving.listed(namespaces, former)
         with pytest.MonkeyPatch.context() as during:
-            during.setattr(leaving, "_listed", lambda *_: {*gone})
+            during.setattr(leaving, "listed", lambda *_: {*gone})
             return genuine(leaving, namespaces, name, term)
 
     patch.setattr(Leaving, "drop", drop)
@@ -362,7 +354,7 @@ def _withdraw_without_a_word(patch: Patch) -> None:
     def end(
         reclaimer: Reclaimer, promises: Mapping[str, HeldPromise], _ends: object, epoch: int
     ) -> None:
-        reclaimer._promises.withdraw(promises, epoch)
+        reclaimer.promises.withdraw(promises, epoch)
 
     patch.setattr(Reclaimer, "_end", end)
 

@@ -171,7 +171,7 @@ class Reclaimer:
         """Key of a quota → until when nothing is evicted for it."""
         self._epoch = context.leader_epoch
         self._leadership = Leadership(context.leader_epoch, self._begin)
-        self._promises = Promises(parts.shared, self._derived, self._leadership)
+        self.promises: Final = Promises(parts.shared, self._derived, self._leadership)
         self._evictor = Evictor(
             context, self._leadership, parts.quotas, lambda: parts.settings().reclaim
         )
@@ -255,7 +255,7 @@ class Reclaimer:
         epoch = self._leadership.current_epoch()
         if not epoch:
             return DONE
-        promises, waiting = self._promises.held(), self._waiting_now(epoch)
+        promises, waiting = self.promises.held(), self._waiting_now(epoch)
         if not (promises or waiting):
             self._advise({})
             self._note_promised()
@@ -281,7 +281,7 @@ class Reclaimer:
 
     def _note_promised(self) -> None:
         by_namespace: dict[str, set[str]] = {}
-        for uid, one in self._promises.held().items():
+        for uid, one in self.promises.held().items():
             by_namespace.setdefault(one.namespace, set()).add(uid)
         with self._lock:
             self._promised = {name: frozenset(uids) for name, uids in by_namespace.items()}
@@ -392,10 +392,10 @@ class Reclaimer:
         kept = self._kept.setdefault(promise.uid, _Kept(now, now))
         progress = kept.progress
         whole = self._promise_to(self._planner.queued(quota, raw))
-        if not self._promises.make(whole, epoch):
+        if not self.promises.make(whole, epoch):
             return None  # its ledger or a quota cannot be read now
         # what ends frees nothing more for a promise that has its room: then the queue is awaited
-        if self._is_something_ending(view) and not self._promises.has_room(promise.uid):
+        if self._is_something_ending(view) and not self.promises.has_room(promise.uid):
             kept.progress = now
         if self._planner.shortage(view, quota, raw).resources:
             try:
@@ -435,7 +435,7 @@ class Reclaimer:
 
         Nothing follows of the faults of many whose pods were never seen.
         """
-        if not (ends and self._promises.withdraw(ends, epoch)):
+        if not (ends and self.promises.withdraw(ends, epoch)):
             return
         is_crowd = len(ends) > _MAX_LOOKUPS
         for uid, fault in ends.items():
@@ -565,8 +565,8 @@ class Reclaimer:
         )
         if not (may_begin and promise.amounts):
             return None
-        if not self._promises.make(promise, epoch):
-            self._promises.withdraw([promise.uid], epoch)
+        if not self.promises.make(promise, epoch):
+            self.promises.withdraw([promise.uid], epoch)
             return None
         now = self._clock()
         self._kept[promise.uid] = _Kept(now, now)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -55,6 +55,19 @@ class _WriteConflictError(Exception):
         super().__init__(f"version {resource_version} is not the newest")
         self.resource_version = resource_version
         self.can_wait = can_wait
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundLedger:
+    """A ledger as it was found, and what was asked before shared quotas are locked."""
+
+    version: LedgerVersion
+    required_version: int
+    """How far pods have to have been counted, because handlers wait for that."""
+    is_fetched: bool
+    """Whether it was read for this, so that no newer one is on its way here."""
+    expired: Mapping[str, Expiry]
+    """Reservations that are proved to be unused."""
 
 
 class DriftCheck(Protocol):
@@ -167,20 +180,13 @@ class LedgerReconciler:
         ):
             _log.info("pods have not all been seen yet", extra={"namespace": namespace})
             return RequeueAfter(_UNCONFIRMED_SECONDS)
-        # asked before shared quotas are locked, for which other namespaces wait
+        # expiry is asked for here, since other namespaces wait for shared quotas that are locked
         expired = self._expired(namespace, state, version)
+        found = _FoundLedger(version, required_version, is_fetched, expired)
         with begin(self._shared, namespace, state, version.ledger, epoch) as transaction:
             if transaction is None:
                 return self._next_turn
-            return self._write(
-                transaction,
-                state,
-                version,
-                expired,
-                epoch,
-                required_version=required_version,
-                is_fetched=is_fetched,
-            )
+            return self._write(transaction, state, found, epoch)
 
     def _expired(
         self, namespace: str, state: NamespaceState, version: LedgerVersion
@@ -201,22 +207,18 @@ class LedgerReconciler:
         self,
         transaction: GrantTransaction,
         state: NamespaceState,
-        version: LedgerVersion,
-        expired: Mapping[str, Expiry],
+        found: _FoundLedger,
         epoch: int,
-        *,
-        required_version: int,
-        is_fetched: bool,
     ) -> Result:
         """Write what follows from the count and this version; return as `reconcile`.
 
         A ledger that says the same is written again where handlers wait for a newer count.
         """
-        namespace = transaction.namespace
+        namespace, version = transaction.namespace, found.version
         edited: list[str] = []
         if version.ledger is not None and state.last_write is not None:
             edited = state.last_write.edited(version.uid, version.ledger)
-        update = self._usage_cache.next_ledger(namespace, state, version.ledger, expired)
+        update = self._usage_cache.next_ledger(namespace, state, version.ledger, found.expired)
         if update is None:
             _log.info("the count cannot be written yet", extra={"namespace": namespace})
             self._recorder.reconciled("stale")
@@ -241,7 +243,9 @@ class LedgerReconciler:
             namespace, state, granted, is_new=version.ledger is None
         )
         written: LedgerVersion | None = None
-        if version.ledger is None or not _is_up_to_date(version.ledger, ledger, required_version):
+        if version.ledger is None or not _is_up_to_date(
+            version.ledger, ledger, found.required_version
+        ):
             written = self._unguarded.write_and_report(
                 namespace,
                 state,
@@ -253,20 +257,20 @@ class LedgerReconciler:
             if written is None:
                 is_awaited = bool(cycle.releasable) or (
                     version.ledger is not None
-                    and version.ledger.pods_resource_version < required_version
+                    and version.ledger.pods_resource_version < found.required_version
                 )
                 can_wait = not is_awaited and only_folds(version.ledger, ledger)
                 raise _WriteConflictError(version.resource_version, can_wait=can_wait)
             self._writer.report_edited(namespace, version.uid, edited)
             # an expired reservation may stay, where a newer claim of the pod raised its sequence
-            lost = expired.keys() - ledger.reservations.keys()
+            lost = found.expired.keys() - ledger.reservations.keys()
             self._pod_queues.report_lost_reservations(namespace, state, lost)
             version = written
         else:
             self._recorder.reconciled("unchanged")
         # of a ledger that was neither read nor written over, a newer one may be on its way here,
         # with a reservation of a pod that is gone
-        is_newest = is_fetched or version is written
+        is_newest = found.is_fetched or version is written
         self._writer.record(namespace, state, version, ledger, is_newest=is_newest)
         transaction.lower_grants()
         transaction.close(ledger)

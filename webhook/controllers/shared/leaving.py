@@ -49,7 +49,7 @@ class Leaving:
     """
 
     def __init__(self, shared: SharedQuotaContext, *, few: int = _MAX_LOOKUPS) -> None:
-        self._shared = shared
+        self.shared: Final = shared
         self._few = few
         self._lists: dict[str, ListPauses] = {}
         """Quota → pauses between the lists that are made for it."""
@@ -75,14 +75,14 @@ class Leaving:
             InvalidFieldError: Not even the identity of the quota can be read.
             NotLeadingError: Another process may be writing.
         """
-        if self._shared.clock() < self._not_before.get(name, -math.inf):
+        if self.shared.clock() < self._not_before.get(name, -math.inf):
             return False
         until = time.monotonic() + WAIT_SECONDS
-        with self._shared.store.locked([name], until=until) as is_held:
-            version = self._shared.store.fetch(name) if is_held else None
+        with self.shared.store.locked([name], until=until) as is_held:
+            version = self.shared.store.fetch(name) if is_held else None
             if version is None or version.shared is None:
                 return False
-            gone = self._listed(namespaces, version) if len(namespaces) > self._few else set()
+            gone = self.listed(namespaces, version) if len(namespaces) > self._few else set()
             looked_at = set(gone)
             for namespace in [] if gone else self._chosen(namespaces, name):
                 try:
@@ -96,7 +96,7 @@ class Leaving:
                 else:
                     looked_at.add(namespace)
             if gone:
-                self._shared.write(version, without(version.shared.grants, gone), epoch)
+                self.shared.write(version, without(version.shared.grants, gone), epoch)
                 _log.info(
                     "left a shared quota",
                     extra={
@@ -107,18 +107,18 @@ class Leaving:
                 )
         are_all = looked_at >= {*namespaces}
         if not (gone or are_all):
-            self._not_before[name] = self._shared.clock() + _REST_SECONDS
+            self._not_before[name] = self.shared.clock() + _REST_SECONDS
         return are_all
 
-    def _listed(self, namespaces: Collection[str], version: SharedQuotaVersion) -> set[str]:
+    def listed(self, namespaces: Collection[str], version: SharedQuotaVersion) -> set[str]:
         """Return those of some namespaces that have no ledger and are not opted in, by lists."""
-        lists = self._lists.setdefault(version.name, ListPauses(self._shared.clock))
+        lists = self._lists.setdefault(version.name, ListPauses(self.shared.clock))
         if not lists.is_over():
             return set()
         try:
             with lists.measured():
-                counted = self._shared.ledgers.namespaces(newest=version.resource_version)
-                opted_in = self._shared.participation.managed_namespaces()
+                counted = self.shared.ledgers.namespaces(newest=version.resource_version)
+                opted_in = self.shared.participation.managed_namespaces()
         except ApiError as err:  # a few are looked up then
             _log.info(
                 "ledgers and namespaces not listed",
@@ -144,8 +144,8 @@ class Leaving:
         """
         if dns_label_errors(namespace):
             return True  # no namespace is called that, and a path of it could be of another object
-        ledger = self._shared.ledgers.fetch(namespace)
+        ledger = self.shared.ledgers.fetch(namespace)
         if ledger is not None and ledger.ledger and name in ledger.ledger.accounts:
-            self._shared.usage_cache.clear_abandoned(namespace)
+            self.shared.usage_cache.clear_abandoned(namespace)
             return False
-        return self._shared.participation.has_left(namespace, quota)
+        return self.shared.participation.has_left(namespace, quota)
