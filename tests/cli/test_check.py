@@ -148,9 +148,9 @@ def test_sarif_is_valid() -> None:
     assert list(schema_errors(log, SARIF)) == []
     results = log["runs"][0]["results"]
     rules = log["runs"][0]["tool"]["driver"]["rules"]
-    assert [one["ruleId"] for one in results] == ["bad-input", "quota-wait", "invalid"]
+    assert [one["ruleId"] for one in results] == ["invalid", "bad-input", "quota-wait"]
     assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in results)
-    place = results[1]["locations"][0]["physicalLocation"]
+    place = results[2]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "web.yaml"
     assert place["region"] == {"startLine": 8, "startColumn": 3}
 
@@ -172,10 +172,10 @@ def test_annotations_are_one_line_each() -> None:
     everything()
     lines = run(*EVERY, "-o", "github").stdout.splitlines()
     assert len(lines) == 3
-    assert lines[1].startswith(
+    assert lines[2].startswith(
         "::warning file=web.yaml,line=8,col=3,title=deferred-quota quota-wait::Deployment"
     )
-    assert "%0Afix: kubectl patch" in lines[1]
+    assert "%0Afix: kubectl patch" in lines[2]
 
 
 def test_a_file_name_reaches_no_terminal_as_it_is() -> None:

@@ -72,6 +72,11 @@ class Location:
     field: str = ""
     """YAML path in the document."""
 
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """What places are sorted by."""
+        return self.file, self.line, self.column
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
@@ -141,9 +146,10 @@ class Report:
 
     @property
     def findings(self) -> tuple[CheckFinding, ...]:
-        """All findings, with those about what could not be read."""
+        """All findings, with those about what could not be read, by file and line."""
         unread = [one.finding for one in self.problems]
-        return (*unread, *(found for one in self.objects for found in one.findings))
+        found = (*unread, *(found for one in self.objects for found in one.findings))
+        return tuple(sorted(found, key=lambda one: one.location.place))
 
     def counts(self) -> Mapping[Verdict, int]:
         """Return how many objects there are of each verdict."""
