@@ -228,6 +228,45 @@ def test_what_makes_it_fail(least: str, codes: tuple[ExitCode, ExitCode]) -> Non
     assert run(*files).exit_code == warns
 
 
+def test_an_object_that_is_there_twice_is_named_with_both_places_and_counted_once() -> None:
+    twice = dumped(a_pod(a_container(requests={"cpu": "3"}), namespace="team-a", name="web"))
+    write("one.yaml", twice)
+    write("two.yaml", f"---\n{twice}")
+    report = checked("-f", "quota.yaml", "-f", "one.yaml", "-f", "two.yaml", "-f", "quota.yaml")
+    first, second = findings(report)
+    assert (first["rule"], first["verdict"]) == ("duplicate", "refused")
+    assert (first["file"], first["line"]) == ("two.yaml", 4)
+    assert first["text"].startswith('pods "web" already exists: it is at one.yaml:1:1 too')
+    assert second["text"].startswith('resourcequotas "team" already exists')
+    assert [one["pods"] for one in report["objects"]] == [0, 1, 0, 0]
+    assert not findings(checked("-f", "one.yaml", "-f", "two.yaml", "--ignore", "duplicate"))
+
+
+def test_the_first_of_two_quotas_of_a_name_judges() -> None:
+    write("larger.yaml", QUOTA.replace('"4"', '"40"'))
+    found = findings(checked("-f", "quota.yaml", "-f", "larger.yaml", "-f", "web.yaml"))
+    assert [one["rule"] for one in found] == ["duplicate", "quota-wait"]
+
+
+def test_objects_with_names_that_the_api_server_makes_are_not_the_same() -> None:
+    pod = a_pod(a_container(requests={"cpu": "1"}), namespace="team-a")
+    pod["metadata"] = {"generateName": "web-", "namespace": "team-a"}
+    assert not findings(checked("-f", "quota.yaml", "-f", "-", text=dumped(pod, pod)))
+
+
+def test_findings_are_sorted_by_file_and_line() -> None:
+    odd = a_pod(a_container(requests={"cpu": "1x"}), namespace="team-a", name="b")
+    write("a.yaml", f"{WEB}---\n{dumped(odd)}---\nkind: Pod\napiVersion: v2\n")
+    write("z.yaml", "apiVersion: v1\nkind: Pod\n")
+    lines = run("-f", "z.yaml", "-f", "quota.yaml", "-f", "a.yaml").stdout.splitlines()
+    places = [line.split(": ")[0] for line in lines if line.startswith(("a.", "z."))]
+    lines_of_files = [one.rpartition(":")[0] for one in places]
+    assert lines_of_files == ["a.yaml:8", "a.yaml:28", "a.yaml:33", "z.yaml:1"]
+    problems = checked("-f", "z.yaml", "-f", "a.yaml")["problems"]
+    assert [one["file"] for one in problems] == ["a.yaml", "a.yaml", "z.yaml"]
+    assert problems[0]["line"] < problems[1]["line"]
+
+
 def test_findings_are_ignored_by_rule_and_object() -> None:
     files = ("-f", "quota.yaml", "-f", "web.yaml")
     for ignore in ("quota-wait", "*", "quota-wait:web", "*:team-a/Deployment/*"):

@@ -18,6 +18,7 @@ from webhook.cli.options import keep, uncollected
 from webhook.cli.printing.check_report import Output, write_report
 from webhook.config import Configuration
 from webhook.jsonfields.fields import InvalidFieldError, child
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import ClusterApi
 from webhook.kube.files.documents import SnapshotError
 from webhook.kube.files.positions import Positions, located
@@ -111,6 +112,8 @@ class Manifests:
         self.overlay = Overlay()
         self._namespace = namespace
         self._entries: list[Entry] = []
+        self._first: dict[tuple[str, str, str], Entry] = {}
+        """Resource, namespace and name → the first object that has them."""
         self._problems: list[SnapshotError] = []
         self._positions = Positions()
 
@@ -149,8 +152,14 @@ class Manifests:
             if _TEMPLATE.search(value):
                 path = child(child(manifest.field, "metadata"), name)
                 raise InvalidFieldError(path, f"{value!r}: {_NOT_RENDERED}")
+        entry = Entry(one, manifest.document)
+        # of a generateName the API server makes a name for each
+        if FieldReader(one.raw, one.field).child("metadata").text("name"):
+            first = self._first.setdefault((one.resource, one.namespace, one.name), entry)
+            if first is not entry:
+                return replace(entry, earlier=first)
         self.overlay.add(one)
-        return Entry(one, manifest.document)
+        return entry
 
     def _problem(self, err: SnapshotError) -> Problem:
         err = located(err, self._positions.files.get(err.file, b""))

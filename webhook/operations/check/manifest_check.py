@@ -240,6 +240,9 @@ class Checker:
         is_new = self._state.is_new(kind, namespace, name)
         options = ReadOptions(self._options.rollout, self._options.paths, self._nodes)
         subject = with_former(read_subject(one, place.terms, options, is_new=is_new), place)
+        if entry.earlier is not None:
+            issue = self._already_there(entry, entry.earlier)
+            return replace(subject, groups=(), refusals=(issue,))
         if place.is_missing and namespace:
             text = f'namespaces "{namespace}" not found'
             issue = Issue(Rule.NAMESPACE, Verdict.REFUSED, text, child(one.field, "metadata"))
@@ -249,6 +252,17 @@ class Checker:
             issue = Issue(Rule.INVALID, Verdict.REFUSED, text, child(one.field, _SCOPES))
             return replace(subject, refusals=(issue, *subject.refusals))
         return subject
+
+    def _already_there(self, entry: Entry, earlier: Entry) -> Issue:
+        """Return that an object is in the input again: a cluster has one of a name."""
+        one, first = entry.object, earlier.object
+        place = self._location(earlier.document, first.field)
+        text = (
+            f'{one.resource} "{one.name}" already exists: it is at {place} too, and is counted as'
+            " it is there; kubectl apply would leave the last one"
+        )
+        field = child(one.field, "metadata")
+        return Issue(Rule.DUPLICATE, Verdict.REFUSED, text, field)
 
     def _nodes(self, pod: Mapping[str, object]) -> int:
         if self._options.nodes is not None:

@@ -54,6 +54,8 @@ class Entry:
 
     object: ManifestObject
     document: Document
+    earlier: Entry | None = None
+    """An object before it in the input, of the same kind, namespace and name."""
 
     @property
     def key(self) -> str:

@@ -36,6 +36,7 @@ class Rule(StrEnum):
     """Rule that an issue is about; the same in every version."""
 
     BAD_INPUT = "bad-input"
+    DUPLICATE = "duplicate"
     NAMESPACE = "namespace"
     INVALID = "invalid"
     PRIORITY_CLASS = "priority-class"
@@ -56,6 +57,7 @@ class Rule(StrEnum):
 
 RULES: Mapping[Rule, str] = {
     Rule.BAD_INPUT: "The input cannot be read.",
+    Rule.DUPLICATE: "No object is in the input twice.",
     Rule.NAMESPACE: "The namespace exists.",
     Rule.INVALID: "Names, resources, affinity, quotas, limits and classes are valid.",
     Rule.PRIORITY_CLASS: "The PriorityClass exists, and the priority is its own.",
