@@ -279,3 +279,27 @@ def test_an_error_code_reaches_the_shell() -> None:
     done = spawn([BIN / "deferred-quota", "usage"])
     assert done.returncode == ExitCode.BAD_INPUT
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("check", "-f", "a.yaml", "-n"),
+        ("usage", "-f", "a.yaml", "-n"),
+        ("top", "-n"),
+        ("explain", "pod", "web", "-n"),
+        ("snapshot", "-n"),
+        ("snapshot", "--system-namespace"),
+        ("elastic", "plan", "web", "-n"),
+        ("enable",),
+        ("disable", "--dry-run"),
+        ("doctor",),
+        ("shadow", "report"),
+        ("emergency", "close", "--namespace"),
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_no_namespace_can_have_is_refused(args: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(cli, [*args, "Bad_NS"])
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "'Bad_NS': a lowercase RFC 1123 label must consist of" in result.stderr

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -108,6 +108,27 @@ def version_option(text: str) -> Callable[[_F], _F]:
     )
 
 
+class NamespaceName(click.ParamType[str]):
+    """Name that a namespace can have; others would only be found nowhere."""
+
+    name = "text"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the name; refuse, in the API server's words, what is none."""
+        # help must not wait for it
+        from webhook.quota.objects.names import dns_label_errors  # noqa: PLC0415
+
+        text = str(value)
+        for error in dns_label_errors(text):
+            self.fail(f"{text!r}: {error}", param, ctx)
+        return text
+
+
+NAMESPACE: Final = NamespaceName()
+
+
 def filename_option(command: _F) -> _F:
     """Add `-f/--filename`, as `filenames`, and `-R/--recursive`."""
     recursive = click.option(
@@ -130,6 +151,7 @@ def namespace_option(command: _F) -> _F:
     return click.option(
         "-n",
         "--namespace",
+        type=NAMESPACE,
         default="default",
         show_default=True,
         help="Namespace of objects that do not name one.",

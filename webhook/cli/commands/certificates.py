@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from webhook.cli.exit_codes import ExitCode
-from webhook.cli.options import Command, cluster_options, output_option
+from webhook.cli.options import NAMESPACE, Command, cluster_options, output_option
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _DEFAULT_DIRECTORY: Final = Path("certs/generated")
@@ -126,6 +126,7 @@ def show(**options: Any) -> ExitCode:
 def _installation_options(command: _F) -> _F:
     namespace = click.option(
         "--system-namespace",
+        type=NAMESPACE,
         metavar="NAMESPACE",
         help="Namespace of the installation; else where it is found.",
     )

@@ -14,6 +14,7 @@ from webhook.cli.completion import NAMESPACE_NAMES, complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
+    NAMESPACE,
     Command,
     cluster_options,
     output_option,
@@ -88,6 +89,7 @@ pod, 2 wrong usage or bad input, 4 the cluster does not answer.
 @click.option(
     "-n",
     "--namespace",
+    type=NAMESPACE,
     default="default",
     show_default=True,
     help="Namespace of the pod.",

@@ -14,6 +14,7 @@ from webhook.cli.completion import NAMESPACE_NAMES, complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
+    NAMESPACE,
     Command,
     cluster_options,
     installed_config_option,
@@ -95,6 +96,7 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
 @click.option(
     "-n",
     "--namespace",
+    type=NAMESPACE,
     default="default",
     show_default=True,
     help="Namespace of the object.",
@@ -110,6 +112,7 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
 @snapshot_option
 @click.option(
     "--system-namespace",
+    type=NAMESPACE,
     metavar="NAME",
     help="Namespace of the installation; else the one that the webhook's registration names.",
 )

@@ -14,6 +14,7 @@ from webhook.cli.completion import NAMESPACE_NAMES, complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
+    NAMESPACE,
     Command,
     cluster_options,
     installed_config_option,
@@ -100,6 +101,7 @@ Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back b
 @click.option(
     "-n",
     "--namespace",
+    type=NAMESPACE,
     default="default",
     show_default=True,
     help="Namespace of the Job.",

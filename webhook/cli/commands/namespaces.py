@@ -14,6 +14,7 @@ from webhook.cli.completion import NAMESPACE_NAMES
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
+    NAMESPACE,
     Command,
     cluster_options,
     installed_config_option,
@@ -31,6 +32,7 @@ def system_namespace_option(command: _F) -> _F:
     return click.option(
         "--namespace",
         "system_namespace",
+        type=NAMESPACE,
         metavar="NAME",
         help="Namespace of the installation; else the one that the webhook's registration names,"
         f" else {DEFAULT_NAMESPACE}.",
@@ -54,7 +56,12 @@ Exit status: 0 opted in and in force, 1 refused: something stands in the way,
 """,
 )
 @click.argument(
-    "namespaces", nargs=-1, required=True, metavar="NAMESPACE...", shell_complete=NAMESPACE_NAMES
+    "namespaces",
+    type=NAMESPACE,
+    nargs=-1,
+    required=True,
+    metavar="NAMESPACE...",
+    shell_complete=NAMESPACE_NAMES,
 )
 @click.option("--dry-run", is_flag=True, help="Say what would change and change nothing.")
 @click.option(
@@ -104,7 +111,12 @@ these credentials.
 """,
 )
 @click.argument(
-    "namespaces", nargs=-1, required=True, metavar="NAMESPACE...", shell_complete=NAMESPACE_NAMES
+    "namespaces",
+    type=NAMESPACE,
+    nargs=-1,
+    required=True,
+    metavar="NAMESPACE...",
+    shell_complete=NAMESPACE_NAMES,
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask whether waiting pods may start.")
@@ -140,7 +152,13 @@ Exit status: 0 no errors, 1 errors, 3 warnings with --fail-on warn,
 4 the cluster does not answer.
 """,
 )
-@click.argument("namespaces", nargs=-1, metavar="[NAMESPACE]...", shell_complete=NAMESPACE_NAMES)
+@click.argument(
+    "namespaces",
+    type=NAMESPACE,
+    nargs=-1,
+    metavar="[NAMESPACE]...",
+    shell_complete=NAMESPACE_NAMES,
+)
 @cluster_options
 @snapshot_option
 @system_namespace_option
@@ -206,7 +224,13 @@ Exit status: 0 reported, 1 a namespace that was named has no record,
 4 the cluster does not answer.
 """,
 )
-@click.argument("namespaces", nargs=-1, metavar="[NAMESPACE]...", shell_complete=NAMESPACE_NAMES)
+@click.argument(
+    "namespaces",
+    type=NAMESPACE,
+    nargs=-1,
+    metavar="[NAMESPACE]...",
+    shell_complete=NAMESPACE_NAMES,
+)
 @cluster_options
 @snapshot_option
 @output_option(*FORMATS)
@@ -235,7 +259,12 @@ Exit status: 0 done, 1 there was no record or no such namespace, 4 the cluster d
 """,
 )
 @click.argument(
-    "namespaces", nargs=-1, required=True, metavar="NAMESPACE...", shell_complete=NAMESPACE_NAMES
+    "namespaces",
+    type=NAMESPACE,
+    nargs=-1,
+    required=True,
+    metavar="NAMESPACE...",
+    shell_complete=NAMESPACE_NAMES,
 )
 @cluster_options
 def reset(**options: Any) -> ExitCode:

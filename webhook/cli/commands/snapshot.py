@@ -11,7 +11,7 @@ import click
 
 from webhook.cli.completion import NAMESPACE_NAMES
 from webhook.cli.exit_codes import ExitCode
-from webhook.cli.options import Command, cluster_options
+from webhook.cli.options import NAMESPACE, Command, cluster_options
 
 
 @click.command(
@@ -32,6 +32,7 @@ Exit status: 0 written, 2 wrong usage, or the file cannot be written,
     "-n",
     "--namespace",
     "namespaces",
+    type=NAMESPACE,
     multiple=True,
     help="Only objects of this namespace, and those outside of namespaces; can be repeated. What"
     " needs other namespaces, such as the room on nodes, is then not known.",
@@ -40,6 +41,7 @@ Exit status: 0 written, 2 wrong usage, or the file cannot be written,
 @cluster_options
 @click.option(
     "--system-namespace",
+    type=NAMESPACE,
     metavar="NAME",
     help="Namespace of the installation; else the one that the webhook's registration names.",
 )

@@ -13,6 +13,7 @@ from webhook.cli.completion import NAMESPACE_NAMES
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
+    NAMESPACE,
     Command,
     cluster_options,
     output_option,
@@ -39,6 +40,7 @@ Exit status: 0 shown, 2 wrong usage, 4 the cluster does not answer.
     "-n",
     "--namespace",
     "namespaces",
+    type=NAMESPACE,
     multiple=True,
     help="Only this namespace; can be repeated. Else all.",
     shell_complete=NAMESPACE_NAMES,
@@ -56,6 +58,7 @@ Exit status: 0 shown, 2 wrong usage, 4 the cluster does not answer.
 @snapshot_option
 @click.option(
     "--system-namespace",
+    type=NAMESPACE,
     metavar="NAME",
     help="Namespace of the installation; else the one that the webhook's registration names.",
 )
