@@ -23,6 +23,7 @@ from webhook.cli.files.snapshot import write_snapshot
 from webhook.cli.options import Session as CommandSession
 from webhook.cli.options import keep
 from webhook.kube.api import LEASES, NAMESPACES, NODES, ForbiddenError, Kind
+from webhook.kube.files import snapshot_format
 from webhook.kube.files.snapshot_format import FORMAT, SnapshotExtent
 from webhook.operations.explain.entry import explanation_entry
 from webhook.operations.explain.explaining import KINDS, Target, explain
@@ -358,6 +359,22 @@ def test_a_file_that_cannot_be_understood_is_refused(
     done = explained(path)
     assert done.exit_code == ExitCode.BAD_INPUT
     assert words in done.stderr
+
+
+def test_a_gzip_file_is_unpacked_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path)
+    data = path.read_bytes()
+    monkeypatch.setattr(snapshot_format, "MAX_UNPACKED_BYTES", len(data))
+    half = len(data) // 2
+    path.write_bytes(gzip.compress(data[:half]) + gzip.compress(data[half:]) + b"\0" * 8)
+    assert explained(path).exit_code == ExitCode.OK
+    path.write_bytes(gzip.compress(data) + gzip.compress(b"\n"))
+    done = explained(path)
+    assert done.exit_code == ExitCode.BAD_INPUT
+    assert f"{path}: unpacks to more than {len(data) >> 20} MiB" in done.stderr
+    assert "unpack it with gunzip" in done.stderr
 
 
 @pytest.mark.parametrize(

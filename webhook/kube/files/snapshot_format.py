@@ -13,7 +13,6 @@ So is a file without any document, as `kubectl get ... > FILE` leaves behind whe
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,21 +26,43 @@ API_VERSION: Final = "deferredquota.io/v1alpha1"
 SNAPSHOT_KIND: Final = "SnapshotList"
 FORMAT: Final = 1
 
+MAX_UNPACKED_BYTES: Final = 2 << 30
+"""Most that a gzip file may unpack to: 14 kB for each of the 150,000 pods of the largest cluster
+that Kubernetes supports. kubectl prints a pod of one or two containers as 5 to 10 kB of JSON;
+snapshots of ours, which leave much out, have about one for each."""
+
+_TOO_LONG: Final = (
+    "unpacks to more than {} MiB, more than a snapshot of the largest cluster takes; if it is one,"
+    " unpack it with gunzip and give the file that comes out"
+)
 _GZIP: Final = b"\x1f\x8b"
+_GZIP_BITS: Final = 16 + zlib.MAX_WBITS
 
 
 def unpacked(file: str, data: bytes) -> bytes:
     """Return the content of a file, decompressed where it is gzip.
 
     Raises:
-        SnapshotError: The stream is damaged or ends too early.
+        SnapshotError: The stream is damaged, ends too early, or is longer than any snapshot.
     """
     if not data.startswith(_GZIP):
         return data
-    try:
-        return gzip.decompress(data)
-    except (EOFError, OSError, zlib.error) as err:
-        raise SnapshotError(file, f"not a whole gzip file: {err}") from err
+    parts: list[bytes] = []
+    left = MAX_UNPACKED_BYTES
+    while data:  # one stream after the other, as gzip reads them
+        stream = zlib.decompressobj(_GZIP_BITS)
+        try:
+            part = stream.decompress(data, left + 1)
+        except zlib.error as err:
+            raise SnapshotError(file, f"not a whole gzip file: {err}") from err
+        left -= len(part)
+        if left < 0:
+            raise SnapshotError(file, _TOO_LONG.format(MAX_UNPACKED_BYTES >> 20))
+        if not stream.eof:
+            raise SnapshotError(file, "not a whole gzip file: it ends too early")
+        parts.append(part)
+        data = stream.unused_data.lstrip(b"\0")
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
