@@ -43,6 +43,7 @@ from webhook.kube.metadata import utc_now
 from webhook.operations.explain.entry import explanation_entry
 from webhook.operations.explain.explaining import KINDS, NotThereError, Target, explain
 from webhook.operations.explain.session import ExplainOptions
+from webhook.operations.snapshot_usage import COUNTED_FROM_PODS
 from webhook.quota.explaining.values import Action, CauseKind, ConsumerState
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
 
@@ -719,7 +720,88 @@ def test_limits_that_are_not_in_a_file_of_kubectl_are_not_known(
     ran = run("pod", "x", "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", "json")
     noted = [one for one in json.loads(ran.stdout)["unknown"] if "has none" in one]
     missing = [*([] if has_labels else ["namespaces"]), name]
-    assert noted == [f"{one}: the snapshot has none" for one in missing]
+    counted = has_labels and kind == "QuotaLedger"
+    assert noted == (
+        [COUNTED_FROM_PODS] if counted else [f"{one}: the snapshot has none" for one in missing]
+    )
+
+
+def without(snapshot: Path, *kinds: str, head: Mapping[str, object] | None = None) -> None:
+    items = yaml.safe_load(snapshot.read_text())["items"]
+    kept = [one for one in items if one["kind"] not in kinds]
+    listed = {**(head or {"apiVersion": "v1", "kind": "List"}), "items": kept}
+    snapshot.write_text(json.dumps(listed), encoding="utf-8")
+
+
+def explained(snapshot: Path, kind: str = "pod", name: str = "x") -> Any:
+    ran = run(kind, name, "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", "json")
+    assert ran.exit_code == ExitCode.OK, ran.output
+    return json.loads(ran.stdout)
+
+
+def test_usage_is_counted_from_the_pods_of_a_snapshot_without_ledgers(snapshot: Path) -> None:
+    before = explained(snapshot)
+    without(snapshot, "QuotaLedger")
+    entry = explained(snapshot)
+    assert entry["causes"] == before["causes"]
+    assert COUNTED_FROM_PODS in entry["unknown"]
+
+
+def test_a_ledger_that_is_missing_in_a_snapshot_of_ours_is_a_cause_with_the_numbers(
+    snapshot: Path,
+) -> None:
+    head = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "SnapshotList", "format": 1}
+    without(snapshot, "QuotaLedger", head={**head, "taken": "2030-01-02T03:04:05Z"})
+    assert {"quota", "ledger-not-ready"} <= set(causes(explained(snapshot)))
+
+
+def test_a_shared_quota_is_counted_from_the_pods_of_all_its_namespaces(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    other = a_pod(
+        a_container(requests={"cpu": "5"}), name="far", namespace="team-b", uid="far", node="node-1"
+    )
+    labels = {"deferredquota.io/mode": "deferred"}
+    space = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "team-b", "labels": labels},
+    }
+    load(cluster, space, other, a_cluster_quota(hard={"requests.cpu": "8"}, selector={}))
+    load(cluster, a_gated_pod("x", cpu="3"))
+    api = FakeClient(cluster)
+    kinds = (NAMESPACES, RESOURCE_QUOTAS, PODS, NODES, CLUSTER_DEFERRED_QUOTAS)
+    objects = [one for kind in kinds for one in api.list(kind).items]
+    path = tmp_path / "plain.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    cause = explained(path)["causes"][0]
+    assert cause["cause"] == "cluster-quota", explained(path)["causes"]
+    assert cause["resources"][0]["used"] == "6", "one here, five in team-b"
+
+
+def test_a_file_without_pods_does_not_say_that_nothing_is_used(snapshot: Path) -> None:
+    items = yaml.safe_load(snapshot.read_text())["items"]
+    deployment = a_workload("Deployment", "web", replicas=1)
+    snapshot.write_text(
+        yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [*items, deployment]})
+    )
+    without(snapshot, "QuotaLedger", "Pod")
+    assert COUNTED_FROM_PODS not in explained(snapshot, "deployment", "web")["unknown"]
+
+
+def test_a_pod_fits_only_as_far_as_a_file_of_kubectl_holds_what_limits_it(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    load(cluster, a_gated_pod("small", cpu="1"))
+    api = FakeClient(cluster)
+    kinds = (NAMESPACES, RESOURCE_QUOTAS, PODS, NODES)
+    objects = [one for kind in kinds for one in api.list(kind).items]
+    path = tmp_path / "plain.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    assert explained(path, name="small")["text"] == (
+        "Pod team-a/small: it fits (the snapshot holds no cluster quotas); the controller releases"
+        " it at its next look"
+    )
 
 
 @pytest.mark.parametrize(("has_leases", "as_of"), [(False, "2030-01-02T03:04:05Z"), (True, None)])

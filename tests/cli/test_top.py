@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import a_container, a_pod, a_quota
 from tests.operations.healthy import a_lease
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
@@ -191,3 +192,40 @@ def test_a_bar_is_never_wider_than_it_is(parts: list[Quantity], hard: Quantity, 
     assert all((count > 0) <= (part.sign > 0) for count, part in zip(found, parts, strict=True))
     if hard.sign > 0 and sum(part.nano for part in parts) >= hard.nano + len(parts) * hard.nano:
         assert sum(found) == width
+
+
+def a_snapshot_without_ledgers(*, is_deferred: bool = True) -> list[object]:
+    labels = {"deferredquota.io/mode": "deferred"} if is_deferred else {}
+    metadata = {"name": "team-a", "labels": labels}
+    running = a_container(requests={"cpu": "3"})
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}},
+        a_quota("compute", hard={"requests.cpu": "4", "pods": "9"}),
+        a_quota("compute", namespace="team-b", hard={"requests.cpu": "2"}),
+        a_pod(running, name="web-1", namespace="team-a", uid="1", node="node-1"),
+        a_pod(running, name="web-2", namespace="team-a", uid="2"),
+    ]
+
+
+def test_usage_is_counted_from_the_pods_where_a_snapshot_has_no_ledger(tmp_path: Path) -> None:
+    done = run(tmp_path, a_snapshot_without_ledgers(), "-o", "json")
+    (row,) = rows(done)
+    assert (row["namespace"], row["resource"]) == ("team-a", "requests.cpu")
+    assert (row["used"], row["pending"], row["hard"]) == ("3", "3", "4")
+    assert "the snapshot has none: used is counted from its pods that have a node" in done.stderr
+
+
+def test_where_no_namespace_has_opted_in_all_are_counted_as_if_they_had(tmp_path: Path) -> None:
+    done = run(tmp_path, a_snapshot_without_ledgers(is_deferred=False), "-o", "json")
+    assert [(one["namespace"], one["used"]) for one in rows(done)] == [
+        ("team-a", "3"),
+        ("team-b", "0"),
+    ]
+    assert "no namespace of the snapshot has opted in" in done.stderr
+
+
+def test_a_snapshot_without_pods_is_not_one_in_which_nothing_is_used(tmp_path: Path) -> None:
+    done = run(tmp_path, a_snapshot_without_ledgers()[:4])
+    assert done.stdout == "no deferred quotas that may be read\n"
+    assert "neither quota ledgers nor pods" in done.stderr

@@ -11,7 +11,9 @@ import click
 
 from webhook.cli.cluster_options import live_cluster, snapshot_reader
 from webhook.cli.exit_codes import ExitCode, printable
+from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.output import print_structured, print_table
+from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.quota_usage import (
@@ -49,7 +51,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     sort = QuotaOrder(order)
     if snapshots:
         with snapshot_reader(snapshots) as api:
-            session = Session(api, ExplainOptions(is_offline=True))
+            session = Session(api, _snapshot_options(api, system_namespace))
             _print(read_usage(session, namespaces), sort, output)
         return ExitCode.OK
     with live_cluster(kubeconfig, context) as api:
@@ -63,6 +65,12 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
             click.clear()  # does nothing where standard output is no terminal
             _print(report, sort, output)
     return ExitCode.OK
+
+
+def _snapshot_options(api: SnapshotClient, system_namespace: str | None) -> ExplainOptions:
+    place = system_namespace or system_namespace_of(api)
+    configuration = configuration_of(api, None, place)
+    return ExplainOptions(configuration, place, is_offline=True, taken=api.extent.taken)
 
 
 def _print(report: UsageReport, order: QuotaOrder, output: str) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, counted, max_of
-from webhook.quota.charging.deferral import DeferredQuota, deferred_part
+from webhook.quota.charging.deferral import DeferredQuota, NamespaceQuotas, deferred_part
 from webhook.quota.charging.pod_usage import charged_to, is_quota_eligible
 from webhook.quota.charging.scopes import ScopeError, matches
+from webhook.quota.ledger.ledger import Account, Ledger
 from webhook.quota.objects.model import Pod, ResourceQuota
 
 _ANY_POD: Final = Pod.from_object({})
+_SOME_NODE: Final = "-"
+"""Name of no node: for pods to be counted as if they had one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,20 @@ def taken_at_bind(
         if quota.holds_terminating or not pod.is_deleting:
             least = add(least, usage)
     return Taken(counted(least), counted(most))
+
+
+def counted_ledger(quotas: NamespaceQuotas, pods: Collection[Pod]) -> Ledger:
+    """Return a ledger as it is counted from the pods of a namespace, where none is stored.
+
+    Nothing is reserved in it. Quotas whose scopes cannot be evaluated have no account.
+    """
+    waiting = [replace(pod, node_name=_SOME_NODE) for pod in pods if not pod.is_assigned]
+    accounts: dict[str, Account] = {}
+    for quota in quotas.quotas:
+        with suppress(ScopeError):
+            used, pending = taken_at_bind(quota, pods).most, taken_at_bind(quota, waiting).least
+            accounts[quota.name] = Account(quota.observed, quota.hard, used, pending=pending)
+    return Ledger(accounts, {})
 
 
 def scope_fault(quota: ResourceQuota) -> str:

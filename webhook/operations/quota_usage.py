@@ -13,6 +13,13 @@ from webhook.kube.api import QUOTA_LEDGERS, Object
 from webhook.operations.explain.parts import controller_part
 from webhook.operations.explain.session import Session
 from webhook.operations.reading import name_of
+from webhook.operations.snapshot_usage import (
+    COUNTED_FROM_PODS,
+    NOT_COUNTED,
+    ledgers_from_pods,
+    namespaces_of,
+    opted_in,
+)
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import add
 from webhook.quota.explaining.facts import Health
@@ -77,6 +84,10 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     notes: list[str] = []
     unread: set[str | None] = set()
     ledgers = dict(_ledgers(session, wanted, notes, unread))
+    if session.has_no_ledgers and not unread:
+        if session.has_no_pods:
+            return UsageReport((), (*session.unknown, NOT_COUNTED), is_whole=False)
+        ledgers = dict(_from_pods(session, wanted, notes))
     rows = [row for name, ledger in ledgers.items() for row in _own_rows(name, ledger)]
     notes.extend(
         f"namespace {name} has not opted in"
@@ -122,6 +133,25 @@ def _ledgers(
         if any(one.type == _COUNTED and one.status != "True" for one in ledger.conditions):
             notes.append(f"usage of namespace {namespace} is not counted now")
         yield namespace, ledger
+
+
+def _from_pods(
+    session: Session, wanted: tuple[str, ...], notes: list[str]
+) -> Iterator[tuple[str, Ledger]]:
+    """Yield namespaces and ledgers as they are counted from the pods of a snapshot without any.
+
+    Where no namespace has opted in, as before an installation, all are counted as if they had.
+    """
+    found = namespaces_of(session)
+    if wanted:
+        found = {name: labels for name, labels in found.items() if name in wanted}
+    joined = opted_in(found)
+    for name, ledger in ledgers_from_pods(session, joined or found):
+        if ledger.accounts:
+            yield name, ledger
+    notes.append(COUNTED_FROM_PODS)
+    if found and not joined:
+        notes.append("no namespace of the snapshot has opted in: this is what would be counted")
 
 
 def _own_rows(namespace: str, ledger: Ledger) -> Iterator[QuotaUsage]:

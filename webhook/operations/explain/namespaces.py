@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,20 +24,29 @@ from webhook.kube.api import (
     Object,
 )
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
-from webhook.operations.counting import taken_at_bind
+from webhook.operations.counting import counted_ledger, taken_at_bind
 from webhook.operations.explain.parts import controller_part, webhook_part
 from webhook.operations.explain.session import Session
 from webhook.operations.reading import name_of, parted, read_all, read_quota
 from webhook.operations.server_time import server_time
+from webhook.operations.snapshot_usage import (
+    COUNTED_FROM_PODS,
+    NOT_COUNTED,
+    ledgers_from_pods,
+    namespaces_of,
+    opted_in,
+)
 from webhook.policy import compile_policy, queue_policy
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.explaining.facts import Health, NamespaceFacts, Part, PodFacts, pod_facts
-from webhook.quota.ledger.ledger import OPTED_OUT, Ledger, check_observed, reserved_by
+from webhook.quota.ledger.ledger import NO_LEDGER, OPTED_OUT, Ledger, check_observed, reserved_by
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.queue.queued_pods import QueueCriteria
 from webhook.quota.shared.cluster_quotas import ClusterQuota, ledger_name
 from webhook.quota.shared.escrow import Shared, beside, open_to, without_headroom
+from webhook.quota.shared.grants import Grants
 from webhook.state.ledger_store import LEDGER_NAME, read_ledger
 from webhook.state.well_known import (
     AUTO_GATING,
@@ -99,8 +108,11 @@ def read_namespace(session: Session, namespace: str) -> Inside:
         now=moment,
     )
     is_deferred = _is_deferred(session, namespace, labels, version)
-    if is_deferred or not labels.is_known:
-        session.unknown.extend(_left_out(session))
+    left_out = _left_out(session) if is_deferred or not labels.is_known else ()
+    if is_deferred:  # without a ledger the pods are counted
+        left_out = tuple(name for name in left_out if name != _LIMITS[QUOTA_LEDGERS])
+    session.unknown.extend(f"{name}: the snapshot has none" for name in left_out)
+    facts = replace(facts, left_out=left_out)
     if is_deferred:
         facts = _deferred(session, replace(facts, is_deferred=True), labels, (quotas, shared))
         facts = _decided_by(session, facts, version, shared)
@@ -175,12 +187,11 @@ def _ledger(session: Session, namespace: str) -> Ledger | None:
     return read_ledger(raw).ledger
 
 
-def _left_out(session: Session) -> Iterator[str]:
-    """Yield of what a file of kubectl has nothing; a snapshot of ours names what it lacks."""
-    if session.options.is_offline and session.options.taken is None:
-        for kind, name in _LIMITS.items():
-            if not session.api.list(kind).items:
-                yield f"{name}: the snapshot has none"
+def _left_out(session: Session) -> tuple[str, ...]:
+    """Return of what a file of kubectl has nothing; a snapshot of ours names what it lacks."""
+    if not session.options.is_offline or session.options.taken is not None:
+        return ()
+    return tuple(name for kind, name in _LIMITS.items() if not session.api.list(kind).items)
 
 
 def _nodes(session: Session) -> tuple[Object, ...] | None:
@@ -249,6 +260,8 @@ def _decided_by(
     """Add the ledger that decides, if it has counted the quotas as they are."""
     criteria = facts.criteria
     quotas = NamespaceQuotas((), frozenset()) if criteria is None else criteria.quotas
+    if ledger is None and session.has_no_ledgers:
+        return _counted_here(session, facts, quotas, shared)
     undecided = check_observed(ledger, quotas.observed)
     if undecided is not None or ledger is None:
         return replace(facts, uncounted="" if undecided is None else undecided.message)
@@ -276,6 +289,49 @@ def _decided_by(
     if facts.controller.health is not Health.DOWN:
         return facts
     return replace(facts, ledger=_recounted(session, facts, stored, quotas), stored=stored)
+
+
+def _counted_here(
+    session: Session,
+    facts: NamespaceFacts,
+    quotas: NamespaceQuotas,
+    shared: Iterable[SharedQuota],
+) -> NamespaceFacts:
+    """Add a ledger that is counted from the pods of a snapshot which has none.
+
+    A snapshot of ours would have it: there it is what the namespace waits for all the same.
+    """
+    if session.has_no_pods:
+        return replace(facts, uncounted=NOT_COUNTED)
+    session.unknown.append(COUNTED_FROM_PODS)
+    uncounted = "" if session.options.taken is None else NO_LEDGER.message
+    ledger = counted_ledger(quotas, [one.pod for one in facts.pods])
+    specs = {ledger_name(one.spec.name): one.spec for one in shared}
+    held = _held_elsewhere(session, facts.name, specs.keys() & ledger.accounts.keys())
+    known = {
+        name: Shared(spec, Grants(held[name]))
+        for name, spec in specs.items()
+        if name in held and isinstance(spec, ClusterQuota)
+    }
+    return replace(
+        facts,
+        uncounted=uncounted,
+        ledger=beside(ledger, facts.name, known),
+        holdings=held,
+    )
+
+
+def _held_elsewhere(
+    session: Session, own: str, names: Set[str]
+) -> Mapping[str, Mapping[str, ResourceList]]:
+    """Return what the pods of other namespaces take of shared quotas: quota → namespace → that."""
+    held: dict[str, dict[str, ResourceList]] = {name: {} for name in names}
+    there = opted_in(namespaces_of(session)) if names else {}
+    there.pop(own, None)
+    for namespace, ledger in ledgers_from_pods(session, there):
+        for name in names & ledger.accounts.keys():
+            held[name][namespace] = ledger.accounts[name].used
+    return held
 
 
 def _recounted(

@@ -11,7 +11,16 @@ from typing import Final, TypeVar
 from webhook.config import Configuration
 from webhook.jsonfields.encoding import decoded_bytes, encode_json
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import ClusterApi, ForbiddenError, Kind, ListOptions, NotFoundError, Object
+from webhook.kube.api import (
+    PODS,
+    QUOTA_LEDGERS,
+    ClusterApi,
+    ForbiddenError,
+    Kind,
+    ListOptions,
+    NotFoundError,
+    Object,
+)
 from webhook.kube.codec import decode_object
 from webhook.operations.reading import read_all
 from webhook.state.well_known import DEFAULT_NAMESPACE
@@ -125,6 +134,22 @@ class Session:
             self._forget(before)  # nothing is kept of them, so there is room for others
             raise
         return tuple(found)
+
+    @property
+    def has_no_ledgers(self) -> bool:
+        """Whether it is a snapshot without any ledger, so that usage is counted from its pods."""
+        return self.options.is_offline and self._is_empty(QUOTA_LEDGERS)
+
+    @property
+    def has_no_pods(self) -> bool:
+        """Whether it is a file of kubectl without any pod: it may only not hold that kind."""
+        return self.options.is_offline and self.options.taken is None and self._is_empty(PODS)
+
+    def _is_empty(self, kind: Kind) -> bool:
+        try:
+            return not self.api.list(kind).items
+        except ForbiddenError:
+            return False
 
     def apart(self) -> Session:
         """Return a session for a namespace that is looked at aside, in what is left of memory.

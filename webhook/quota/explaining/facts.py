@@ -93,6 +93,9 @@ class NamespaceFacts:
     webhook: Part = Part()
     max_reservations: int = 4000
     now: datetime | None = None
+    left_out: tuple[str, ...] = ()
+    """What may keep a pod, and of which the snapshot has nothing: it may only not hold that kind.
+    """
     unknown: tuple[str, ...] = ()
 
     def history(self) -> Mapping[str, WaitHistory]:

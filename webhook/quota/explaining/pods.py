@@ -200,15 +200,21 @@ def _lost(takers: Iterable[Consumer]) -> Iterator[Unblock]:
 def _going_on(subject: PodFacts, there: NamespaceFacts, state: QueueState | None) -> str:
     """Return what happens next to a pod that nothing keeps."""
     is_gated = there.gate in subject.pod.scheduling_gates
+    seen = _as_far_as_seen(there)
     if is_gated and state is None:
         return "its namespace does not defer quotas; the controller removes the gate"
     if is_gated and state is not None and state.is_reserved:
         return "quota is reserved for it; its gate is removed in a moment"
     if is_gated:
-        return "it fits; the controller releases it at its next look"
+        return f"it fits{seen}; the controller releases it at its next look"
     if subject.attempt:
-        return f"nothing is seen that keeps it; {subject.scheduler} tries it again"
-    return f"it waits for the first attempt of {subject.scheduler}"
+        return f"nothing is seen that keeps it{seen}; {subject.scheduler} tries it again"
+    return f"it waits for the first attempt of {subject.scheduler}{seen}"
+
+
+def _as_far_as_seen(there: NamespaceFacts) -> str:
+    """Return what may keep a pod all the same, as a snapshot does not hold it."""
+    return f" (the snapshot holds no {' and no '.join(there.left_out)})" if there.left_out else ""
 
 
 def _wanted(causes: Iterable[PendingCause], state: QueueState) -> Mapping[str, Set[str]]:

@@ -1,0 +1,86 @@
+"""Usage of quotas as the pods of a snapshot have it, where no ledger is in the snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS, Object
+from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
+from webhook.operations.counting import counted_ledger
+from webhook.operations.explain.session import Session
+from webhook.operations.reading import parted, read_pod, read_quota
+from webhook.policy import compile_policy
+from webhook.quota.charging.deferral import deferred_quotas
+from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
+
+COUNTED_FROM_PODS: Final = (
+    "quota ledgers: the snapshot has none: used is counted from its pods that have a node, and what"
+    " is reserved is not known"
+)
+NOT_COUNTED: Final = (
+    "the snapshot has neither quota ledgers nor pods: what quotas have used is not known"
+)
+
+_NONE: tuple[Object, ...] = ()
+
+
+def opted_in(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """Return the namespaces that defer their quotas, of some with their labels."""
+    return {
+        name: labels
+        for name, labels in namespaces.items()
+        if labels.get(MODE_LABEL) == DEFERRED_MODE
+    }
+
+
+def namespaces_of(session: Session) -> dict[str, Mapping[str, str]]:
+    """Return the namespaces of a snapshot that no configuration exempts, with their labels.
+
+    Of one that only its quotas name no label is known.
+
+    Raises:
+        InvalidFieldError: The metadata of an object cannot be read.
+    """
+    options = session.options
+    exempt = {*options.configuration.exempt_namespaces, options.system_namespace}
+    quotas = session.read(partial(session.objects, RESOURCE_QUOTAS), _NONE, "the quotas")
+    raws = session.read(partial(session.objects, NAMESPACES), _NONE, "the namespaces")
+    found: dict[str, Mapping[str, str]] = {
+        FieldReader(raw).child("metadata").text("namespace"): {} for raw in quotas
+    }
+    for raw in raws:
+        metadata = FieldReader(raw).child("metadata")
+        found[metadata.text("name")] = metadata.string_map("labels")
+    return {name: found[name] for name in sorted(found) if name not in exempt}
+
+
+def ledgers_from_pods(
+    session: Session, namespaces: Mapping[str, Mapping[str, str]]
+) -> Iterator[tuple[str, Ledger]]:
+    """Yield ledgers of namespaces, given with their labels, as their pods are counted."""
+    options = session.options
+    policy = compile_policy(options.configuration, system_namespace=options.system_namespace)
+    none: tuple[SharedQuota, ...] = ()
+    shared = session.read(lambda: shared_quotas(session.api), none, "cluster quotas")
+    for name, labels in namespaces.items():
+        quotas, odd_quotas = parted(
+            map(read_quota, _objects(session, "quotas", name)), ResourceQuota
+        )
+        pods, odd_pods = parted(map(read_pod, _objects(session, "pods", name)), Pod)
+        session.unknown.extend((*odd_quotas, *odd_pods))
+        every = (*quotas, *quotas_of(concerning(shared, name, labels)))
+        deferred = deferred_quotas(
+            every, policy.deferred_keys, holds_terminating=policy.holds_terminating
+        )
+        yield name, counted_ledger(deferred, pods)
+
+
+def _objects(session: Session, what: str, namespace: str) -> Iterable[Object]:
+    kind = PODS if what == "pods" else RESOURCE_QUOTAS
+    list_them = partial(session.objects, kind, namespace=namespace)
+    return session.read(list_them, _NONE, f"the {what} of namespace {namespace}")
