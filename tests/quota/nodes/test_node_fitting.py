@@ -231,11 +231,11 @@ def test_amounts_beyond_64_bits_are_short_and_nothing_breaks() -> None:
 
 
 BAD = {
-    "nodes[1].status.allocatable.cpu": NodeView([node(), node("n2", allocatable={"cpu": "x"})], ()),
-    "pods[0].spec.containers[0].resources.requests.cpu": NodeView(
+    "Node n2.status.allocatable.cpu": NodeView([node(), node("n2", allocatable={"cpu": "x"})], ()),
+    "Pod team/p.spec.containers[0].resources.requests.cpu": NodeView(
         [node()], assigned([pod(requests={"cpu": "x"})])
     ),
-    "nodes[0].spec.taints": NodeView([node(taints="all")], ()),
+    "Node n1.spec.taints": NodeView([node(taints="all")], ()),
 }
 
 

@@ -102,7 +102,8 @@ def _as_stored(found: SnapshotObject) -> Object:
         return store(found.object)
     except InvalidFieldError as err:
         field = ".".join(part for part in (found.field, err.field) if part)
-        raise SnapshotError(found.file, err.detail, Place(found.document), field=field) from err
+        detail = f"{err.detail} ({found.kind.kind} {found.key})"
+        raise SnapshotError(found.file, detail, Place(found.document), field=field) from err
 
 
 def _qos(pod: Object) -> str:

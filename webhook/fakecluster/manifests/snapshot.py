@@ -54,6 +54,11 @@ class SnapshotObject:
         """Identity of an object in its cluster: group, kind, namespace and name."""
         return self.kind.group, self.kind.kind, self.namespace, self.name
 
+    @property
+    def key(self) -> str:
+        """Namespace and name, as messages have them."""
+        return "/".join(part for part in (self.namespace, self.name) if part)
+
 
 def read_files(paths: Iterable[Path]) -> tuple[tuple[str, bytes], ...]:
     """Read files as input for `read_snapshot`.
@@ -119,16 +124,12 @@ def parse_snapshot(
             first = objects.setdefault(item.place, item)
             if first is not item:
                 raise document.error(
-                    f"{item.kind.kind} {_key_of(item)} is already in {first.file}, document "
+                    f"{item.kind.kind} {item.key} is already in {first.file}, document "
                     f"{first.document}",
                     field=item.field,
                 )
     made = () if namespace_labels is None else _namespaces_for(objects.values(), namespace_labels)
     return (*made, *objects.values())
-
-
-def _key_of(item: SnapshotObject) -> str:
-    return "/".join(part for part in (item.namespace, item.name) if part)
 
 
 def _namespaces_for(

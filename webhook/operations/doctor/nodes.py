@@ -67,7 +67,7 @@ def _requested(raw: Object) -> tuple[str, Amounts] | None:
     if not node or FieldReader(raw).child("status").text("phase") in _ENDED:
         return None
     subject = subject_of(PODS, raw)
-    return node, requested_of(raw, field=f"{subject.namespace}/{subject.name}").amounts
+    return node, requested_of(raw, field=str(subject)).amounts
 
 
 def _above(node: NodeInfo, requested: Amounts) -> Iterator[str]:
@@ -83,7 +83,8 @@ def _pools(scene: CheckContext, nodes: Sequence[Object]) -> Iterator[Finding]:
     total: ResourceList = {}
     for raw in nodes:
         status = mapping(raw.get("status"), "status")
-        has = parse_stored_list(status.get("allocatable"), field="status.allocatable")
+        field = f"{subject_of(NODES, raw)}.status.allocatable"
+        has = parse_stored_list(status.get("allocatable"), field=field)
         total = add(total, {f"requests.{key}": amount for key, amount in has.items()})
     for one, _ in scene.cluster_quotas():
         if not isinstance(one.spec, ClusterQuota) or not one.spec.name.startswith(POOL_PREFIX):

@@ -84,7 +84,7 @@ def pod_template(
         pod = Pod.from_object(raw)
         _check_scheduling(raw)
     except InvalidFieldError as err:
-        path = err.field.removeprefix("pods[0].").removeprefix("spec")
+        path = err.field.removeprefix(f"Pod {namespace}/pod.").removeprefix("spec")
         raise InvalidSettingError(f"{field}{path}", err.detail) from err
     if not pod.containers:
         raise InvalidSettingError(f"{field}.containers", "must have at least one container")
@@ -172,7 +172,8 @@ def nodes(
     try:
         infos = NodeView(found[:1], ()).infos
     except InvalidFieldError as err:
-        path = err.field.removeprefix("nodes[0]").removeprefix(".metadata").removeprefix(".spec")
+        path = err.field.removeprefix(f"Node {names[0]}")
+        path = path.removeprefix(".metadata").removeprefix(".spec")
         raise InvalidSettingError(f"{field}{path}", err.detail) from err
     for key, value in (item for info in infos for item in info.labels.items()):
         if label_value_error(value):

@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.encoding import encode_json
+from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.quota.amounts.resource_reader import ResourceReader, StoredResourceReader
 from webhook.quota.nodes.affinity_terms import AffinityTerms, Identity, read_affinity_terms
 from webhook.quota.nodes.brief_pods import BriefPod
@@ -152,14 +153,17 @@ class NodeView:
 
         Raises:
             InvalidFieldError: A field that is read has the wrong type; its path begins with
-                `nodes[i]` or `pods[i]`.
+                `Node NAME` or `Pod NAMESPACE/NAME`.
         """
-        infos = [_node_info(raw, index) for index, raw in enumerate(self.nodes)]
+        infos = [_node_info(raw) for raw in self.nodes]
         by_name = {info.name: info for info in infos}
-        for index, pod in enumerate(self.pods):
+        for pod in self.pods:
             info = by_name.get(_running_on(pod))
             if info is not None:
-                info.add(pod, requested_of(pod, field=f"pods[{index}]"))
+                try:
+                    info.add(pod, requested_of(pod))
+                except InvalidFieldError as err:
+                    raise _named("Pod", pod, err) from err
         return tuple(infos)
 
     @cached_property
@@ -268,8 +272,23 @@ def _identity(pod: PlainObject) -> Identity:
     )
 
 
-def _node_info(raw: PlainObject, index: int) -> NodeInfo:
-    node = StoredResourceReader(raw, f"nodes[{index}]")
+def _named(kind: str, raw: PlainObject, err: InvalidFieldError) -> InvalidFieldError:
+    """Return an error about a field of an object whose path begins with the object's name."""
+    metadata = raw.get("metadata")
+    texts = metadata if isinstance(metadata, Mapping) else {}
+    names = (str(texts[name]) for name in ("namespace", "name") if texts.get(name))
+    return InvalidFieldError(child(f"{kind} {'/'.join(names)}", err.field), err.detail)
+
+
+def _node_info(raw: PlainObject) -> NodeInfo:
+    try:
+        return _read_node(raw)
+    except InvalidFieldError as err:
+        raise _named("Node", raw, err) from err
+
+
+def _read_node(raw: PlainObject) -> NodeInfo:
+    node = StoredResourceReader(raw)
     metadata, spec, status = node.child("metadata"), node.child("spec"), node.child("status")
     # an API server fills in the capacity where a node reports nothing else
     allocatable = status.resource_list("allocatable") or status.resource_list("capacity")
