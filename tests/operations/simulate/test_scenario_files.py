@@ -83,6 +83,11 @@ WRONG = {
     ),
     "a repeated key": ("seed: 3", "seed: 3\nseed: 4", "line 4, column 1: the key 'seed' appears"),
     "a tab": ("  count: 2", "\tcount: 2", "line 11, column 1: found a tab"),
+    "a name that YAML reads as a boolean": (
+        "- name: node",
+        "- name: n",
+        "nodes[0].name: must be a string, not a boolean: put the name in quotes",
+    ),
     "a negative count": (
         "  count: 2",
         "  count: -2",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from webhook.config.field_readers import InvalidSettingError
-from webhook.jsonfields.fields import InvalidFieldError, mapping
+from webhook.jsonfields.fields import InvalidFieldError, json_type_of, mapping
 from webhook.operations.simulate.fields import amounts
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.nodes.fitting import check_readable
@@ -41,7 +41,9 @@ _SET_BY_OTHERS = ("nodeName", "schedulingGates", "priority")
 def object_name(value: object, field: str) -> str:
     """Read a name that an object can have."""
     if not isinstance(value, str):
-        raise InvalidSettingError(field, "must be a string")
+        # YAML 1.1 reads n, y, no, yes, off and on as booleans
+        detail = f"must be a string, not {json_type_of(value)}: put the name in quotes"
+        raise InvalidSettingError(field, detail)
     for detail in object_name_errors(value):
         raise InvalidSettingError(field, detail)
     return value
