@@ -287,6 +287,20 @@ def test_a_lease_that_was_forged_is_taken_once_it_is_not_renewed(
     assert 0 <= simulation.spec()["leaseTransitions"] < 2**31  # type: ignore[operator]
 
 
+def test_of_a_large_lease_nothing_stays_that_others_added(simulation: ElectionSimulation) -> None:
+    """One that is as large as can be stored could not be written by the next holder."""
+    one = simulation.candidate("one")
+    simulation.run(5, one)
+    for size, is_kept in ((100, True), (100_000, False)):
+        added = {"metadata": {"annotations": {"example.com/added": "x" * size}}}
+        FakeClient(simulation.cluster).patch(LEASES, NAME, added, namespace=NAMESPACE)
+        simulation.run(30, one)
+        assert one.election.is_leader()
+        lease = FakeClient(simulation.cluster).get(LEASES, NAME, namespace=NAMESPACE)
+        assert ("annotations" in lease["metadata"]) is is_kept  # type: ignore[operator]
+        assert lease["metadata"]["labels"]["app.kubernetes.io/component"] == "controller"  # type: ignore[index]
+
+
 def test_a_lease_that_cannot_be_read_is_left_alone(simulation: ElectionSimulation) -> None:
     one, two = simulation.candidate("one"), simulation.candidate("two")
     simulation.run(5, one, two)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError, integer, mapping, text
 from webhook.kube.api import LEASES, Object
 
 _MICROSECOND = timedelta(microseconds=1)
 _MOST_TRANSITIONS = 2**31 - 1
 """Stored are 32 bits: with one more the API server would refuse the lease of every next holder."""
+_MOST_BYTES = 16 * 1024
+"""Of a Lease that is larger nothing is kept but what is ours: one that fills what is stored of an
+object at most could not be written by the next holder."""
 
 
 def micro_time(moment: datetime) -> str:
@@ -104,7 +108,10 @@ def lease_object(
         },
     }
     spec: dict[str, object] = {}
-    if over is not None:
+    if over is not None and len(encode_json(over)) > _MOST_BYTES:
+        version = mapping(over.get("metadata"), "metadata")["resourceVersion"]
+        metadata |= {"resourceVersion": version, "managedFields": [{}]}  # forgets all of them
+    elif over is not None:
         # labels, owners and fields that others added stay
         metadata = {**mapping(over.get("metadata"), "metadata")}
         metadata.pop("managedFields", None)

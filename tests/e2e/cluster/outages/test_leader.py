@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.outages.changed import with_clock, with_leases
 from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.tenant import Tenant
@@ -97,3 +98,41 @@ def test_a_lease_that_was_forged_for_years_is_taken_all_the_same(
         standby.terminate()
         becomes(lambda: product.controller.metric("leader"), 1.0, "the other leads", seconds=60)
     assert thief.get(LEASE).body["spec"]["leaseTransitions"] == MOST
+
+
+def test_a_lease_that_is_as_large_as_can_be_stored_is_taken_all_the_same(
+    plane: ControlPlane, product: Product, tenant: Tenant
+) -> None:
+    """Whoever has the controller's token for one write; the next holder has more to say."""
+    thief = Api(plane.service_account_rest(SYSTEM, "deferred-quota-controller"))
+    tenant.quota()
+    tenant.bound("runs", "1")
+
+    def fill(labels: int, more: int = 0) -> Answer:
+        """Write so many labels, and an annotation of so many characters."""
+        lease = thief.get(LEASE).body
+        metadata = {
+            "name": LEADER_LEASE,
+            "resourceVersion": lease["metadata"]["resourceVersion"],
+            "labels": {f"l{number:05}": "x" * 63 for number in range(labels)},
+            "annotations": {"example.com/filled": "x" * more},
+            "managedFields": [{}],  # without those of controllers, which come and go
+        }
+        spec = {"holderIdentity": "x", "leaseDurationSeconds": 1}
+        answer = thief.call("PUT", LEASE, {**lease, "metadata": metadata, "spec": spec})
+        return fill(labels, more) if answer.code == 409 else answer  # controllers write it as well
+
+    labels = most(lambda count: fill(count).ok, 15_000, 30_000)
+    more = most(lambda count: fill(labels, count).ok, 0, 2000)
+    assert (fill(labels, more).ok, fill(labels, more + 1).ok) == (True, False)
+    becomes(lambda: product.controller.metric("leader"), 1.0, "a controller leads", seconds=60)
+    becomes(lambda: len(str(thief.get(LEASE).body)) < 5000, True, "the lease is small again")
+    _check_binds(tenant)
+
+
+def most(is_taken: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the highest number that is taken, by halves; the lowest is."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_taken(middle) else (low, middle)
+    return low
