@@ -631,6 +631,30 @@ def test_the_job_that_is_tried_is_tried_by_dry_run_only(world: World) -> None:
     assert world.admin.get(path).body["spec"]["suspend"] is True
 
 
+FOREVER: Final[dict[str, Object]] = {
+    "that it has ended": {
+        "status": {
+            "completionTime": "2026-01-01T00:00:01Z",
+            "conditions": [
+                {"type": name, "status": "True"} for name in ("Complete", "SuccessCriteriaMet")
+            ],
+        }
+    },
+    "that its pods run": {"status": {"active": 1}},
+    "its pods": {"status": {"uncountedTerminatedPods": {"failed": ["evil"]}}},
+    "a label": {"metadata": {"labels": {"app.kubernetes.io/part-of": "evil"}}},
+    "an annotation": {"metadata": {"annotations": {"example.com/evil": "x"}}},
+}
+"""What the webhook's own next try would not take back."""
+
+
+@GATES_ARE_THERE
+@pytest.mark.parametrize("what", FOREVER)
+def test_of_the_job_that_is_tried_nothing_is_said_that_stays(world: World, what: str) -> None:
+    path = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs/{PROBE_JOB}/status"
+    is_refused(world.webhook.patch(path, FOREVER[what], dry_run=True), OWN_NAMESPACE_POLICY)
+
+
 # -- our kinds -----------------------------------------------------------------------------
 
 
