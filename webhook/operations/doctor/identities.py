@@ -51,7 +51,7 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
 
 DIGESTS: Final[Mapping[str, str]] = {
     SERVICE_ACCOUNTS_POLICY: "bb6bdc659df95a45",
-    OWN_NAMESPACE_POLICY: "6a8fe49236f08d9c",
+    OWN_NAMESPACE_POLICY: "d358dba4a51f788d",
     CLUSTER_QUOTAS_POLICY: "3cb877dd96888ed3",
     LEDGERS_POLICY: "e5096e8d1c5ff6bd",
     DEVICE_CLAIMS_POLICY: "94b2bec07603ca14",

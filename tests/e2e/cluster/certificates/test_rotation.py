@@ -13,13 +13,13 @@ from click.testing import CliRunner
 from cryptography import x509
 
 from tests.e2e.cluster.installed import Cluster, a_cluster
-from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.objects import Api, Object
 from tests.e2e.cluster.outages.alerts import is_firing, scraped
 from tests.e2e.cluster.product import SYSTEM, Product, apply, wait_for_ledgers
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
 from webhook.install import render
-from webhook.state.well_known import CA_SECRET, TLS_SECRET
+from webhook.state.well_known import CA_SECRET, ISSUED_ANNOTATION, TLS_SECRET
 from webhook.tls.bundles import trusted
 from webhook.tls.pair import is_issued_by
 
@@ -189,6 +189,17 @@ def test_the_controllers_token_writes_its_two_secrets_only(installation: Install
     newer = {**kept, "metadata": {**kept["metadata"], "annotations": notes}}
     left = api.call("PUT", f"{SECRETS}/{TLS_SECRET}", newer, dry_run=True)
     assert (left.code, "of a newer release" in left.message) == (403, True), left
+    metadata = kept["metadata"]
+    wanted_otherwise: tuple[Object, ...] = (
+        {"labels": {}},
+        {"labels": {**metadata["labels"], "example.com/evil": "x"}},
+        {"annotations": {**metadata["annotations"], ISSUED_ANNOTATION: "evil"}},
+        {"annotations": {**metadata["annotations"], "deferredquota.io/former-until": "x" * 65}},
+    )
+    for changed in wanted_otherwise:
+        odd = {**kept, "metadata": {**metadata, **changed}}
+        refused = api.call("PUT", f"{SECRETS}/{TLS_SECRET}", odd, dry_run=True)
+        assert (refused.code, "but their own" in refused.message) == (403, True), refused
     assert api.call("PUT", f"{SECRETS}/{TLS_SECRET}", kept, dry_run=True).ok
     assert api.get(SECRETS).code == 403
     assert api.get(f"/api/v1/namespaces/default/secrets/{CA_SECRET}").code == 403
