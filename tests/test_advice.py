@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -114,7 +115,13 @@ def parse(command: click.Command, arguments: list[str]) -> None:
     is_itself = isinstance(command, click.Group) and command.invoke_without_command
     names_none = not arguments or arguments[0].startswith("-")
     if not isinstance(command, click.Group) or (is_itself and names_none):
-        given = [each for each in arguments if each != "--help"]
+        words = takewhile(lambda each: each != "&&", arguments)
+        # what the reader is to fill in, such as NAME, stands for a name that can be
+        given = [
+            each.lower() if each.isupper() and each.isalpha() else each
+            for each in words
+            if each != "--help"
+        ]
         with contextlib.suppress(click.MissingParameter):  # a command may be named alone
             command.make_context(command.name or "", given).close()
         return
