@@ -214,7 +214,8 @@ class Binder:
         self._call("delete", "DELETE", f"{self._pods}/{pod.name}", {"gracePeriodSeconds": 0})
         made = shapes.a_pod(self._template, pod.name, scheduler=NOBODY)
         known = self._create(made, "create")
-        if known is None:
+        if known is None:  # a finalizer keeps the former one
+            self._sort(pod)
             return
         try:
             is_older = self._rng.random() < 0.3
@@ -252,9 +253,11 @@ class Binder:
         except LostAnswerError:
             books.put(books.waiting, pod)
             raise
-        found = reply.json if reply.status == 200 else {}
-        if not found:
+        if reply.status != 200:
+            if reply.status != 404:
+                books.put(books.waiting, pod)
             return
+        found = reply.json
         quality = found["status"].get("qosClass", "")
         known = Known(pod.name, found["metadata"]["uid"], pod.since, quality)
         if "deletionTimestamp" in found["metadata"]:
@@ -335,8 +338,8 @@ class Binder:
         path, chance = f"{self._pods}/{pod.name}", self._rng.random()
         try:
             if chance < 0.6:
-                self._call("delete", "DELETE", path, {"gracePeriodSeconds": 0})
-                if not shapes.is_held(pod.name):
+                reply = self._call("delete", "DELETE", path, {"gracePeriodSeconds": 0})
+                if reply.status in _GONE and not shapes.is_held(pod.name):
                     return
             if chance < 0.8:
                 self._call("delete softly", "DELETE", path, {"gracePeriodSeconds": 2})
@@ -365,10 +368,12 @@ class Binder:
                 self._call(
                     "let go", "PATCH", path, {"metadata": {"finalizers": None}}, kind="merge"
                 )
-            self._call("delete", "DELETE", path, {"gracePeriodSeconds": 0})
+            reply = self._call("delete", "DELETE", path, {"gracePeriodSeconds": 0})
         except LostAnswerError:
             self._books.put(self._books.leaving, pod)
             raise
+        if reply.status not in _GONE:
+            self._books.put(self._books.leaving, pod)
 
     def _call(
         self,
@@ -392,6 +397,7 @@ class Binder:
         return reply
 
 
+_GONE: Final = frozenset({200, 404})
 _EXPECTED: Final = frozenset({200, 201, 202, 403, 404, 409, 429})
 
 
