@@ -38,7 +38,7 @@ from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.elastic import capacity
 from webhook.quota.elastic.balance import Balance, Claim
-from webhook.quota.elastic.fair_share import Pool, Usage
+from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.ledger import apply_usage as settlement
 from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.shared import escrow
@@ -50,6 +50,7 @@ from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 
 Patch = pytest.MonkeyPatch
+Beside = Callable[..., Ledger]
 _GENUINE_WRITE = SharedQuotaStore.write
 _GENUINE_LEDGER_WRITE = LedgerStore.write
 _GENUINE_LOWER = GrantTransaction.lower_grants
@@ -125,22 +126,22 @@ def _overlook_what_others_hold(patch: Patch) -> None:
 
 
 def _give_what_is_promised_to_others(patch: Patch) -> None:
-    genuine = escrow.beside
-
-    def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
+    def beside(
+        genuine: Beside, ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]
+    ) -> Ledger:
         without_promises = {
             name: found and replace(found, grants=replace(found.grants, promises={}))
             for name, found in shared.items()
         }
         return genuine(ledger, namespace, without_promises)
 
-    patch.setattr("webhook.state.grant_raising.beside", beside)
+    wrap(patch, grant_raising, "beside", beside)
 
 
 def _take_what_is_promised_for_ones_own(patch: Patch) -> None:
-    genuine = escrow.beside
-
-    def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
+    def beside(
+        genuine: Beside, ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]
+    ) -> Ledger:
         foreign = {
             name: found
             and replace(
@@ -158,20 +159,20 @@ def _take_what_is_promised_for_ones_own(patch: Patch) -> None:
         }
         return genuine(ledger, namespace, foreign)
 
-    patch.setattr("webhook.state.grant_raising.beside", beside)
+    wrap(patch, grant_raising, "beside", beside)
 
 
 def _give_what_is_kept_to_others(patch: Patch) -> None:
-    genuine = escrow.beside
-
-    def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
+    def beside(
+        genuine: Beside, ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]
+    ) -> Ledger:
         unkept = {
             name: found and replace(found, quota=replace(found.quota, kept=()))
             for name, found in shared.items()
         }
         return genuine(ledger, namespace, unkept)
 
-    patch.setattr("webhook.state.grant_raising.beside", beside)
+    wrap(patch, grant_raising, "beside", beside)
 
 
 def _decide_each_as_if_it_came_alone(patch: Patch) -> None:
@@ -234,16 +235,20 @@ def _drop_without_looking_at_the_ledger(patch: Patch) -> None:
 
 
 def _list_before_the_quota_is_read(patch: Patch) -> None:
-    genuine = Leaving.drop
-
-    def drop(leaving: Leaving, namespaces: Collection[str], name: str, term: int) -> bool:
+    def drop(
+        genuine: Callable[..., bool],
+        leaving: Leaving,
+        namespaces: Collection[str],
+        name: str,
+        term: int,
+    ) -> bool:
         former = leaving.shared.store.fetch(name)
         gone = set() if former is None else leaving.listed(namespaces, former)
         with pytest.MonkeyPatch.context() as during:
             during.setattr(leaving, "listed", lambda *_: {*gone})
             return genuine(leaving, namespaces, name, term)
 
-    patch.setattr(Leaving, "drop", drop)
+    wrap(patch, Leaving, "drop", drop)
 
 
 BREACHES: Mapping[str, Callable[[Patch], None]] = {
@@ -364,13 +369,13 @@ def _let_borrowers_go_first(patch: Patch) -> None:
 
 
 def _overlook_what_others_hold_of(is_overlooked: Callable[[str], bool]) -> Callable[[Patch], None]:
-    genuine = escrow.beside
-
-    def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
+    def beside(
+        genuine: Beside, ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]
+    ) -> Ledger:
         seen = {name: one for name, one in shared.items() if not is_overlooked(name)}
         return genuine(ledger, namespace, seen)
 
-    return lambda patch: patch.setattr("webhook.state.grant_raising.beside", beside)
+    return lambda patch: wrap(patch, grant_raising, "beside", beside)
 
 
 def _claim_whatever_is_wanted(patch: Patch) -> None:
@@ -382,18 +387,17 @@ def _put_no_victim_back(patch: Patch) -> None:
 
 
 def _guarantee_twice_as_much(patch: Patch) -> None:
-    genuine = Pool.guaranteed
+    def guaranteed(genuine: Callable[..., dict[str, int]], *what: Any) -> dict[str, int]:
+        return {key: amount * 2 for key, amount in genuine(*what).items()}
 
-    def guaranteed(pool: Pool, resource: str, usage: Usage) -> dict[str, int]:
-        found = genuine(pool, resource, usage)
-        return {key: amount * 2 for key, amount in found.items()}
-
-    patch.setattr(Pool, "guaranteed", guaranteed)
+    wrap(patch, Pool, "guaranteed", guaranteed)
 
 
 def _label_all_but_the_newest(patch: Patch) -> None:
-    genuine = capacity.over_quota
-    patch.setattr(capacity, "over_quota", lambda quota, ordered: genuine(quota, ordered[:-1]))
+    def over_quota(genuine: Callable[..., Any], quota: Any, ordered: Any) -> Any:
+        return genuine(quota, ordered[:-1])
+
+    wrap(patch, capacity, "over_quota", over_quota)
 
 
 def _count_a_composite_once_per_namespace(patch: Patch) -> None:

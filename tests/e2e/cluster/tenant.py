@@ -161,7 +161,7 @@ class Tenant:
         native = set(hard) - DEFERRED_KEYS if is_deferred else set(hard)
         becomes(lambda: set(self.native(name)[1]), native, f"the status of {name}")
         if is_deferred and native != set(hard):
-            eventually(lambda: name in self.accounts(), f"{name} is in the ledger")
+            eventually(lambda: name in self.accounts(), f"{name} is in the ledger", 60)
         if native:
             self._wait_for_native_check()
         return answer

@@ -18,7 +18,6 @@ from webhook.cli.options import keep, uncollected
 from webhook.cli.printing.check_report import Output, write_report
 from webhook.config import Configuration
 from webhook.jsonfields.fields import InvalidFieldError, child
-from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import ClusterApi
 from webhook.kube.files.documents import SnapshotError
 from webhook.kube.files.positions import Positions, located
@@ -153,8 +152,7 @@ class Manifests:
                 path = child(child(manifest.field, "metadata"), name)
                 raise InvalidFieldError(path, f"{value!r}: {_NOT_RENDERED}")
         entry = Entry(one, manifest.document)
-        # of a generateName the API server makes a name for each
-        if FieldReader(one.raw, one.field).child("metadata").text("name"):
+        if one.is_named:
             first = self._first.setdefault((one.resource, one.namespace, one.name), entry)
             if first is not entry:
                 return replace(entry, earlier=first)

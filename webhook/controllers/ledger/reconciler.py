@@ -65,7 +65,7 @@ class _FoundLedger:
     required_version: int
     """How far pods have to have been counted, because handlers wait for that."""
     is_fetched: bool
-    """Whether it was read for this, so that no newer one is on its way here."""
+    """Whether this reconciliation has read it, so that no newer one is on its way here."""
     expired: Mapping[str, Expiry]
     """Reservations that are proved to be unused."""
 

@@ -79,7 +79,7 @@ class Completeness:
         """
         shared = version.shared
         if shared is None or shared.grants.observed == observed:
-            return version  # what is said of it is kept right by `said_anew`
+            return version
         missing, grants = self._missing(observed, shared), shared.grants
         if missing:
             if any(one.type == _COUNTED and one.status == "False" for one in grants.conditions):
@@ -90,10 +90,10 @@ class Completeness:
             marked = mark_complete(grants, observed)
         return self._write(version, self._with_condition(marked, missing), epoch)
 
-    def said_anew(self, grants: Grants, quota: ClusterQuota, observed: QuotaRevision) -> Grants:
-        """Return the grants with what is there for people as it has to be; the same if it is.
+    def repaired(self, grants: Grants, quota: ClusterQuota, observed: QuotaRevision) -> Grants:
+        """Return the grants with conditions and texts as they have to be; the same if they are.
 
-        A client with a stolen token may have changed it, and the next write can be days away.
+        A client with a stolen token may have changed them, and the next write can be days away.
         """
         conditions = tuple(one for one in grants.conditions if one.type == _COUNTED)
         if grants.observed == observed:

@@ -270,7 +270,7 @@ class SharedQuotaController:
         if left and not self.leaving.drop(left, name, epoch):
             self.requeue()
         self._withdraw_promises(quota, shared.grants, epoch)
-        self._say_anew(quota, shared.grants, epoch)
+        self._repair_texts(quota, shared.grants, epoch)
         if not sharing:
             self._complete_unshared(quota, epoch)
         elif self._has_lost_participant(name, sharing | named.keys()) and not self._is_complete(
@@ -284,12 +284,12 @@ class SharedQuotaController:
         if grants.promises and not quota.name.startswith(DERIVED_PREFIXES):
             self._write(quota.quota.name, epoch, _without_any_promise)
 
-    def _say_anew(self, quota: ClusterQuota, grants: Grants, epoch: int) -> None:
-        """Write again what another client has changed of what is there for people."""
+    def _repair_texts(self, quota: ClusterQuota, grants: Grants, epoch: int) -> None:
+        """Write conditions and texts for people again that another client has changed."""
         observed = self._observed(quota)
         if observed is None:
             return
-        change = partial(self.shared.completeness.said_anew, quota=quota, observed=observed)
+        change = partial(self.shared.completeness.repaired, quota=quota, observed=observed)
         if change(grants) is not grants:
             self._write(quota.quota.name, epoch, change)
 

@@ -13,6 +13,8 @@ So is a file without any document, as `kubectl get ... > FILE` leaves behind whe
 
 from __future__ import annotations
 
+import gzip
+import io
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,7 +38,7 @@ _TOO_LONG: Final = (
     " unpack it with gunzip and give the file that comes out"
 )
 _GZIP: Final = b"\x1f\x8b"
-_GZIP_BITS: Final = 16 + zlib.MAX_WBITS
+_PART_BYTES: Final = 1 << 20
 
 
 def unpacked(file: str, data: bytes) -> bytes:
@@ -49,19 +51,15 @@ def unpacked(file: str, data: bytes) -> bytes:
         return data
     parts: list[bytes] = []
     left = MAX_UNPACKED_BYTES
-    while data:  # one stream after the other, as gzip reads them
-        stream = zlib.decompressobj(_GZIP_BITS)
-        try:
-            part = stream.decompress(data, left + 1)
-        except zlib.error as err:
-            raise SnapshotError(file, f"not a whole gzip file: {err}") from err
-        left -= len(part)
-        if left < 0:
-            raise SnapshotError(file, _TOO_LONG.format(MAX_UNPACKED_BYTES >> 20))
-        if not stream.eof:
-            raise SnapshotError(file, "not a whole gzip file: it ends too early")
-        parts.append(part)
-        data = stream.unused_data.lstrip(b"\0")
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            while part := stream.read(_PART_BYTES):
+                left -= len(part)
+                if left < 0:
+                    raise SnapshotError(file, _TOO_LONG.format(MAX_UNPACKED_BYTES >> 20))
+                parts.append(part)
+    except (EOFError, OSError, zlib.error) as err:
+        raise SnapshotError(file, f"not a whole gzip file: {err}") from err
     return b"".join(parts)
 
 

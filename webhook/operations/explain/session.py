@@ -137,12 +137,12 @@ class Session:
 
     @property
     def has_no_ledgers(self) -> bool:
-        """Whether it is a snapshot without any ledger, so that usage is counted from its pods."""
+        """Whether a snapshot has no ledger, so that usage is counted from its pods."""
         return self.options.is_offline and self._is_empty(QUOTA_LEDGERS)
 
     @property
     def has_no_pods(self) -> bool:
-        """Whether it is a file of kubectl without any pod: it may only not hold that kind."""
+        """Whether a file of kubectl has no pod, which may be a kind that it does not hold."""
         return self.options.is_offline and self.options.taken is None and self._is_empty(PODS)
 
     def _is_empty(self, kind: Kind) -> bool:

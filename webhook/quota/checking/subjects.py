@@ -76,10 +76,15 @@ class ManifestObject:
         """The kind."""
         return FieldReader(self.raw, self.field).text("kind")
 
+    @property
+    def is_named(self) -> bool:
+        """Whether it has a name, which the API server does not make of `generateName`."""
+        return bool(FieldReader(self.raw, self.field).child("metadata").text("name"))
+
     @cached_property
     def name_errors(self) -> tuple[FieldError, ...]:
         """What is wrong with its name; a name that the API server makes is good."""
-        if not FieldReader(self.raw, self.field).child("metadata").text("name"):
+        if not self.is_named:
             return ()
         return tuple(object_errors(self.resource, self.name))
 

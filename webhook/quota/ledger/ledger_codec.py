@@ -179,7 +179,8 @@ def ledger_from_status(
 
 def is_derived_edited(ledger: Ledger) -> bool:
     """Return whether another client has changed what is derived where `ledger` was read."""
-    return ledger._derived not in (None, _derived(ledger))  # noqa: SLF001 - kept for this module
+    read = ledger._derived  # noqa: SLF001 - kept for this module
+    return read is not None and read != _derived(ledger)
 
 
 def _derived(ledger: Ledger) -> tuple[str, list[dict[str, str]]]:

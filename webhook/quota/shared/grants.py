@@ -236,7 +236,8 @@ def _derived(grants: Grants, hard: ResourceList) -> dict[str, object]:
 
 def is_derived_edited(grants: Grants, hard: ResourceList) -> bool:
     """Return whether another client has changed what is there for people, or `hard` was edited."""
-    return grants._derived not in (None, _derived(grants, hard))  # noqa: SLF001 - of this module
+    read = grants._derived  # noqa: SLF001 - kept for this module
+    return read is not None and read != _derived(grants, hard)
 
 
 def grants_from_status(raw: object, name: str, *, field: str = "status") -> Grants:
