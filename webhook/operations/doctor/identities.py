@@ -50,7 +50,7 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
 """What is so where a policy is not there."""
 
 DIGESTS: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "bb6bdc659df95a45",
+    SERVICE_ACCOUNTS_POLICY: "0974aa3e0a23ca7c",
     OWN_NAMESPACE_POLICY: "d358dba4a51f788d",
     CLUSTER_QUOTAS_POLICY: "3cb877dd96888ed3",
     LEDGERS_POLICY: "e5096e8d1c5ff6bd",

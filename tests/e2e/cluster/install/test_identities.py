@@ -17,7 +17,7 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.jobs.words import GATES_ARE_THERE
 from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
-from tests.e2e.cluster.tenant import NOBODY
+from tests.e2e.cluster.tenant import NOBODY, NODE
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.operations.names import (
@@ -28,6 +28,7 @@ from webhook.operations.names import (
     SERVICE_ACCOUNTS_POLICY,
 )
 from webhook.quota.objects.names import QUOTA_RESERVED
+from webhook.quota.queue.pod_conditions import RESERVED, untried_by, untried_condition
 from webhook.state.feature_gates import PROBE_JOB
 from webhook.state.well_known import LEADER_LEASE, SCHEDULING_GATE
 
@@ -46,6 +47,7 @@ POLICIES: Final = (
 KINDS: Final = "/apis/deferredquota.io/v1alpha1"
 ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 OURS: Final = {"type": QUOTA_RESERVED, "status": "False", "reason": "X", "message": "x"}
+WOKEN: Final = {"deferredquota.io/requeued": "2026-11-22T05:31:52.114684+00:00"}
 HARD: Final = {"requests.cpu": "5", "pods": "50", "services": "5"}
 
 
@@ -66,7 +68,6 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(plane: ControlPlane, _product: Product) -> Iterator[World]:
-    _product.controller.pause()  # its own writes must not be taken for what was tried
     admin = Api(plane.rest)
     tokens = (
         Api(plane.service_account_rest(SYSTEM, f"deferred-quota-{program}"))
@@ -75,9 +76,14 @@ def world(plane: ControlPlane, _product: Product) -> Iterator[World]:
     made = World(admin, *tokens)
     apply_namespace(admin, TEAM)
     apply_namespace(admin, PLAIN, mode="", gating="")
-    gates = [{"name": HOLD}, {"name": SCHEDULING_GATE}]
+    placed = a_pod(name="placed", uid="", nodeName=NODE)
+    placed["metadata"] = {"name": "placed"}
     for namespace in EVERYWHERE:
         eventually(lambda: _has_account(admin, namespace), "pods can be made")  # noqa: B023
+        eventually(lambda: admin.create(objects.pods(namespace), placed).ok, "a pod is placed")  # noqa: B023
+    _product.controller.pause()  # its own writes must not be taken for what was tried
+    gates = [{"name": HOLD}, {"name": SCHEDULING_GATE}]
+    for namespace in EVERYWHERE:
         for name in ("runs", "waits"):
             held: Object = {"schedulingGates": gates} if name == "waits" else {}
             wanted = a_pod(name=name, namespace=namespace, uid="", schedulerName=NOBODY, **held)
@@ -99,7 +105,7 @@ def world(plane: ControlPlane, _product: Product) -> Iterator[World]:
     _product.controller.resume()
     for namespace in EVERYWHERE:
         admin.delete(objects.quotas(namespace, "q"))
-        for name in ("runs", "waits"):
+        for name in ("placed", "runs", "waits"):
             admin.delete(objects.pods(namespace, name), grace_seconds=0)
     for namespace in (TEAM, PLAIN):
         admin.delete(f"/api/v1/namespaces/{namespace}")
@@ -216,6 +222,21 @@ CONDITIONS: Final[dict[str, list[Object]]] = {
     "a long reason": [{**OURS, "reason": LONG}],
     "a long status": [{**OURS, "status": LONG}],
     "a status of its own": [{**OURS, "status": "Maybe"}],
+    "a status that is never written": [{**OURS, "status": "Unknown"}],
+    "that quota is reserved, in other words": [
+        {**OURS, "status": "True", "reason": RESERVED.reason, "message": "ask evil.example"}
+    ],
+    "that quota is reserved, and more": [
+        {
+            **OURS,
+            "status": "True",
+            "reason": RESERVED.reason,
+            "message": untried_condition("evil").message,
+        }
+    ],
+    "that quota is reserved, for a reason": [
+        {**OURS, "status": "True", "message": RESERVED.message}
+    ],
     "twice": [OURS, OURS],
 }
 
@@ -227,14 +248,41 @@ def test_our_condition_is_written_once_and_is_short(world: World, what: str) -> 
     others = [one for one in before if one["type"] != QUOTA_RESERVED]
     written = {"status": {"conditions": [*others, *CONDITIONS[what]]}}
     is_refused(world.controller.patch(path, written))
-    usual = {"status": {"conditions": [*others, {**OURS, "message": "x" * 2100}]}}
-    assert world.controller.patch(path, usual).ok
+    for usual in (
+        {"message": "x" * 2100},
+        {"status": "True", "reason": RESERVED.reason, "message": RESERVED.message},
+        {"status": "True", "reason": RESERVED.reason, "message": untried_condition(NOBODY).message},
+    ):
+        assert world.controller.patch(
+            path, {"status": {"conditions": [*others, {**OURS, **usual}]}}
+        ).ok
     assert world.controller.patch(path, {"status": {"conditions": others}}).ok
 
 
-def test_our_annotation_is_short(world: World) -> None:
-    requeued = {"metadata": {"annotations": {"deferredquota.io/requeued": LONG}}}
-    is_refused(world.controller.patch(objects.pods(TEAM, "waits"), requeued))
+def test_a_long_name_of_a_scheduler_is_said_as_the_controller_says_it(world: World) -> None:
+    name = "s" * 300
+    needs = {"cpu": "1m"}
+    pod = a_pod(name="unknown", namespace=TEAM, uid="", requests=needs, schedulerName=name)
+    assert world.admin.create(objects.pods(TEAM), {**pod, "metadata": {"name": "unknown"}}).ok
+    said = {"status": "True", "reason": RESERVED.reason}
+    condition = {**OURS, **said, "message": untried_condition(untried_by(pod)).message}
+    path = objects.pods(TEAM, "unknown", "status")
+    answer = world.controller.patch_strategic(path, {"status": {"conditions": [condition]}})
+    assert answer.ok, str(answer)
+
+
+def test_our_annotation_is_a_time(world: World) -> None:
+    for value in (LONG, "now", "2026-11-22T05:31:52.114684+00:00 evil"):
+        requeued = {"metadata": {"annotations": {"deferredquota.io/requeued": value}}}
+        is_refused(world.controller.patch(objects.pods(TEAM, "waits"), requeued))
+
+
+def test_of_a_pod_with_its_node_our_annotation_only_goes(world: World) -> None:
+    path = objects.pods(TEAM, "placed")
+    is_refused(world.controller.patch(path, {"metadata": {"annotations": WOKEN}}))
+    assert world.admin.patch(path, {"metadata": {"annotations": WOKEN}}).ok
+    gone = {"metadata": {"annotations": {"deferredquota.io/requeued": None}}}
+    assert world.controller.patch(path, gone).ok
 
 
 @pytest.mark.parametrize("namespace", [PLAIN, PLATFORM])
@@ -243,7 +291,7 @@ def test_where_no_namespace_has_opted_in_what_is_ours_only_goes(
 ) -> None:
     path, status = objects.pods(namespace, "waits"), objects.pods(namespace, "waits", "status")
     ours = {"status": {"conditions": [OURS]}}
-    woken = {"metadata": {"annotations": {"deferredquota.io/requeued": "now"}}}
+    woken = {"metadata": {"annotations": WOKEN}}
     is_refused(world.controller.patch_strategic(status, ours))
     is_refused(world.controller.patch(path, woken))
     assert world.admin.patch_strategic(status, ours).ok
@@ -256,6 +304,19 @@ def test_where_no_namespace_has_opted_in_what_is_ours_only_goes(
     assert world.controller.patch(path, left).ok
     ungated = {"spec": {"schedulingGates": [{"name": SCHEDULING_GATE, "$patch": "delete"}]}}
     assert world.controller.patch_strategic(path, ungated, dry_run=True).ok
+
+
+def test_a_pod_that_was_turned_down_for_quota_may_be_woken_when_its_namespace_has_left(
+    world: World,
+) -> None:
+    said = "0/3 nodes are available: 3 quota exceeded: q, requested: cpu=1, used: cpu=2, limited:"
+    seen = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    woken = {"metadata": {"annotations": WOKEN}}
+    for namespace in (PLAIN, PLATFORM):
+        status = objects.pods(namespace, "runs", "status")
+        assert world.admin.patch_strategic(status, {"status": {"conditions": [seen]}}).ok
+    assert world.controller.patch(objects.pods(PLAIN, "runs"), woken, dry_run=True).ok
+    is_refused(world.controller.patch(objects.pods(PLATFORM, "runs"), woken, dry_run=True))
 
 
 @pytest.mark.parametrize("namespace", [PLAIN, PLATFORM])
@@ -273,7 +334,7 @@ def test_where_no_namespace_has_opted_in_no_pod_is_written_for_nothing(
 
 def test_where_a_namespace_has_opted_in_what_is_ours_is_written(world: World) -> None:
     path, status = objects.pods(TEAM, "waits"), objects.pods(TEAM, "waits", "status")
-    woken = {"metadata": {"annotations": {"deferredquota.io/requeued": "now"}}}
+    woken = {"metadata": {"annotations": WOKEN}}
     ungated = {"spec": {"schedulingGates": [{"name": SCHEDULING_GATE, "$patch": "delete"}]}}
     for answer in (
         world.controller.patch_strategic(status, {"status": {"conditions": [OURS]}}),
@@ -290,19 +351,21 @@ def test_one_label_of_pods_is_written_where_a_namespace_has_opted_in(world: Worl
     label = {CAPACITY: "over-quota"}
     for namespace in EVERYWHERE:
         answer = world.controller.patch(
-            objects.pods(namespace, "runs"), {"metadata": {"labels": label}}, dry_run=True
+            objects.pods(namespace, "placed"), {"metadata": {"labels": label}}, dry_run=True
         )
         if namespace == TEAM:
             assert answer.ok, str(answer)
         else:
             is_refused(answer)
-    path = objects.pods(TEAM, "runs")
+    of_none = objects.pods(TEAM, "runs")
+    is_refused(world.controller.patch(of_none, {"metadata": {"labels": label}}, dry_run=True))
+    path = objects.pods(TEAM, "placed")
     for wrong in ({CAPACITY: "none"}, {**label, "app": "another"}, {"nos.nebuly.com/other": "x"}):
         is_refused(world.controller.patch(path, {"metadata": {"labels": wrong}}, dry_run=True))
 
 
 def test_that_label_goes_anywhere(world: World) -> None:
-    path, mark = objects.pods(PLAIN, "runs"), {"app": "web", CAPACITY: "in-quota"}
+    path, mark = objects.pods(PLAIN, "placed"), {"app": "web", CAPACITY: "in-quota"}
     assert world.admin.patch(path, {"metadata": {"labels": mark}}).ok
     gone = {"metadata": {"labels": {CAPACITY: None}}}
     is_refused(world.controller.patch(path, {"metadata": {"labels": {"app": None}}}))

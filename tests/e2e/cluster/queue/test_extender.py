@@ -7,6 +7,7 @@ product. Namespaces have no gates here, so that pods over quota do come to the s
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,21 @@ def test_as_many_are_woken_as_fit_in_the_order_of_the_line(team: Tenant) -> None
     team.settles()
     assert team.node_of("high")
     assert woken(team, *names, "high") == {"high", "a"}
+
+
+def test_a_pod_over_quota_is_woken_when_its_namespace_opts_out(
+    team: Tenant, own_plane: ControlPlane
+) -> None:
+    team.quota(hard={"requests.cpu": "1"})
+    over(team, "large", "2")
+    team.pod("elsewhere", "1", schedulerName=REAL, nodeSelector={"kubernetes.io/os": "none"})
+    eventually(lambda: "affinity" in team.condition("elsewhere")[2], "no node has its label")
+    until = time.monotonic() + 2  # the leader has seen that it waits
+    stays(lambda: woken(team, "large"), set[str](), "it waits", lambda: time.monotonic() > until)
+    labels = {"metadata": {"labels": {"deferredquota.io/mode": None}}}
+    assert Api(own_plane.rest).patch(f"/api/v1/namespaces/{team.namespace}", labels).ok
+    eventually(lambda: team.node_of("large"), "the pod has a node")
+    assert woken(team, "large", "elsewhere") == {"large"}
 
 
 def test_a_pod_that_waits_for_a_node_is_not_woken(team: Tenant, neighbour: Tenant) -> None:
