@@ -22,6 +22,7 @@ from webhook.kube.api import (
     EVENTS,
     PODS,
     InvalidError,
+    JsonPatch,
 )
 from webhook.quota.queue.pod_conditions import observed_condition
 
@@ -355,6 +356,17 @@ def test_what_a_person_changes_is_written_again() -> None:
             *[True] * 3,
             False,
         ]
+
+
+def test_a_condition_of_another_controller_stays() -> None:
+    theirs = {"type": "example.com/Audited", "status": "True", "reason": "Audited"}
+    with world(*A_AND_B) as here:
+        eventually(lambda: here.condition() == "AllCharged", "the quota is charged")
+        add: JsonPatch = [{"op": "add", "path": "/status/conditions/-", "value": theirs}]
+        here.harness.api.patch(ELASTIC_QUOTAS, "q", add, namespace="team-a", subresource="status")
+        assert here.bind("web", "team-a").allowed
+        eventually(lambda: here.status().get("used") == {"cpu": "1"}, "the status is written")
+        assert here.condition() == "AuditedAllCharged"
 
 
 def _events_of(here: World, reason: str) -> dict[str, str]:

@@ -473,7 +473,9 @@ class ElasticQuotaController:
         self, obj: ElasticQuotaObject, figures: Mapping[str, object], condition: Condition
     ) -> None:
         former = conditions_in(obj.status.get("conditions"))
-        merged = merge_conditions(former, [condition], time_text(self._now()))
+        others = [one for one in former if one.type != condition.type]
+        ours = [one for one in former if one.type == condition.type]
+        merged = (*others, *merge_conditions(tuple(ours), [condition], time_text(self._now())))
         status = {**figures, **conditions_out(merged)}
         written = self._statuses.get(obj.uid)
         if status == obj.status or written == _WrittenStatus(figures, condition, obj.status):
