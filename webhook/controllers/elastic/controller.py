@@ -473,6 +473,7 @@ class ElasticQuotaController:
         self, obj: ElasticQuotaObject, figures: Mapping[str, object], condition: Condition
     ) -> None:
         former = conditions_in(obj.status.get("conditions"))
+        # it is an object of its users, in which conditions of other controllers stay
         others = [one for one in former if one.type != condition.type]
         ours = [one for one in former if one.type == condition.type]
         merged = (*others, *merge_conditions(tuple(ours), [condition], time_text(self._now())))
