@@ -76,8 +76,10 @@ class Pki:
         _write(checking, _public_pem(tokens))
         return pki
 
-    def issue_client(self, user: str, groups: Sequence[str]) -> Issued:
-        """Make the certificate of a user."""
+    def issue_client(
+        self, user: str, groups: Sequence[str], *, end: datetime | None = None
+    ) -> Issued:
+        """Make the certificate of a user, which lasts for long unless `end` is given."""
         now = datetime.now(UTC)
         ca = x509.load_pem_x509_certificate(self.ca.certificate)
         ca_key = serialization.load_pem_private_key(self.ca.key, password=None)
@@ -93,7 +95,7 @@ class Pki:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - BACKDATE)
-            .not_valid_after(now + _LIFETIME)
+            .not_valid_after(end or now + _LIFETIME)
             .add_extension(usage, critical=False)
             .sign(ca_key, hashes.SHA256())
         )

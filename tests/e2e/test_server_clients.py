@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import socket
 import ssl
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -193,3 +195,26 @@ def test_two_cas_of_a_file_are_trusted_for_a_while(
         for each in (ca, other):
             client = context_of(server, tmp_path, each.issue_client(NAME, []), version)
             assert asked(server, client).status == 200
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_former_session_lets_no_certificate_in_that_has_ended(
+    server: Server, ca: Pki, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """A client that resumes a session is not asked for its certificate again."""
+    end = datetime.now(UTC) + timedelta(seconds=5)
+    context = context_of(server, tmp_path, ca.issue_client(NAME, [], end=end), version)
+    former: ssl.SSLSession | None = None
+    answers: list[bytes] = []
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        while datetime.now(UTC) < end + timedelta(seconds=2):
+            with (
+                socket.create_connection(("localhost", server.port), timeout=5) as plain,
+                context.wrap_socket(plain, server_hostname="localhost", session=former) as sock,
+            ):
+                sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                answers.append(sock.recv(12))
+                former = sock.session
+            time.sleep(0.2)
+    assert answers[0] == b"HTTP/1.1 200"
+    assert datetime.now(UTC) < end + timedelta(seconds=2) or answers[-1] == b"HTTP/1.1 403"

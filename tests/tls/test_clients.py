@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,18 +27,26 @@ def clients(directory: Path, pem: bytes = CA.certificate) -> TrustedClients:
     return TrustedClients((authority,), (NAME, "kube-scheduler"))
 
 
+END = "Nov 28 12:00:00 2026 GMT"
+BEFORE = datetime(2026, 11, 28, tzinfo=UTC)
+
+
 def subject(*names: str) -> Mapping[str, object]:
     """What the TLS layer gives of a certificate with these common names, and an organization."""
     parts = [
         (("organizationName", "kube-apiserver"),),
         *((("commonName", each),) for each in names),
     ]
-    return {"subject": tuple(parts), "version": 3}
+    return {"subject": tuple(parts), "version": 3, "notAfter": END}
 
 
 @pytest.mark.parametrize("name", [NAME, "kube-scheduler"])
 def test_a_client_with_an_accepted_name_is_let_in(tmp_path: Path, name: str) -> None:
-    assert not clients(tmp_path).refusal(subject(name))
+    end = datetime(2026, 11, 28, 12, tzinfo=UTC)
+    assert clients(tmp_path).refusal(subject(name), end) == ("", "")
+    reason, words = clients(tmp_path).refusal(subject(name), end + timedelta(seconds=1))
+    assert reason == "untrusted"
+    assert words.startswith(f"the client's certificate has ended on {END}: ")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +62,8 @@ def test_a_client_with_an_accepted_name_is_let_in(tmp_path: Path, name: str) -> 
     ids=repr,
 )
 def test_a_client_with_another_name_is_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
-    words = clients(tmp_path).refusal(subject(*names))
+    reason, words = clients(tmp_path).refusal(subject(*names), BEFORE)
+    assert reason == "other_name"
     assert words.startswith("the client's certificate is for ")
     assert "not 'kube-apiserver' and 'kube-scheduler'" in words
     assert "kubeConfigFile" in words
@@ -64,7 +73,8 @@ def test_a_client_with_another_name_is_refused(tmp_path: Path, names: tuple[str,
 def test_a_client_without_a_certificate_is_refused(
     tmp_path: Path, certificate: Mapping[str, object] | None
 ) -> None:
-    words = clients(tmp_path).refusal(certificate)
+    reason, words = clients(tmp_path).refusal(certificate, BEFORE)
+    assert reason == "no_certificate"
     assert words.startswith("the client shows no certificate: ")
 
 
@@ -187,7 +197,7 @@ def test_a_server_with_a_bad_ca_has_no_context(tmp_path: Path) -> None:
 def test_without_a_ca_no_certificate_is_asked_for(tmp_path: Path) -> None:
     files = CertificateFiles(*written(tmp_path, a_serving_certificate()), clock=lambda: NOW)
     assert files.context().verify_mode is ssl.CERT_NONE
-    assert not files.client_refusal(None)
+    assert files.client_refusal(None) == ("", "")
 
 
 def test_an_offered_pair_asks_for_certificates_of_the_newest_ca_too(tmp_path: Path) -> None:

@@ -14,13 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Literal, TypeAlias, cast
 
 from cryptography import x509
 
 from webhook.state.well_known import KNOWN_CLIENTS_ONLY
 from webhook.tls.bundles import bundle_of
 from webhook.tls.pair import CertificateFileError, read_chain, validity_problems
+
+ClientFault: TypeAlias = Literal["", "no_certificate", "other_name", "untrusted"]
 
 _COMMON_NAME: Final = "commonName"
 _HOW: Final = (
@@ -75,22 +77,33 @@ class TrustedClients:
         for path in self.authorities:
             pem = bundle_of(_authorities(path))
             context.load_verify_locations(cadata=pem.decode("ascii"))
+        # a client that resumes a session shows no certificate again, and the CA may have ended
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
         # with CERT_REQUIRED the API server would say no more than that the handshake failed
         context.verify_mode = ssl.CERT_OPTIONAL
 
-    def refusal(self, certificate: Mapping[str, object] | None) -> str:
-        """Return why a client is refused; empty if it is not.
+    def refusal(
+        self, certificate: Mapping[str, object] | None, now: datetime
+    ) -> tuple[ClientFault, str]:
+        """Return why a client is refused, for metrics and for people; both empty if it is not.
 
         Args:
-            certificate: What the TLS layer has verified of it (`SSLSocket.getpeercert`).
+            certificate: What the TLS layer has verified of it (`SSLSocket.getpeercert`): now, or
+                when a session of TLS 1.2 began that the client resumes.
+            now: The present time.
         """
         if not certificate:
-            return f"the client shows no certificate: {_HOW}"
+            return "no_certificate", f"the client shows no certificate: {_HOW}"
+        end = str(certificate["notAfter"])
+        if ssl.cert_time_to_seconds(end) < now.timestamp():
+            return "untrusted", f"the client's certificate has ended on {end}: {_HOW}"
         names = _common_names(certificate)
         if len(names) == 1 and names[0] in self.names:
-            return ""
+            return "", ""
         shown, accepted = (" and ".join(map(repr, each)) for each in (names, self.names))
-        return f"the client's certificate is for {shown or 'no name'}, not {accepted}: {_HOW}"
+        words = f"the client's certificate is for {shown or 'no name'}, not {accepted}: {_HOW}"
+        return "other_name", words
 
 
 def _outside_its_time(path: Path, authority: x509.Certificate, now: datetime) -> list[str]:

@@ -160,9 +160,9 @@ class CertificateFiles:
             for name in self._missing_names(in_use.leaf)
         )
 
-    def client_refusal(self, certificate: Mapping[str, object] | None) -> str:
+    def client_refusal(self, certificate: Mapping[str, object] | None) -> tuple[str, str]:
         """Return why a client with a verified certificate, or none, is refused; empty if not."""
-        return self._clients.refusal(certificate) if self._clients else ""
+        return self._clients.refusal(certificate, self._clock()) if self._clients else ("", "")
 
     def refusals(self) -> tuple[str, ...]:
         """Return why the newest pairs are not served, if the last good pair is served instead."""

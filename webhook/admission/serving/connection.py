@@ -56,8 +56,8 @@ class Connection:
         """Events the poller watches for; 0 is not watched."""
         self.served = False
         """Whether it ever sent a whole request: strangers are the first to go."""
-        self.refusal = ""
-        """Why no request of this client is looked at; empty if they are."""
+        self.refusal = "", ""
+        """Why no request of this client is looked at (`TlsSource.client_refusal`)."""
         self.continued = False
         """Whether "100 Continue" was sent for the request that is being read."""
         self.early: HttpResponse | None = None

@@ -252,7 +252,7 @@ class ConnectionLoop:
         else:
             self._watch(connection, _READ)
             self._judge_client(connection)
-            refused, settings = connection.refusal, self._settings
+            refused, settings = connection.refusal[0], self._settings
             seconds = settings.request_seconds if refused else settings.keepalive_seconds
             self._enter(connection, State.IDLE, seconds)
 
@@ -324,10 +324,10 @@ class ConnectionLoop:
 
     def _advance(self, connection: Connection, progress: Progress) -> bool:
         """Act on how far the request is; return whether more has to be received."""
-        if connection.refusal:  # one that only shakes hands, as this process itself, asks nothing
-            reason = "other_name" if connection.certificate() else "no_certificate"
-            self._note_refusal(connection, reason, connection.refusal)
-            self._respond_now(connection, failure(403, connection.refusal))
+        reason, words = connection.refusal
+        if reason:  # one that only shakes hands, as this process itself, asks nothing
+            self._note_refusal(connection, reason, words)
+            self._respond_now(connection, failure(403, words))
             return False
         if connection.early is not None:
             return self._discarded(connection, connection.early)

@@ -37,8 +37,11 @@ class TlsSource(Protocol):
     def serving_problems(self) -> Sequence[str]:
         """Return why clients refuse the certificate that is in use now, if they do."""
 
-    def client_refusal(self, certificate: Mapping[str, object] | None) -> str:
-        """Return why a client is refused, by its verified certificate; empty if it is not."""
+    def client_refusal(self, certificate: Mapping[str, object] | None) -> tuple[str, str]:
+        """Return why a client is refused, by its verified certificate; empty if it is not.
+
+        First as `clients_refused_total` counts it, then in words.
+        """
 
     def refusals(self) -> Sequence[str]:
         """Return why the newest files are not served, if the last good pair is served instead."""
