@@ -35,6 +35,19 @@ def pair() -> Iterator[tuple[ControllerHarness, ControllerHarness]]:
             yield one, other
 
 
+def test_of_a_ledger_that_was_not_made_yet_no_loss_is_said() -> None:
+    """The leader before had no time for it, or it was lost: the next one cannot know."""
+    with new_harness(a_quota("p1"), waits_at_start=True, epoch=[5]) as harness:
+        harness.step()
+        assert not harness.has_ledger()
+        harness.pass_time(EXPIRE_SECONDS + 1)
+        harness.step()
+        assert harness.conditions()["Rebuilt"] == ("True", "LedgerNotFound")
+        harness.pod("web", node="node-1")
+        harness.step()
+        assert harness.conditions()["Rebuilt"] == ("True", "LedgerNotFound")
+
+
 def hand_over(one: ControllerHarness, other: ControllerHarness) -> None:
     other.epoch[0] = max(one.epoch[0], other.epoch[0]) + 10
     one.epoch[0] = 0

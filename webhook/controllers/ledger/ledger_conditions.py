@@ -18,6 +18,13 @@ REBUILT: Final = Condition(
     "there was no ledger any more; this one was counted from the pods",
 )
 """The condition of a ledger that replaces a lost one; it stays."""
+NOT_FOUND: Final = replace(
+    REBUILT,
+    reason="LedgerNotFound",
+    message="there was no ledger when this leadership began, as it was lost or not made yet; this"
+    " one was counted from the pods",
+)
+"""The same, of one that no leader is known to have made before."""
 _OPTED_OUT: Final = Condition(
     COUNTED, "False", OPTED_OUT, "the namespace has opted out: nothing is counted here"
 )
@@ -62,13 +69,13 @@ def opted_out_conditions() -> tuple[Condition, ...]:
 def merge_conditions(
     present: tuple[Condition, ...], wanted: Iterable[Condition], now: str
 ) -> tuple[Condition, ...]:
-    """Return the conditions to write: those that are `wanted`, and `REBUILT` where it is there.
+    """Return the conditions to write: those that are `wanted`, and why it was rebuilt.
 
     All others are dropped, since only the controller says them: what a stolen token wrote would
     stay. A condition whose status stays keeps the time since when it has been so.
     """
     former_of = {one.type: one for one in present}
-    known = {one.type: one for one in present if replace(one, since="") == REBUILT}
+    known = {one.type: one for one in present if replace(one, since="") in {REBUILT, NOT_FOUND}}
     for one in wanted:
         former = former_of.get(one.type)
         if former is None and (one.type, one.status) == (AMOUNTS_COUNTABLE, "True"):

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.ledger_conditions import (
+    NOT_FOUND,
     REBUILT,
     CountingProblems,
     counting_conditions,
@@ -106,7 +107,7 @@ class LedgerWriter:
         """Return a ledger that says what could not be counted, and whether another was lost."""
         wanted = self._conditions(namespace, state)
         if is_new and state.lost_since is not None:
-            wanted += (REBUILT,)
+            wanted += (NOT_FOUND if state.last_write is None else REBUILT,)
         return replace(
             new_ledger, conditions=merge_conditions(new_ledger.conditions, wanted, self._now())
         )
