@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -667,6 +667,33 @@ def run(*args: str) -> Result:
     return CliRunner().invoke(cli, ["explain", *args])
 
 
+IN_SNAPSHOTS = (
+    NAMESPACES,
+    RESOURCE_QUOTAS,
+    PODS,
+    NODES,
+    LEASES,
+    QUOTA_LEDGERS,
+    CLUSTER_DEFERRED_QUOTAS,
+)
+OF_KUBECTL = {"apiVersion": "v1", "kind": "List"}
+OF_OURS = {
+    "apiVersion": "deferredquota.io/v1alpha1",
+    "kind": "SnapshotList",
+    "format": 1,
+    "taken": "2030-01-02T03:04:05Z",
+}
+
+
+def a_snapshot(cluster: FakeCluster, tmp_path: Path, *, without: Collection[Kind] = ()) -> Path:
+    api = FakeClient(cluster)
+    kinds = [kind for kind in IN_SNAPSHOTS if kind not in without]
+    items = [one for kind in kinds for one in api.list(kind).items]
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump({**OF_KUBECTL, "items": items}))
+    return path
+
+
 @pytest.fixture
 def snapshot(cluster: FakeCluster, tmp_path: Path) -> Path:
     """What kubectl would print of a namespace where `x` waits."""
@@ -674,20 +701,8 @@ def snapshot(cluster: FakeCluster, tmp_path: Path) -> Path:
     api = FakeClient(cluster)
     lead = {"spec": {"renewTime": utc_now()}}
     api.patch(LEASES, LEADER_LEASE, lead, namespace=DEFAULT_NAMESPACE)
-    kinds = (
-        NAMESPACES,
-        RESOURCE_QUOTAS,
-        PODS,
-        NODES,
-        LEASES,
-        QUOTA_LEDGERS,
-        CLUSTER_DEFERRED_QUOTAS,
-    )
-    path = tmp_path / "cluster.yaml"
     load(cluster, a_cluster_quota(selector={"matchLabels": {"no": "namespace"}}))
-    objects = [one for kind in kinds for one in api.list(kind).items]
-    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": objects}))
-    return path
+    return a_snapshot(cluster, tmp_path)
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
@@ -712,13 +727,8 @@ def test_a_snapshot_is_explained(snapshot: Path, output: str) -> None:
 def test_limits_that_are_not_in_a_file_of_kubectl_are_not_known(
     snapshot: Path, kind: str, name: str, has_labels: bool
 ) -> None:
-    left_out = {kind, *(() if has_labels else ("Namespace",))}
-    items = [
-        one for one in yaml.safe_load(snapshot.read_text())["items"] if one["kind"] not in left_out
-    ]
-    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    ran = run("pod", "x", "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", "json")
-    noted = [one for one in json.loads(ran.stdout)["unknown"] if "has none" in one]
+    without(snapshot, kind, *(() if has_labels else ("Namespace",)))
+    noted = [one for one in explained(snapshot)["unknown"] if "has none" in one]
     missing = [*([] if has_labels else ["namespaces"]), name]
     counted = has_labels and kind == "QuotaLedger"
     assert noted == (
@@ -726,11 +736,10 @@ def test_limits_that_are_not_in_a_file_of_kubectl_are_not_known(
     )
 
 
-def without(snapshot: Path, *kinds: str, head: Mapping[str, object] | None = None) -> None:
+def without(snapshot: Path, *kinds: str, head: Mapping[str, object] = OF_KUBECTL) -> None:
     items = yaml.safe_load(snapshot.read_text())["items"]
     kept = [one for one in items if one["kind"] not in kinds]
-    listed = {**(head or {"apiVersion": "v1", "kind": "List"}), "items": kept}
-    snapshot.write_text(json.dumps(listed), encoding="utf-8")
+    snapshot.write_text(json.dumps({**head, "items": kept}), encoding="utf-8")
 
 
 def explained(snapshot: Path, kind: str = "pod", name: str = "x") -> Any:
@@ -750,8 +759,7 @@ def test_usage_is_counted_from_the_pods_of_a_snapshot_without_ledgers(snapshot: 
 def test_a_ledger_that_is_missing_in_a_snapshot_of_ours_is_a_cause_with_the_numbers(
     snapshot: Path,
 ) -> None:
-    head = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "SnapshotList", "format": 1}
-    without(snapshot, "QuotaLedger", head={**head, "taken": "2030-01-02T03:04:05Z"})
+    without(snapshot, "QuotaLedger", head=OF_OURS)
     assert {"quota", "ledger-not-ready"} <= set(causes(explained(snapshot)))
 
 
@@ -769,35 +777,36 @@ def test_a_shared_quota_is_counted_from_the_pods_of_all_its_namespaces(
     }
     load(cluster, space, other, a_cluster_quota(hard={"requests.cpu": "8"}, selector={}))
     load(cluster, a_gated_pod("x", cpu="3"))
-    api = FakeClient(cluster)
-    kinds = (NAMESPACES, RESOURCE_QUOTAS, PODS, NODES, CLUSTER_DEFERRED_QUOTAS)
-    objects = [one for kind in kinds for one in api.list(kind).items]
-    path = tmp_path / "plain.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    cause = explained(path)["causes"][0]
-    assert cause["cause"] == "cluster-quota", explained(path)["causes"]
+    cause = explained(a_snapshot(cluster, tmp_path, without=[QUOTA_LEDGERS]))["causes"][0]
+    assert cause["cause"] == "cluster-quota"
     assert cause["resources"][0]["used"] == "6", "one here, five in team-b"
 
 
 def test_a_file_without_pods_does_not_say_that_nothing_is_used(snapshot: Path) -> None:
     items = yaml.safe_load(snapshot.read_text())["items"]
     deployment = a_workload("Deployment", "web", replicas=1)
-    snapshot.write_text(
-        yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [*items, deployment]})
-    )
+    snapshot.write_text(yaml.safe_dump({"items": [*items, deployment]}))
     without(snapshot, "QuotaLedger", "Pod")
     assert COUNTED_FROM_PODS not in explained(snapshot, "deployment", "web")["unknown"]
+
+
+def test_a_pod_that_does_not_go_is_counted_no_longer_than_it_is_charged(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    since = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    takes = [a_container(requests={"cpu": "3"})]
+    load(cluster, a_pod(*takes, name="stuck", uid="stuck", node="node-1", metadata=since))
+    load(cluster, a_gated_pod("x", cpu="3"))
+    entry = explained(a_snapshot(cluster, tmp_path, without=[QUOTA_LEDGERS]))
+    assert "quota" not in causes(entry)
 
 
 def test_a_pod_fits_only_as_far_as_a_file_of_kubectl_holds_what_limits_it(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     load(cluster, a_gated_pod("small", cpu="1"))
-    api = FakeClient(cluster)
-    kinds = (NAMESPACES, RESOURCE_QUOTAS, PODS, NODES)
-    objects = [one for kind in kinds for one in api.list(kind).items]
-    path = tmp_path / "plain.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    lacking = [LEASES, QUOTA_LEDGERS, CLUSTER_DEFERRED_QUOTAS]
+    path = a_snapshot(cluster, tmp_path, without=lacking)
     assert explained(path, name="small")["text"] == (
         "Pod team-a/small: it fits (the snapshot holds no cluster quotas); the controller releases"
         " it at its next look"
@@ -808,13 +817,8 @@ def test_a_pod_fits_only_as_far_as_a_file_of_kubectl_holds_what_limits_it(
 def test_a_snapshot_without_leases_is_as_of_when_it_was_taken(
     snapshot: Path, has_leases: bool, as_of: str | None
 ) -> None:
-    head = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "SnapshotList", "format": 1}
-    items = yaml.safe_load(snapshot.read_text())["items"]
-    if not has_leases:
-        items = [one for one in items if one["kind"] != "Lease"]
-    snapshot.write_text(json.dumps({**head, "taken": "2030-01-02T03:04:05Z", "items": items}))
-    ran = run("pod", "x", "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", "json")
-    found = json.loads(ran.stdout)["asOf"]
+    without(snapshot, *([] if has_leases else ["Lease"]), head=OF_OURS)
+    found = explained(snapshot)["asOf"]
     assert found == as_of if as_of else found < "2030"
 
 

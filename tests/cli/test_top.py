@@ -225,6 +225,21 @@ def test_where_no_namespace_has_opted_in_all_are_counted_as_if_they_had(tmp_path
     assert "no namespace of the snapshot has opted in" in done.stderr
 
 
+def test_a_namespace_beside_one_that_has_opted_in_is_not_counted_as_if_it_had(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, a_snapshot_without_ledgers(), "-n", "team-b", "-o", "json")
+    assert rows(done) == []
+    assert "namespace team-b has not opted in" in done.stderr
+    assert "no namespace of the snapshot" not in done.stderr
+
+
+def test_a_namespace_without_deferred_quotas_has_opted_in_all_the_same(tmp_path: Path) -> None:
+    objects = a_snapshot_without_ledgers()
+    done = run(tmp_path, [objects[0], *objects[3:]], "-n", "team-a")
+    assert "not opted in" not in done.stderr
+
+
 def test_a_snapshot_without_pods_is_not_one_in_which_nothing_is_used(tmp_path: Path) -> None:
     done = run(tmp_path, a_snapshot_without_ledgers()[:4])
     assert done.stdout == "no deferred quotas that may be read\n"

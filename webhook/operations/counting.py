@@ -63,16 +63,18 @@ def taken_at_bind(
     return Taken(counted(least), counted(most))
 
 
-def counted_ledger(quotas: NamespaceQuotas, pods: Collection[Pod]) -> Ledger:
+def counted_ledger(quotas: NamespaceQuotas, pods: Collection[Pod], now: datetime | None) -> Ledger:
     """Return a ledger as it is counted from the pods of a namespace, where none is stored.
 
-    Nothing is reserved in it. Quotas whose scopes cannot be evaluated have no account.
+    Nothing is reserved in it. Quotas whose scopes cannot be evaluated have no account. `now` is
+    as in `taken_at_bind`.
     """
     waiting = [replace(pod, node_name=_SOME_NODE) for pod in pods if not pod.is_assigned]
     accounts: dict[str, Account] = {}
     for quota in quotas.quotas:
         with suppress(ScopeError):
-            used, pending = taken_at_bind(quota, pods).most, taken_at_bind(quota, waiting).least
+            used = taken_at_bind(quota, pods, now=now).most
+            pending = taken_at_bind(quota, waiting).least
             accounts[quota.name] = Account(quota.observed, quota.hard, used, pending=pending)
     return Ledger(accounts, {})
 

@@ -143,12 +143,11 @@ def _from_pods(
     Where no namespace has opted in, as before an installation, all are counted as if they had.
     """
     found = namespaces_of(session)
-    if wanted:
-        found = {name: labels for name, labels in found.items() if name in wanted}
     joined = opted_in(found)
-    for name, ledger in ledgers_from_pods(session, joined or found):
-        if ledger.accounts:
-            yield name, ledger
+    counted = {
+        name: labels for name, labels in (joined or found).items() if not wanted or name in wanted
+    }
+    yield from ledgers_from_pods(session, counted, session.options.taken)
     notes.append(COUNTED_FROM_PODS)
     if found and not joined:
         notes.append("no namespace of the snapshot has opted in: this is what would be counted")

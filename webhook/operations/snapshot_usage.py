@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -60,7 +61,7 @@ def namespaces_of(session: Session) -> dict[str, Mapping[str, str]]:
 
 
 def ledgers_from_pods(
-    session: Session, namespaces: Mapping[str, Mapping[str, str]]
+    session: Session, namespaces: Mapping[str, Mapping[str, str]], now: datetime | None
 ) -> Iterator[tuple[str, Ledger]]:
     """Yield ledgers of namespaces, given with their labels, as their pods are counted."""
     options = session.options
@@ -77,7 +78,7 @@ def ledgers_from_pods(
         deferred = deferred_quotas(
             every, policy.deferred_keys, holds_terminating=policy.holds_terminating
         )
-        yield name, counted_ledger(deferred, pods)
+        yield name, counted_ledger(deferred, pods, now)
 
 
 def _objects(session: Session, what: str, namespace: str) -> Iterable[Object]:

@@ -305,9 +305,9 @@ def _counted_here(
         return replace(facts, uncounted=NOT_COUNTED)
     session.unknown.append(COUNTED_FROM_PODS)
     uncounted = "" if session.options.taken is None else NO_LEDGER.message
-    ledger = counted_ledger(quotas, [one.pod for one in facts.pods])
+    ledger = counted_ledger(quotas, [one.pod for one in facts.pods], facts.now)
     specs = {ledger_name(one.spec.name): one.spec for one in shared}
-    held = _held_elsewhere(session, facts.name, specs.keys() & ledger.accounts.keys())
+    held = _held_elsewhere(session, facts, specs.keys() & ledger.accounts.keys())
     known = {
         name: Shared(spec, Grants(held[name]))
         for name, spec in specs.items()
@@ -322,13 +322,13 @@ def _counted_here(
 
 
 def _held_elsewhere(
-    session: Session, own: str, names: Set[str]
+    session: Session, facts: NamespaceFacts, names: Set[str]
 ) -> Mapping[str, Mapping[str, ResourceList]]:
     """Return what the pods of other namespaces take of shared quotas: quota → namespace → that."""
     held: dict[str, dict[str, ResourceList]] = {name: {} for name in names}
     there = opted_in(namespaces_of(session)) if names else {}
-    there.pop(own, None)
-    for namespace, ledger in ledgers_from_pods(session, there):
+    there.pop(facts.name, None)
+    for namespace, ledger in ledgers_from_pods(session, there, facts.now):
         for name in names & ledger.accounts.keys():
             held[name][namespace] = ledger.accounts[name].used
     return held
