@@ -68,10 +68,6 @@ def complete_names(word: str = "") -> Complete:
     return complete
 
 
-NAMESPACE_NAMES: Final[Complete] = complete_names("namespace")
-"""Completes names of namespaces."""
-
-
 def _seconds_left() -> float:
     return max(0.0, STARTED + LIMIT_SECONDS - time.monotonic())
 

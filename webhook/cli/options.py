@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 FORMATS = ("text", "json", "yaml")
 """How commands about a cluster print their results."""
@@ -125,6 +126,15 @@ class NamespaceName(click.ParamType[str]):
             self.fail(f"{text!r}: {error}", param, ctx)
         return text
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names in the cluster that begin like it."""
+        from webhook.cli.completion import complete_names  # noqa: PLC0415
+
+        names = complete_names("namespace")(ctx, param, incomplete)
+        return [CompletionItem(name) for name in names]
+
 
 NAMESPACE: Final = NamespaceName()
 
@@ -146,16 +156,19 @@ def filename_option(command: _F) -> _F:
     return filename(recursive(command))
 
 
-def namespace_option(command: _F) -> _F:
-    """Add `-n/--namespace`."""
+def namespace_option(text: str) -> Callable[[_F], _F]:
+    """Return a decorator for `-n/--namespace` of one namespace, with its help."""
     return click.option(
-        "-n",
-        "--namespace",
-        type=NAMESPACE,
-        default="default",
-        show_default=True,
-        help="Namespace of objects that do not name one.",
-    )(command)
+        "-n", "--namespace", type=NAMESPACE, default="default", show_default=True, help=text
+    )
+
+
+def namespaces_argument(*, required: bool) -> Callable[[_F], _F]:
+    """Return a decorator for names of namespaces, as `namespaces`."""
+    metavar = "NAMESPACE..." if required else "[NAMESPACE]..."
+    return click.argument(
+        "namespaces", type=NAMESPACE, nargs=-1, required=required, metavar=metavar
+    )
 
 
 def output_option(*formats: str) -> Callable[[_F], _F]:

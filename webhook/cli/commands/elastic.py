@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.completion import NAMESPACE_NAMES, complete_names
+from webhook.cli.completion import complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
-    NAMESPACE,
     Command,
     cluster_options,
+    namespace_option,
     output_option,
     snapshot_option,
 )
@@ -86,15 +86,7 @@ pod, 2 wrong usage or bad input, 4 the cluster does not answer.
 """,
 )
 @click.argument("pod", metavar="[POD]", default="", shell_complete=complete_names("pod"))
-@click.option(
-    "-n",
-    "--namespace",
-    type=NAMESPACE,
-    default="default",
-    show_default=True,
-    help="Namespace of the pod.",
-    shell_complete=NAMESPACE_NAMES,
-)
+@namespace_option("Namespace of the pod.")
 @click.option(
     "-f",
     "--filename",

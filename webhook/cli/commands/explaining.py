@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from webhook.cli.completion import NAMESPACE_NAMES, complete_names
+from webhook.cli.completion import complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
@@ -18,6 +18,7 @@ from webhook.cli.options import (
     Command,
     cluster_options,
     installed_config_option,
+    namespace_option,
     output_option,
     snapshot_option,
 )
@@ -93,15 +94,7 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
 @click.argument(
     "name", required=False, metavar="NAME", callback=_only_name, shell_complete=complete_names()
 )
-@click.option(
-    "-n",
-    "--namespace",
-    type=NAMESPACE,
-    default="default",
-    show_default=True,
-    help="Namespace of the object.",
-    shell_complete=NAMESPACE_NAMES,
-)
+@namespace_option("Namespace of the object.")
 @click.option(
     "--watch",
     "watches",

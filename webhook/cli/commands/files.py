@@ -75,7 +75,7 @@ Examples:
 """,
 )
 @filename_option
-@namespace_option
+@namespace_option("Namespace of objects that do not name one.")
 @click.option(
     "--nodes",
     type=click.IntRange(min=0),

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from webhook.cli.completion import NAMESPACE_NAMES, complete_names
+from webhook.cli.completion import complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
-    NAMESPACE,
     Command,
     cluster_options,
     installed_config_option,
+    namespace_option,
     output_option,
 )
 
@@ -98,15 +98,7 @@ Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back b
 """,
 )
 @click.argument("name", metavar="NAME", shell_complete=complete_names("job"))
-@click.option(
-    "-n",
-    "--namespace",
-    type=NAMESPACE,
-    default="default",
-    show_default=True,
-    help="Namespace of the Job.",
-    shell_complete=NAMESPACE_NAMES,
-)
+@namespace_option("Namespace of the Job.")
 @click.option(
     "--requests",
     type=Amounts(),

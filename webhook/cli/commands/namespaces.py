@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.completion import NAMESPACE_NAMES
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
@@ -18,6 +17,7 @@ from webhook.cli.options import (
     Command,
     cluster_options,
     installed_config_option,
+    namespaces_argument,
     output_option,
     snapshot_option,
     wait_option,
@@ -55,14 +55,7 @@ Exit status: 0 opted in and in force, 1 refused: something stands in the way,
 4 the cluster does not answer.
 """,
 )
-@click.argument(
-    "namespaces",
-    type=NAMESPACE,
-    nargs=-1,
-    required=True,
-    metavar="NAMESPACE...",
-    shell_complete=NAMESPACE_NAMES,
-)
+@namespaces_argument(required=True)
 @click.option("--dry-run", is_flag=True, help="Say what would change and change nothing.")
 @click.option(
     "--shadow",
@@ -110,14 +103,7 @@ is not allowed: run it again, 4 the cluster does not answer, or knows no user by
 these credentials.
 """,
 )
-@click.argument(
-    "namespaces",
-    type=NAMESPACE,
-    nargs=-1,
-    required=True,
-    metavar="NAMESPACE...",
-    shell_complete=NAMESPACE_NAMES,
-)
+@namespaces_argument(required=True)
 @click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask whether waiting pods may start.")
 @wait_option(120.0, "Seconds to go on for in each namespace.")
@@ -152,13 +138,7 @@ Exit status: 0 no errors, 1 errors, 3 warnings with --fail-on warn,
 4 the cluster does not answer.
 """,
 )
-@click.argument(
-    "namespaces",
-    type=NAMESPACE,
-    nargs=-1,
-    metavar="[NAMESPACE]...",
-    shell_complete=NAMESPACE_NAMES,
-)
+@namespaces_argument(required=False)
 @cluster_options
 @snapshot_option
 @system_namespace_option
@@ -224,13 +204,7 @@ Exit status: 0 reported, 1 a namespace that was named has no record,
 4 the cluster does not answer.
 """,
 )
-@click.argument(
-    "namespaces",
-    type=NAMESPACE,
-    nargs=-1,
-    metavar="[NAMESPACE]...",
-    shell_complete=NAMESPACE_NAMES,
-)
+@namespaces_argument(required=False)
 @cluster_options
 @snapshot_option
 @output_option(*FORMATS)
@@ -258,14 +232,7 @@ Examples:
 Exit status: 0 done, 1 there was no record or no such namespace, 4 the cluster does not answer.
 """,
 )
-@click.argument(
-    "namespaces",
-    type=NAMESPACE,
-    nargs=-1,
-    required=True,
-    metavar="NAMESPACE...",
-    shell_complete=NAMESPACE_NAMES,
-)
+@namespaces_argument(required=True)
 @cluster_options
 def reset(**options: Any) -> ExitCode:
     """Take the records away; of namespaces in shadow mode new ones begin within a minute.

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from webhook.cli.completion import NAMESPACE_NAMES
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import NAMESPACE, Command, cluster_options
 
@@ -36,7 +35,6 @@ Exit status: 0 written, 2 wrong usage, or the file cannot be written,
     multiple=True,
     help="Only objects of this namespace, and those outside of namespaces; can be repeated. What"
     " needs other namespaces, such as the room on nodes, is then not known.",
-    shell_complete=NAMESPACE_NAMES,
 )
 @cluster_options
 @click.option(

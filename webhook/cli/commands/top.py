@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from webhook.cli.completion import NAMESPACE_NAMES
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
@@ -43,7 +42,6 @@ Exit status: 0 shown, 2 wrong usage, 4 the cluster does not answer.
     type=NAMESPACE,
     multiple=True,
     help="Only this namespace; can be repeated. Else all.",
-    shell_complete=NAMESPACE_NAMES,
 )
 @click.option(
     "--sort",
