@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from webhook.config import Configuration
 from webhook.controllers.mask.webhook_registration import (
@@ -45,6 +46,8 @@ from webhook.state.well_known import (
 
 _log = logging.getLogger(__name__)
 
+_PAUSE_SECONDS: Final = 2.0
+"""Between two looks at the registration."""
 _NOT_REGISTERED = RegistrationState("it is not there", is_there=False)
 
 
@@ -54,15 +57,11 @@ class EffectiveConfiguration:
     Args:
         api: The API server whose registrations count.
         clock: A monotonic clock.
-        pause_seconds: Between two looks at the registration.
     """
 
-    def __init__(
-        self, api: ClusterApi, clock: Callable[[], float], *, pause_seconds: float = 2.0
-    ) -> None:
+    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
-        self._pause_seconds = pause_seconds
         self._next_refresh = clock()
         self._registration: RegistrationState | None = None
         self._registered: tuple[str, ...] | None = None
@@ -81,7 +80,7 @@ class EffectiveConfiguration:
         """
         if self._clock() < self._next_refresh:
             return False
-        self._next_refresh = self._clock() + self._pause_seconds
+        self._next_refresh = self._clock() + _PAUSE_SECONDS
         registered = None
         try:
             found = self._api.get(VALIDATING_WEBHOOKS, REGISTRATION)

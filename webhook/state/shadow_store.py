@@ -40,20 +40,15 @@ _log = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS: Final = 6
 _PASSING: Final = frozenset({408, 409, 429})
-_ENDED: Final = "shadow: ended"
 """Codes of refusals that another attempt may not meet."""
+_ENDED: Final = "shadow: ended"
 
 
 class ShadowRecordStore:
-    """The records of all namespaces. Safe to use from several threads.
+    """The records of all namespaces. Safe to use from several threads."""
 
-    Args:
-        now: The time of day, for people.
-    """
-
-    def __init__(self, api: ClusterApi, *, now: Callable[[], str] = utc_now) -> None:
+    def __init__(self, api: ClusterApi) -> None:
         self._api = api
-        self._now = now
 
     def uses(self, namespace: str) -> Mapping[str, QuotaUse] | None:
         """Return what the quotas of a namespace are used, as last written; None if unknown.
@@ -128,7 +123,7 @@ class ShadowRecordStore:
     def _following(
         self, record: ShadowRecord | None, findings: Findings, writer: str, number: int
     ) -> ShadowRecord:
-        now = self._now()
+        now = utc_now()
         if record is not None:
             return record.with_findings(findings, writer=writer, number=number, now=now)
         begun = {name: use.now() for name, use in (findings.quotas or {}).items()}

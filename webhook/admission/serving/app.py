@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -64,7 +64,6 @@ def create_app(
     handler: ReviewHandler,
     *,
     metrics: Metrics | None = None,
-    paths: Mapping[str, Phase] = REVIEW_PATHS,
     body_bytes: int = MAX_BODY_BYTES,
     serves_extender: Callable[[], bool] = lambda: False,
     log_allowed_every: Callable[[], int] = lambda: 1,
@@ -74,18 +73,17 @@ def create_app(
     Args:
         handler: Decides one review.
         metrics: Where requests are counted; without, the counts are not shown.
-        paths: Path of the URL → phase of the reviews that are posted there.
         body_bytes: The largest body that is read.
         serves_extender: Says whether schedulers are answered now (`EXTENDER_PATHS`); while they
             are not, there are no such pages.
         log_allowed_every: Returns of how many allowed decisions one is logged now; 0 for none.
     """
     app = Flask("webhook.admission", static_folder=None)
-    _add_pages(app, tuple(paths))
+    _add_pages(app)
     records = RequestRecorder((metrics or Metrics()).admission, log_allowed_every)
     review = _ReviewEndpoint(handler, records, body_bytes)
     endpoints: dict[str, _Endpoint] = {
-        path: partial(review.answer, phase=phase) for path, phase in paths.items()
+        path: partial(review.answer, phase=phase) for path, phase in REVIEW_PATHS.items()
     }
     extender = ExtenderEndpoint(handler, records, body_bytes)
     schedulers: dict[str, _Endpoint] = {
@@ -163,10 +161,10 @@ class _ReviewEndpoint:
         return HttpResponse(200, body)
 
 
-def _add_pages(app: Flask, paths: tuple[str, ...]) -> None:
+def _add_pages(app: Flask) -> None:
     @app.get("/")
     def index() -> Response:
-        return jsonify(name="deferred-quota", version=__version__, reviews=list(paths))
+        return jsonify(name="deferred-quota", version=__version__, reviews=list(REVIEW_PATHS))
 
     @app.errorhandler(HTTPException)
     def http_error(error: HTTPException) -> Response:

@@ -40,19 +40,18 @@ def body_weight(body: bytes) -> int:
 class MemoryBudget:
     """Counts what the bodies under way take; safe for threads."""
 
-    def __init__(self, most: int = BUDGET_BYTES) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken = 0
 
     def could_hold(self, size: int) -> bool:
         """Return whether that much may ever be taken."""
-        return size <= self._most
+        return size <= BUDGET_BYTES
 
     def enter(self, size: int) -> bool:
         """Take that much, unless it is too much beside what is taken."""
         with self._lock:
-            if size and self._taken + size > self._most:
+            if size and self._taken + size > BUDGET_BYTES:
                 return False
             self._taken += size
             return True

@@ -113,7 +113,6 @@ class AdmissionChain:
         *,
         namespace_labels: Callable[[str], Mapping[str, str]],
         defaults: Defaults = lambda kind, obj: obj,  # noqa: ARG005 - nothing is filled in
-        new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         """Register webhooks.
 
@@ -122,7 +121,6 @@ class AdmissionChain:
             caller: Carries the calls.
             namespace_labels: Reads the labels of a namespace; empty if there is none.
             defaults: Fills in API defaults, before the first webhook and after every patch.
-            new_uid: Makes the uid of each call.
 
         Raises:
             ValueError: A webhook's URL is not https, or a selector of it cannot be read.
@@ -134,7 +132,6 @@ class AdmissionChain:
         self._namespace_labels = namespace_labels
         self.caller: Final = caller
         self.defaults: Final = defaults
-        self.new_uid: Final = new_uid
         self.pool: Final = ThreadPoolExecutor(max_workers=32, thread_name_prefix="admission")
 
     def run(self, user: UserInfo, options: Mapping[str, object] | None = None) -> AdmissionRun:
@@ -289,7 +286,7 @@ class AdmissionRun:
         """Return what a webhook answers; None if it failed and that is to be ignored."""
         if request.dry_run and hook.side_effects not in ("None", "NoneOnDryRun"):
             raise BadRequestError(f'admission webhook "{hook.name}" does not support dry run')
-        uid = self._chain.new_uid()
+        uid = str(uuid.uuid4())
         full = replace(request, options={**request.options, **self._options_for(request)})
         body = write_review(full, uid=uid, user=self._user)
         try:

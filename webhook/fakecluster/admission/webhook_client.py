@@ -46,16 +46,9 @@ class _HttpResponse:
 class WebhookCaller:
     """Posts reviews to webhooks whose certificates are signed by one CA. Thread-safe."""
 
-    def __init__(
-        self,
-        ca_pem: str,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """Trust `ca_pem` and nothing else; `clock` and `sleep` are in seconds."""
+    def __init__(self, ca_pem: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Trust `ca_pem` and nothing else; `sleep` is in seconds."""
         self._context = ssl.create_default_context(cadata=ca_pem)
-        self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
         self._idle: dict[str, list[http.client.HTTPSConnection]] = defaultdict(list)
@@ -83,14 +76,14 @@ class WebhookCaller:
         Raises:
             CallError: There was no answer of a 2xx status in time.
         """
-        deadline = self._clock() + timeout_seconds
+        deadline = time.monotonic() + timeout_seconds
         for attempt in range(_MAX_REPEATS + 1):
-            full_url = f"{url}?timeout={max(1, ceil(deadline - self._clock()))}s"
+            full_url = f"{url}?timeout={max(1, ceil(deadline - time.monotonic()))}s"
             reply = self._send(full_url, body, deadline)
             pause = _retry_after(reply)
             if pause is None or attempt == _MAX_REPEATS:
                 return _checked(reply)
-            if self._clock() + pause >= deadline:
+            if time.monotonic() + pause >= deadline:
                 raise _post_failed(full_url, "context deadline exceeded")
             self._sleep(pause)
         raise CallError("unreachable")
@@ -135,7 +128,7 @@ class WebhookCaller:
 
     def _limit(self, connection: http.client.HTTPSConnection, deadline: float) -> None:
         """Limit the next step on a connection to the time that is left."""
-        left = deadline - self._clock()
+        left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         connection.timeout = left

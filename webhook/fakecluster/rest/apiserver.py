@@ -52,13 +52,10 @@ _READS: Final = frozenset({"GET", "HEAD"})
 class ApiServer:
     """A WSGI application that serves one cluster through one admission chain."""
 
-    def __init__(
-        self, cluster: FakeCluster, chain: AdmissionChain | None = None, *, user: UserInfo = ADMIN
-    ) -> None:
-        """Serve `cluster`, without a chain unchecked. `user` stands for clients without a name."""
+    def __init__(self, cluster: FakeCluster, chain: AdmissionChain | None = None) -> None:
+        """Serve `cluster`, without a chain unchecked."""
         self._cluster = cluster
         self._chain = chain
-        self._user = user
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request; whatever fails is answered with a Status."""
@@ -102,13 +99,13 @@ class ApiServer:
             return None
         names = ("fieldManager", "fieldValidation")
         options = {name: request.args[name] for name in names if request.args.get(name)}
-        return self._chain.run(_user_of(request, self._user), options)
+        return self._chain.run(_user_of(request), options)
 
 
-def _user_of(request: Request, default: UserInfo) -> UserInfo:
+def _user_of(request: Request) -> UserInfo:
     name = request.headers.get("Impersonate-User", "")
     if not name:
-        return default
+        return ADMIN
     groups = tuple(request.headers.getlist("Impersonate-Group"))
     return UserInfo(name, groups=(*groups, "system:authenticated"))
 

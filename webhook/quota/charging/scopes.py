@@ -78,14 +78,14 @@ def quota_matching_expressions(quota: ResourceQuota, pod: Pod) -> tuple[ScopeExp
 
 
 def matching_expressions(
-    expressions: tuple[ScopeExpression, ...], pod: Pod, *, field: str = "matchScopes"
+    expressions: tuple[ScopeExpression, ...], pod: Pod
 ) -> tuple[ScopeExpression, ...]:
-    """Return the expressions that match a pod, in their order; `field` is their YAML path.
+    """Return the expressions of `matchScopes` that match a pod, in their order.
 
     Raises:
         ScopeError: An expression cannot be evaluated, whether or not an earlier one matches.
     """
-    rules = _compiled((), expressions).rules(field)
+    rules = _compiled((), expressions).rules("matchScopes")
     return tuple(expression for expression, rule in rules if rule(pod))
 
 

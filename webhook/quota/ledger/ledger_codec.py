@@ -132,43 +132,40 @@ def written_bytes_of(one: Reservation) -> int:
     return len(encode_json(line_of(one)))
 
 
-def ledger_from_status(
-    raw: object, *, field: str = "status", reader: ReservationReader | None = None
-) -> Ledger | None:
+def ledger_from_status(raw: object, *, reader: ReservationReader | None = None) -> Ledger | None:
     """Read the status of a QuotaLedger; None when nothing has been counted yet.
 
     Args:
         raw: The decoded status.
-        field: Its YAML path, for messages.
         reader: Reads one reservation at a path; by default `reservation_of`.
 
     Raises:
         NewerFormatError: A newer release wrote it.
         InvalidFieldError: Something in it cannot be read; the error has the path.
     """
-    status = mapping(raw, field)
-    check_format(status, field, FORMAT)
+    status = mapping(raw, "status")
+    check_format(status, "status", FORMAT)
     if "podsResourceVersion" not in status:
         return None
     read = reader or reservation_of
     reservations: dict[str, Reservation] = {}
-    for index, line in enumerate(_lines(status, f"{field}.reservations")):
-        one = read(line, f"{field}.reservations[{index}]")
+    for index, line in enumerate(_lines(status, "status.reservations")):
+        one = read(line, f"status.reservations[{index}]")
         if reservations.setdefault(one.uid, one) is not one:
-            raise InvalidFieldError(f"{field}.reservations[{index}]", "is the second of its pod")
+            raise InvalidFieldError(f"status.reservations[{index}]", "is the second of its pod")
     reserved = reserved_by(reservations.values())
     accounts: dict[str, Account] = {}
-    quotas = sequence(status.get("quotas"), f"{field}.quotas")
+    quotas = sequence(status.get("quotas"), "status.quotas")
     for index, item in enumerate(quotas):
-        account = _account_in(item, reserved, f"{field}.quotas[{index}]")
+        account = _account_in(item, reserved, f"status.quotas[{index}]")
         if accounts.setdefault(account.observed.name, account) is not account:
-            raise InvalidFieldError(f"{field}.quotas[{index}].name", "is there twice")
+            raise InvalidFieldError(f"status.quotas[{index}].name", "is there twice")
     read_as = Ledger(
         accounts,
         reservations,
-        pods_resource_version=_version(status, "podsResourceVersion", field),
-        sequence=counter(status, "serial", field),
-        min_pod_version=_version(status, "podsBarrier", field),
+        pods_resource_version=_version(status, "podsResourceVersion", "status"),
+        sequence=counter(status, "serial", "status"),
+        min_pod_version=_version(status, "podsBarrier", "status"),
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={name: value for name, value in status.items() if name not in _FIELDS},
     )

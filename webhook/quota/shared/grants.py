@@ -240,19 +240,19 @@ def is_derived_edited(grants: Grants, hard: ResourceList) -> bool:
     return read is not None and read != _derived(grants, hard)
 
 
-def grants_from_status(raw: object, name: str, *, field: str = "status") -> Grants:
+def grants_from_status(raw: object, name: str) -> Grants:
     """Read the status of the ClusterDeferredQuota `name`; an absent one grants nothing.
 
     Raises:
         NewerFormatError: A newer release wrote it.
         InvalidFieldError: Something in it cannot be read; the error has the path.
     """
-    status = mapping(raw, field)
-    check_format(status, field, FORMAT)
+    status = mapping(raw, "status")
+    check_format(status, "status", FORMAT)
     namespaces: dict[str, ResourceList] = {}
     headroom: dict[str, ResourceList] = {}
-    for index, item in enumerate(sequence(status.get("namespaces"), f"{field}.namespaces")):
-        path = f"{field}.namespaces[{index}]"
+    for index, item in enumerate(sequence(status.get("namespaces"), "status.namespaces")):
+        path = f"status.namespaces[{index}]"
         one = mapping(item, path)
         namespace = text(one.get("name"), f"{path}.name")
         if not namespace or namespace in namespaces:
@@ -265,11 +265,11 @@ def grants_from_status(raw: object, name: str, *, field: str = "status") -> Gran
             check_positive(unused, f"{path}.headroom")
     grants = Grants(
         namespaces,
-        _observed_in(status.get("observed"), name, f"{field}.observed"),
-        sequence=counter(status, "serial", field),
+        _observed_in(status.get("observed"), name, "status.observed"),
+        sequence=counter(status, "serial", "status"),
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={key: value for key, value in status.items() if key not in _FIELDS},
-        promises=_promises_in(status.get("promises"), f"{field}.promises"),
+        promises=_promises_in(status.get("promises"), "status.promises"),
         headroom=headroom,
         is_recalled=status.get("isRecalled") is True,
     )
