@@ -14,6 +14,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from tests.admission.fake_handler import FakeHandler
 from tests.admission.reviews import a_review, encoded
 from webhook import __version__
 from webhook.admission.deadline import Deadline
@@ -26,21 +27,6 @@ from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.trace import current_trace
 
 JSON = "application/json"
-
-
-class FakeHandler:
-    """A handler that remembers what it was asked, and answers what it is told to."""
-
-    def __init__(self) -> None:
-        self.answer: AdmissionResponse = Allowed(decision="none")
-        self.fault: Exception | None = None
-        self.asked: list[tuple[AdmissionRequest, Deadline]] = []
-
-    def __call__(self, request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
-        self.asked.append((request, deadline))
-        if self.fault:
-            raise self.fault
-        return self.answer
 
 
 @pytest.fixture

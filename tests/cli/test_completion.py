@@ -127,6 +127,7 @@ def test_commands_and_options_are_completed_without_a_cluster() -> None:
 def test_names_are_those_of_the_cluster(kubeconfig: Path) -> None:
     assert completions(f"{PROGRAM} enable te", kubeconfig) == ["team-a", "team-b"]
     assert completions(f"{PROGRAM} top -n o", kubeconfig) == ["other"]
+    assert completions(f"{PROGRAM} usage -n o", kubeconfig) == ["other"]
     assert completions(f"{PROGRAM} explain -n team-a pod w", kubeconfig) == ["web-1", "web-2"]
     assert completions(f"{PROGRAM} explain -n team-a pod/w", kubeconfig) == [
         "pod/web-1",

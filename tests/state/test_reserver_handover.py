@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.reactions import Hold, ReactiveClient
 from tests.state.reserving import NS, SEEN, a_namespace_cluster, ask, claim, counted, soon
 from webhook.kube.api import QUOTA_LEDGERS
-from webhook.state.group_commit import DEADLINE_EXCEEDED
+from webhook.state.group_commit import DEADLINE_EXCEEDED, CommitQueues, PendingClaim
 from webhook.state.reserver import Outcome, Reserved, Reserver
 
 
@@ -32,7 +32,8 @@ def test_a_request_that_is_out_of_time_decides_for_those_that_wait_behind_it() -
 
 
 def test_requests_with_short_deadlines_leave_nothing_pending() -> None:
-    reserver = Reserver(counted(ReactiveClient(a_namespace_cluster()), hard="9"))
+    queues: CommitQueues[PendingClaim] = CommitQueues()
+    reserver = Reserver(counted(ReactiveClient(a_namespace_cluster()), hard="9"), queues=queues)
     with ThreadPoolExecutor(8) as pool:
         outcomes = list(
             pool.map(
@@ -41,5 +42,5 @@ def test_requests_with_short_deadlines_leave_nothing_pending() -> None:
         )
     reserved = [one for one in outcomes if isinstance(one, Reserved)]
     assert {*outcomes} - {*reserved} <= {DEADLINE_EXCEEDED}
-    assert reserver.busy_namespaces == 0
+    assert len(queues) == 0
     assert isinstance(ask(reserver, "last"), Reserved)

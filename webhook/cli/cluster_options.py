@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
     from webhook.kube.files.documents import Document
     from webhook.kube.rest import RestConfig
-    from webhook.operations.namespaces_at_once import Together
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -163,19 +162,6 @@ def cluster_errors() -> Iterator[None]:
         raise UnreachableError(f"the cluster does not know you: {err.message}") from err
     except ApiError as err:
         raise RefusedError(err.message) from err
-
-
-def raise_unless_ended(done: Together[Any]) -> None:
-    """End the command as its work has ended, if that was before its time.
-
-    Raises:
-        ApiError: The cluster did not answer.
-        KeyboardInterrupt: The keyboard ended it.
-    """
-    if done.is_interrupted:
-        raise KeyboardInterrupt
-    if done.no_answer is not None:
-        raise done.no_answer
 
 
 def progress(text: str) -> None:

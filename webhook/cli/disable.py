@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.cluster_options import live_cluster, progress, raise_unless_ended
+from webhook.cli.cluster_options import live_cluster, progress
 from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
 from webhook.cli.printing.output import print_structured
 from webhook.kube.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
@@ -86,7 +86,7 @@ def disable_on(
     done = in_each(namespaces, one, patience=patient, report=progress, no_answer=none)
     outcomes = [_outcome(ended) for ended in done.each]
     _print(outcomes, dry_run=dry_run, output=output)
-    raise_unless_ended(done)
+    done.check_ended()
     if not all(outcome.exists for outcome in outcomes):
         return ExitCode.FINDINGS
     if any(outcome.problems for outcome in outcomes):

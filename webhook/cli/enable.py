@@ -14,7 +14,6 @@ from webhook.cli.cluster_context import (
 from webhook.cli.cluster_options import (
     live_cluster,
     progress,
-    raise_unless_ended,
     snapshot_cluster,
 )
 from webhook.cli.exit_codes import ExitCode
@@ -130,7 +129,7 @@ class Opting:
         for ended in done.each:
             outcomes[ended.name].error = ended.why
         self._print(installed, tuple(outcomes.values()), dry_run=dry_run, output=output)
-        raise_unless_ended(done)
+        done.check_ended()
         every = outcomes.values()
         if any(one.error or (one.is_refused and not one.was_set) for one in every):
             return ExitCode.FINDINGS

@@ -16,6 +16,7 @@ from webhook.kube.api import (
     ListOptions,
     NotFoundError,
 )
+from webhook.kube.metadata import object_name
 from webhook.operations.leader import Holding, changed, holding_of
 from webhook.operations.reading import parted, read_quota
 from webhook.operations.retry import RetryPolicy, RetryTimer
@@ -56,7 +57,7 @@ def _hidden(api: ClusterApi, wait: RetryTimer) -> tuple[str, ...]:
     """Return the namespaces that are opted in and have quotas of which something is hidden."""
     label = f"{MODE_LABEL}={DEFERRED_MODE}"
     found = wait.retry(lambda: api.list(NAMESPACES, ListOptions(label_selector=label))).items
-    opted_in = {FieldReader(raw).child("metadata").text("name") for raw in found}
+    opted_in = {object_name(raw) for raw in found}
     raws = wait.retry(lambda: api.list(RESOURCE_QUOTAS)).items if opted_in else ()
     quotas, _ = parted(map(read_quota, raws), ResourceQuota)
     masked = {each.namespace for each in quotas if incomplete_keys(each) and not is_excluded(each)}
@@ -88,6 +89,6 @@ def _is_pod(api: ClusterApi, namespace: str, holding: Holding, wait: RetryTimer)
         found = api.list(
             PODS, ListOptions(namespace=namespace, label_selector=CONTROLLER_PODS)
         ).items
-        return {FieldReader(raw).child("metadata").text("name") for raw in found}
+        return {object_name(raw) for raw in found}
 
     return holding.host in wait.retry(pods)

@@ -89,7 +89,7 @@ from webhook.operations.creation import (
 from webhook.operations.emergency_state import opened_object
 from webhook.operations.names import CONFIG_KEY
 from webhook.operations.retry import Report, RetryPolicy
-from webhook.policy import compile_policy
+from webhook.policy import check_configuration
 from webhook.state.feature_gates import PROBE_MINOR
 from webhook.state.well_known import CA_SECRET, CONFIG_MAP, DEFERRED_MODE, MODE_LABEL, TLS_SECRET
 from webhook.tls.bootstrap import IssuedParts
@@ -458,7 +458,7 @@ def _read(text: str, wish: InstallOptions) -> Configuration:
     is_given = wish.configuration is not None
     source = "configuration" if is_given else f"ConfigMap {wish.namespace}/{CONFIG_MAP}"
     try:
-        return load_configuration(text, source, check=_judge)
+        return load_configuration(text, source, check=check_configuration)
     except ConfigurationError as err:
         remedy = "" if is_given else "; it is installed: give another one with --config FILE"
         raise InstallError(f"{err}{remedy}") from err
@@ -563,10 +563,6 @@ def _narrowed_masks(
     if not there or (narrowed == masks and leaves_out_no_more):
         return []
     return [each for each in narrowed if current(api, each) is not None]
-
-
-def _judge(configuration: Configuration) -> None:
-    compile_policy(configuration)
 
 
 def _certify(

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.codec import encode, unreadable
 from webhook.kube.errors import BadRequestError, FieldCause, invalid_field, required_field
 from webhook.kube.kinds import Kind, object_key
@@ -70,6 +71,20 @@ class ObjectMeta(
 
 
 _DECODER: Final = msgspec.json.Decoder(ObjectMeta)
+
+
+def object_name(obj: Mapping[str, object]) -> str:
+    """Return `metadata.name` of an object; empty if it has none.
+
+    Raises:
+        InvalidFieldError: It is not text.
+    """
+    return FieldReader(obj).child("metadata").text("name")
+
+
+def object_namespace(obj: Mapping[str, object]) -> str:
+    """Return `metadata.namespace` in the same way."""
+    return FieldReader(obj).child("metadata").text("namespace")
 
 
 def read_metadata(kind: Kind, obj: Mapping[str, object]) -> ObjectMeta:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ClusterApi, ForbiddenError, ListOptions, NotFoundError
+from webhook.kube.metadata import object_name
 from webhook.operations.cluster_quotas import shared_quotas
 from webhook.operations.gates import gated_pods, strip_gates
 from webhook.operations.native_enforcement import OverQuota, over_quota, restore_statuses
@@ -201,7 +202,7 @@ def opted_in_namespaces(api: ClusterApi) -> tuple[str, ...]:
         ApiError: They cannot be listed.
     """
     found = api.list(NAMESPACES, ListOptions(label_selector=MODE_LABEL)).items
-    return tuple(FieldReader(raw).child("metadata").text("name") for raw in found)
+    return tuple(object_name(raw) for raw in found)
 
 
 def _remove_label(

@@ -16,9 +16,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     NAMESPACES,
     QUOTA_LEDGERS,
-    RESOURCE_QUOTAS,
     ClusterApi,
-    ListOptions,
     NotFoundError,
 )
 from webhook.operations.cluster_quotas import (
@@ -35,7 +33,7 @@ from webhook.operations.elastic.joining import elastic_findings
 from webhook.operations.enable_plan import NOTHING, Plan, objections, quota_plans
 from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.names import LEDGER_CRD
-from webhook.operations.reading import inhabitants, parted, read_all, read_quota
+from webhook.operations.reading import inhabitants, read_quotas
 from webhook.operations.retry import Report, RetryPolicy, silent
 from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import visible_keys
@@ -191,12 +189,10 @@ def still_missing(api: ClusterApi, settings: Settings, namespace: str) -> tuple[
     Raises:
         ApiError: The API server does not answer, or refuses.
     """
-    quotas, odd = parted(
-        read_all(api, RESOURCE_QUOTAS, read_quota, ListOptions(namespace)), ResourceQuota
-    )
+    quotas, odd = read_quotas(api, namespace)
     masks = [
         f"quota {quota.name}: its status still shows {', '.join(keys)}"
-        for quota in sorted(quotas, key=lambda one: one.name)
+        for quota in quotas
         if not is_excluded(quota) and (keys := visible_keys(quota, settings.deferred_keys))
     ]
     return (*odd, *masks, *_uncounted(api, settings, namespace, quotas))

@@ -99,18 +99,14 @@ def inhabitants(api: ClusterApi, namespace: str, repeat: Repeat = once) -> Inhab
     Raises:
         ApiError: They cannot be listed.
     """
+    quotas, odd_quotas = repeat(lambda: read_quotas(api, namespace))
     options = ListOptions(namespace)
-    quotas, odd_quotas = parted(
-        repeat(lambda: read_all(api, RESOURCE_QUOTAS, read_quota, options)),
-        ResourceQuota,
-    )
     pods, odd_pods = parted(
         repeat(lambda: read_all(api, PODS, read_pod, options, decode=decode_pod)), Pod
     )
-    by_name = tuple(sorted(quotas, key=lambda quota: quota.name))
     # after the list: what has ended by then is charged no more, whenever it was listed
     now = server_time(api, namespace) if any(pod.is_deleting for pod in pods) else None
-    return Inhabitants(by_name, tuple(pods), (*odd_quotas, *odd_pods), now)
+    return Inhabitants(tuple(quotas), tuple(pods), (*odd_quotas, *odd_pods), now)
 
 
 def read_pod(raw: Object) -> Pod | str:
@@ -127,6 +123,17 @@ def read_quota(raw: Object) -> ResourceQuota | str:
         return ResourceQuota.from_stored(raw)
     except InvalidFieldError as err:
         return f"ResourceQuota {name_of(raw)}: {err}"
+
+
+def read_quotas(api: ClusterApi, namespace: str) -> tuple[list[ResourceQuota], list[str]]:
+    """Return the quotas of a namespace, by name, and words about those that cannot be read.
+
+    Raises:
+        ApiError: They cannot be listed.
+    """
+    read = read_all(api, RESOURCE_QUOTAS, read_quota, ListOptions(namespace))
+    quotas, odd = parted(read, ResourceQuota)
+    return sorted(quotas, key=lambda quota: quota.name), odd
 
 
 def parted(found: Iterable[_T | str], _type: type[_T]) -> tuple[list[_T], list[str]]:

@@ -14,19 +14,17 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     NAMESPACES,
     QUOTA_LEDGERS,
-    RESOURCE_QUOTAS,
     ClusterApi,
-    ListOptions,
     NotFoundError,
     Object,
 )
+from webhook.kube.metadata import object_name, object_namespace
 from webhook.operations.cluster_quotas import Company, company_of
 from webhook.operations.doctor.check_context import Settings
 from webhook.operations.enable import plan_for
 from webhook.operations.enable_plan import Plan
 from webhook.operations.findings import Finding, Severity, Subject, error
-from webhook.operations.reading import parted, read_all, read_quota
-from webhook.quota.objects.model import ResourceQuota
+from webhook.operations.reading import read_quotas
 from webhook.quota.shadow.record import ShadowRecord
 from webhook.quota.shadow.record_codec import SHADOW_FIELD, shadow_from_status
 from webhook.state.ledger_store import LEDGER_NAME
@@ -90,9 +88,7 @@ def still_unwatched(api: ClusterApi, settings: Settings, namespace: str) -> tupl
     Raises:
         ApiError: The API server does not answer, or refuses.
     """
-    quotas, odd = parted(
-        read_all(api, RESOURCE_QUOTAS, read_quota, ListOptions(namespace)), ResourceQuota
-    )
+    quotas, odd = read_quotas(api, namespace)
     found = read_watched(api, namespace)
     if found.record is None:
         return (*odd, found.problem)
@@ -126,11 +122,9 @@ def all_watched(api: ClusterApi, namespaces: Sequence[str] = ()) -> tuple[Watche
     """
     if namespaces:
         return tuple(read_watched(api, name) for name in dict.fromkeys(namespaces))
-    modes = {_name(raw): _mode(raw) for raw in api.list(NAMESPACES).items}
+    modes = {object_name(raw): _mode(raw) for raw in api.list(NAMESPACES).items}
     ledgers = {
-        FieldReader(raw).child("metadata").text("namespace"): raw
-        for raw in _listed(api)
-        if _name(raw) == LEDGER_NAME
+        object_namespace(raw): raw for raw in _listed(api) if object_name(raw) == LEDGER_NAME
     }
     found = [
         _watched(name, mode, ledgers[name])
@@ -179,7 +173,3 @@ def _if_it_deferred(finding: Finding) -> Finding:
 
 def _mode(raw: Object) -> str | None:
     return FieldReader(raw).child("metadata").string_map("labels").get(MODE_LABEL)
-
-
-def _name(raw: Object) -> str:
-    return FieldReader(raw).child("metadata").text("name")

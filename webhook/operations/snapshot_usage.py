@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
 
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS, Object
+from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS, Object
+from webhook.kube.metadata import object_namespace
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
 from webhook.operations.counting import counted_ledger
 from webhook.operations.explain.session import Session
-from webhook.operations.reading import parted, read_pod, read_quota
+from webhook.operations.reading import parted, read_pod
 from webhook.policy import compile_policy
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.ledger.ledger import Ledger
-from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.model import Pod
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 COUNTED_FROM_PODS: Final = (
@@ -51,9 +52,7 @@ def namespaces_of(session: Session) -> dict[str, Mapping[str, str]]:
     exempt = {*options.configuration.exempt_namespaces, options.system_namespace}
     quotas = session.read(partial(session.objects, RESOURCE_QUOTAS), _NONE, "the quotas")
     raws = session.read(partial(session.objects, NAMESPACES), _NONE, "the namespaces")
-    found: dict[str, Mapping[str, str]] = {
-        FieldReader(raw).child("metadata").text("namespace"): {} for raw in quotas
-    }
+    found: dict[str, Mapping[str, str]] = {object_namespace(raw): {} for raw in quotas}
     for raw in raws:
         metadata = FieldReader(raw).child("metadata")
         found[metadata.text("name")] = metadata.string_map("labels")
@@ -69,19 +68,10 @@ def ledgers_from_pods(
     none: tuple[SharedQuota, ...] = ()
     shared = session.read(lambda: shared_quotas(session.api), none, "cluster quotas")
     for name, labels in namespaces.items():
-        quotas, odd_quotas = parted(
-            map(read_quota, _objects(session, "quotas", name)), ResourceQuota
-        )
-        pods, odd_pods = parted(map(read_pod, _objects(session, "pods", name)), Pod)
-        session.unknown.extend((*odd_quotas, *odd_pods))
-        every = (*quotas, *quotas_of(concerning(shared, name, labels)))
+        pods, odd = parted(map(read_pod, session.pods(name)), Pod)
+        session.unknown.extend(odd)
+        every = (*session.quotas(name), *quotas_of(concerning(shared, name, labels)))
         deferred = deferred_quotas(
             every, policy.deferred_keys, holds_terminating=policy.holds_terminating
         )
         yield name, counted_ledger(deferred, pods, now)
-
-
-def _objects(session: Session, what: str, namespace: str) -> Iterable[Object]:
-    kind = PODS if what == "pods" else RESOURCE_QUOTAS
-    list_them = partial(session.objects, kind, namespace=namespace)
-    return session.read(list_them, _NONE, f"the {what} of namespace {namespace}")

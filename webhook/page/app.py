@@ -17,7 +17,12 @@ from typing import Final
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from webhook.admission.serving.http_response import HttpResponse, failure
+from webhook.admission.serving.http_response import (
+    HttpResponse,
+    failure,
+    flask_response,
+    refusal,
+)
 from webhook.controllers.overview import ClusterOverview
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
@@ -141,7 +146,7 @@ def _add_files(app: Flask) -> None:
     for path, (name, content_type) in _STATIC.items():
         body = folder.joinpath(name).read_bytes()
         answer = HttpResponse(200, body, (), content_type)
-        app.add_url_rule(path, name, lambda answer=answer: _flask_response(answer))
+        app.add_url_rule(path, name, lambda answer=answer: flask_response(answer))
 
 
 def _add_values(app: Flask, parts: PageParts) -> None:
@@ -207,7 +212,7 @@ class _Values:
         try:
             user, token = _signed_in(self._parts.authenticator)
             entry = {"user": user.name, **make(user, token)}
-            return _flask_response(HttpResponse(200, encode_json(entry)))
+            return flask_response(HttpResponse(200, encode_json(entry)))
         finally:
             self._turns.release()
 
@@ -230,13 +235,9 @@ def _signed_in(authenticator: Authenticator) -> tuple[User, str]:
 def _add_errors(app: Flask) -> None:
     @app.errorhandler(_RefusedError)
     def refused(error: _RefusedError) -> Response:
-        return _flask_response(error.response)
+        return flask_response(error.response)
 
-    @app.errorhandler(HTTPException)
-    def http_error(error: HTTPException) -> Response:
-        code = error.code or 500
-        allow = [item for item in error.get_headers() if item[0].lower() == "allow"]
-        return _flask_response(failure(code, error.description or error.name, *allow))
+    app.register_error_handler(HTTPException, refusal)
 
     @app.errorhandler(Exception)
     def fault(error: Exception) -> Response:
@@ -244,7 +245,7 @@ def _add_errors(app: Flask) -> None:
         if known is None:
             _log.error("page failed", exc_info=error)
             known = failure(500, "internal error")
-        return _flask_response(known)
+        return flask_response(known)
 
 
 _FAILURES: Final[tuple[tuple[type[Exception], int, str], ...]] = (
@@ -267,7 +268,3 @@ def _failure_of(error: Exception) -> HttpResponse | None:
         if isinstance(error, kind):
             return failure(code, text.format(error))
     return None
-
-
-def _flask_response(answer: HttpResponse) -> Response:
-    return Response(answer.body, status=answer.code, headers=answer.header_list())

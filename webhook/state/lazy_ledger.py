@@ -8,9 +8,8 @@ are nearly all.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, TypedDict
 
 import msgspec
 
@@ -22,9 +21,6 @@ from webhook.kube.errors import BadRequestError
 from webhook.quota.ledger.ledger import Ledger, Reservation
 from webhook.quota.ledger.ledger_codec import ledger_from_status
 from webhook.quota.ledger.reservation_codec import reservation_of
-
-ParsedReservations: TypeAlias = Mapping[str, Reservation]
-"""A reservation's line → the reservation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,11 +191,6 @@ class Reserver:
         self._sleep = sleep
         self._queues: CommitQueues[PendingClaim] = CommitQueues() if queues is None else queues
 
-    @property
-    def busy_namespaces(self) -> int:
-        """In how many namespaces claims are being decided."""
-        return len(self._queues)
-
     def reserve(
         self, namespace: str, claim: Claim, observed: frozenset[QuotaRevision], *, deadline: float
     ) -> Outcome:

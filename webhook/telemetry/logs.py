@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _text(record.getMessage()),
+            "message": shortened(record.getMessage()),
         }
         for name, value in vars(record).items():
             if name not in _OWN_ATTRIBUTES:
@@ -232,11 +232,12 @@ def _plain(value: object) -> object:
     if isinstance(value, _PLAIN_TYPES):
         return value
     if isinstance(value, dict):
-        return {_text(str(key)): _plain(item) for key, item in value.items()}
+        return {shortened(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
-    return _text(str(value))
+    return shortened(str(value))
 
 
-def _text(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return a text with no more than a line shows: lines wait in memory until they are written."""
     return text if len(text) <= MAX_FIELD_CHARACTERS else f"{text[:MAX_FIELD_CHARACTERS]}..."

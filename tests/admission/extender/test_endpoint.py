@@ -21,8 +21,9 @@ from tests.admission.extender.calls import (
     preempt_call,
     reason,
 )
+from tests.admission.fake_handler import FakeHandler
 from webhook.admission.deadline import Deadline
-from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied
+from webhook.admission.review import Denied
 from webhook.admission.serving.app import RECEIVED, create_app
 from webhook.telemetry.metrics import HANDLERS, Metrics, bounded
 
@@ -30,21 +31,6 @@ JSON = "application/json"
 NOBODY: dict[str, Any] = {"NodeNameToMetaVictims": {}}
 REFUSED = Denied(code=403, reason="Forbidden", message="failed quota: p1")
 VERBS = {"filter": filter_call(), "preempt": preempt_call()}
-
-
-class FakeHandler:
-    """Handlers that remember what they were asked, and answer what they are told to."""
-
-    def __init__(self) -> None:
-        self.answer: AdmissionResponse = Allowed(decision="would-reserve")
-        self.fault: Exception | None = None
-        self.asked: list[tuple[AdmissionRequest, Deadline]] = []
-
-    def __call__(self, request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
-        self.asked.append((request, deadline))
-        if self.fault:
-            raise self.fault
-        return self.answer
 
 
 class Switch:

@@ -114,8 +114,6 @@ class Task(threading.Thread):
         self.is_done = False
         self.counts: list[PodState] = []
         """Pods that are counted once the ledger is written."""
-        self.asks_for = ""
-        """Uid of the pod that a handler is asked about."""
         self.namespace = ""
         self.breaks_promise: set[str] = set()
         """Quotas whose last grant, if its ledger is written, takes what is promised to another."""
@@ -676,7 +674,7 @@ class SharingSimulation:
                     self.asked.discard(pod.uid)
 
         door.task = Task(ask, is_webhook=True)
-        door.task.asks_for, door.task.namespace = pod.uid, pod.namespace
+        door.task.namespace = pod.namespace
         self.step(door)  # to its first call
 
     def commit(self, request: Request, *, fails: bool) -> None:

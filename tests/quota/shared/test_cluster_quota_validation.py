@@ -10,9 +10,9 @@ import pytest
 from tests.builders import an_expression
 from tests.quota.cluster_quotas import GPU, SOUND, Object, a_cluster_quota
 from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.objects.quota_validation import changed_fields
 from webhook.quota.shared.cluster_quota_validation import (
     SELECTING_FIELDS,
-    cluster_quota_changes,
     cluster_quota_errors,
     cluster_quota_update_errors,
     cluster_quota_warnings,
@@ -166,7 +166,7 @@ CHANGES: Final[dict[str, tuple[Object, tuple[str, ...]]]] = {
 
 @pytest.mark.parametrize(("new", "wanted"), CHANGES.values(), ids=CHANGES)
 def test_what_changes_is_known_by_its_meaning(new: Object, wanted: tuple[str, ...]) -> None:
-    assert cluster_quota_changes(new, a_cluster_quota()) == wanted
+    assert changed_fields(new, a_cluster_quota()) == wanted
 
 
 def changed(new: Object, frozen: Callable[[str], bool] = lambda _: False) -> list[str]:

@@ -14,7 +14,7 @@ from webhook.quota.simulation.values import Arrival, Mode, Scenario
 from webhook.state.well_known import SCHEDULING_GATE
 
 TEMPLATE = a_template(requests={"cpu": "1", "memory": "1Gi"})
-NONE, HALF = Fraction(0), Fraction(1, 2)
+NONE = Fraction(0)
 
 
 def report_of(mode: Mode, *, until: int | None = None, cores: int = 1) -> Report:

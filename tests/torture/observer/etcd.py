@@ -9,6 +9,7 @@ revision; one that has been compacted away is an error, because then something i
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import time
@@ -65,7 +66,6 @@ class EtcdHistory:
         self._range = (first, end)
         self._revision = revision
         self._is_stopping = is_stopping
-        self.reconnects = 0
 
     def __iter__(self) -> Iterator[Change]:
         """Yield all changes in their order.
@@ -74,10 +74,8 @@ class EtcdHistory:
             LostHistoryError: A revision that has not been read is compacted.
         """
         while not self._is_stopping():
-            try:
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
                 yield from self._follow()
-            except (OSError, http.client.HTTPException, ValueError):
-                self.reconnects += 1
             time.sleep(_PAUSE_SECONDS)
 
     def _follow(self) -> Iterator[Change]:

@@ -23,9 +23,9 @@ from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.charging.deferral import shared_keys
 from webhook.quota.objects.names import is_standard_quota_name
+from webhook.quota.objects.quota_validation import changed_fields
 from webhook.quota.shared.cluster_quota_validation import (
     SELECTING_FIELDS,
-    cluster_quota_changes,
     cluster_quota_errors,
     cluster_quota_update_errors,
     cluster_quota_warnings,
@@ -62,7 +62,7 @@ def update(
 ) -> AdmissionResponse:
     """Apply the same rules to a change; a limit below what is taken is legal and worth a word."""
     new, old = request.object or {}, request.old_object or {}
-    if not cluster_quota_changes(new, old):
+    if not changed_fields(new, old):
         return Allowed(decision="valid")
     keys = context.policy.deferred_keys
     frozen = _FROZEN[context.configuration.quota_update]

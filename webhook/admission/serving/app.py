@@ -34,7 +34,12 @@ from webhook.admission.review import (
     decode_review,
     encode_review,
 )
-from webhook.admission.serving.http_response import HttpResponse, failure
+from webhook.admission.serving.http_response import (
+    HttpResponse,
+    failure,
+    flask_response,
+    refusal,
+)
 from webhook.admission.serving.request_body import RejectedRequestError, read_json
 from webhook.admission.serving.request_log import RequestRecorder
 from webhook.admission.serving.undecided import REVIEW_PATHS, not_decided, refused_response
@@ -166,17 +171,9 @@ def _add_pages(app: Flask) -> None:
     def index() -> Response:
         return jsonify(name="deferred-quota", version=__version__, reviews=list(REVIEW_PATHS))
 
-    @app.errorhandler(HTTPException)
-    def http_error(error: HTTPException) -> Response:
-        code = error.code or 500
-        allow = [item for item in error.get_headers() if item[0].lower() == "allow"]
-        return _flask_response(failure(code, error.description or error.name, *allow))
+    app.register_error_handler(HTTPException, refusal)
 
     @app.errorhandler(Exception)
     def fault(error: Exception) -> Response:
         log.error("page failed", exc_info=error)
-        return _flask_response(failure(500, "internal error"))
-
-
-def _flask_response(answer: HttpResponse) -> Response:
-    return Response(answer.body, status=answer.code, headers=answer.header_list())
+        return flask_response(failure(500, "internal error"))

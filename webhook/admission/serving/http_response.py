@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+from flask import Response
+from werkzeug.exceptions import HTTPException
+
 from webhook.jsonfields.encoding import encode_json
 
 JSON: Final = "application/json"
@@ -68,3 +71,14 @@ def failure(code: int, message: str, *headers: tuple[str, str]) -> HttpResponse:
         "message": message,
     }
     return HttpResponse(code, encode_json(status), headers)
+
+
+def refusal(error: HTTPException) -> Response:
+    """Return what Flask refuses by itself, such as another method, as a Status object."""
+    allow = [item for item in error.get_headers() if item[0].lower() == "allow"]
+    return flask_response(failure(error.code or 500, error.description or error.name, *allow))
+
+
+def flask_response(answer: HttpResponse) -> Response:
+    """Return an answer in the form of Flask."""
+    return Response(answer.body, status=answer.code, headers=answer.header_list())

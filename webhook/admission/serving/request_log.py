@@ -10,7 +10,7 @@ from typing import TypeAlias
 from webhook.admission.handlers.dispatch import handler_name
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
 from webhook.admission.serving.request_body import RejectedRequestError
-from webhook.telemetry.logs import MAX_FIELD_CHARACTERS
+from webhook.telemetry.logs import shortened
 from webhook.telemetry.metrics import HANDLERS, OPERATIONS, OTHER, AdmissionMetrics, bounded
 from webhook.telemetry.trace import current_trace, exemplar
 
@@ -56,7 +56,7 @@ class RequestRecorder:
         self, request: AdmissionRequest, handler: str, fault: Exception, seconds: float
     ) -> None:
         """Record a fault of this program."""
-        facts = {"uid": request.uid, "key": _cut(request.key)}
+        facts = {"uid": request.uid, "key": shortened(request.key)}
         log.error("review failed", extra=facts | _trace_field(), exc_info=fault)
         self._count(request, handler, "error", seconds)
 
@@ -86,29 +86,24 @@ def _log_fields(
     """Return the facts of a decision; `audit` holds the quota and the numbers."""
     facts: dict[str, object] = {
         "uid": request.uid,
-        "key": _cut(request.key),
+        "key": shortened(request.key),
         "handler": handler,
         "phase": request.phase.value,
         "operation": request.operation,
         "resource": request.path,
-        "user": _cut(request.username),
+        "user": shortened(request.username),
         "dry_run": request.dry_run,
         "outcome": outcome_of(answer),
         "decision": answer.decision,
-        "audit": {key: _cut(text) for key, text in answer.audit.items()},
+        "audit": {key: shortened(text) for key, text in answer.audit.items()},
         "duration_ms": round(seconds * 1000, 3),
         **_trace_field(),
     }
     if not isinstance(answer, Allowed):
-        facts |= {"code": answer.code, "detail": _cut(answer.message)}
+        facts |= {"code": answer.code, "detail": shortened(answer.message)}
     return facts
 
 
 def _trace_field() -> dict[str, str]:
     trace = current_trace()
     return {} if trace is None else {"trace_id": trace.id}
-
-
-def _cut(text: str) -> str:
-    """Keep no more than a line shows: lines wait in memory until they are written."""
-    return text if len(text) <= MAX_FIELD_CHARACTERS else f"{text[:MAX_FIELD_CHARACTERS]}..."

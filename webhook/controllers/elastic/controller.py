@@ -55,7 +55,7 @@ from webhook.kube.api import (
     TooLargeError,
 )
 from webhook.kube.informer import Change, Informer
-from webhook.kube.metadata import time_text
+from webhook.kube.metadata import object_name, time_text
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.elastic.derived_quotas import (
@@ -289,7 +289,7 @@ class ElasticQuotaController:
         stored = [_read(kind, raw) for kind in self.informers for raw in self._api.list(kind).items]
         selector = f"{MODE_LABEL}={DEFERRED_MODE}"
         listed = self._api.list(NAMESPACES, ListOptions(label_selector=selector)).items
-        opted_in = {FieldReader(raw).child("metadata").text("name") for raw in listed}
+        opted_in = {object_name(raw) for raw in listed}
         opted_in -= self._managed.exempt()
         return self._derived(self._counting_of(stored), opted_in.__contains__)
 
@@ -345,7 +345,7 @@ class ElasticQuotaController:
         listed = self._api.list(
             CLUSTER_DEFERRED_QUOTAS, ListOptions(label_selector=ELASTIC_LABEL)
         ).items
-        return {FieldReader(raw).child("metadata").text("name"): raw for raw in listed}
+        return {object_name(raw): raw for raw in listed}
 
     def _steps(
         self, wanted: Mapping[str, DerivedQuota], stored: Mapping[str, Object], taken: set[str]

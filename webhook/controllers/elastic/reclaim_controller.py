@@ -59,6 +59,7 @@ from webhook.kube.api import (
     object_key,
 )
 from webhook.kube.informer import Change, Informer
+from webhook.kube.metadata import object_name
 from webhook.kube.pager import listed_versions
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import mask
@@ -482,7 +483,7 @@ class Reclaimer:
                 is_claimed = claim.plan.victims or claim.awaits_leaving
                 promise = self._act(claim, epoch) if is_claimed else None
             except (ApiError, InvalidFieldError) as err:
-                name = FieldReader(raw).child("metadata").text("name")
+                name = object_name(raw)
                 _note_failure(f"{namespace}/{name}", err)
                 self._rest(one)
                 continue

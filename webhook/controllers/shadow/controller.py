@@ -20,10 +20,9 @@ from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.shadow.shadow_namespace import ShadowNamespace
-from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, ApiError, ListOptions, Object
+from webhook.kube.api import NAMESPACES, ApiError, ListOptions
 from webhook.kube.informer import Change, Informer
-from webhook.kube.metadata import utc_now
+from webhook.kube.metadata import object_name, utc_now
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.shadow.record import Findings
 from webhook.state.object_decoders import decode_namespace
@@ -77,7 +76,7 @@ class ShadowController:
         self.informer: Final = Informer(
             context.api,
             NAMESPACES,
-            transform=_name_of,
+            transform=object_name,
             options=_WATCHED,
             timings=self._timings.informer,
             decode=decode_namespace,
@@ -247,7 +246,3 @@ class ShadowController:
             self._refresh_quotas(namespace, shadowed)  # other resources may be deferred by now
             self._advance(shadowed)
             return shadowed.take_findings()
-
-
-def _name_of(namespace: Object) -> str:
-    return FieldReader(namespace).child("metadata").text("name")

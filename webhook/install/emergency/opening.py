@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from webhook.install.emergency.switching import EmergencySwitch
-from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ApiError, ClusterApi, ListOptions
+from webhook.kube.metadata import object_name
 from webhook.operations.disable import preview
 from webhook.operations.emergency_state import GUARDS, OTHERS, EmergencyState
 from webhook.operations.gates import gated_pods, strip_gates
@@ -136,7 +136,7 @@ def deferred_namespaces(api: ClusterApi, patience: RetryPolicy) -> tuple[str, ..
         .retry(lambda: api.list(NAMESPACES, ListOptions(label_selector=label)))
         .items
     )
-    return tuple(sorted(FieldReader(raw).child("metadata").text("name") for raw in found))
+    return tuple(sorted(object_name(raw) for raw in found))
 
 
 def _made_native(

@@ -19,6 +19,7 @@ from webhook.kube.api import (
     Object,
     kind_of,
 )
+from webhook.kube.metadata import object_name
 from webhook.operations.check.overlay import Overlay
 from webhook.operations.check.owners import pods_by_owner
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
@@ -109,7 +110,7 @@ class ClusterState:
             raws = self._session.read(
                 lambda: self._session.objects(kind, namespace=namespace or None), none, kind.plural
             )
-            self._names[key] = frozenset(map(_name, raws))
+            self._names[key] = frozenset(map(object_name, raws))
         return name not in self._names[key]
 
     @property
@@ -160,7 +161,7 @@ class ClusterState:
             try:
                 yield read(raw)
             except InvalidFieldError as err:
-                self._session.unknown.append(f"{_name(raw)}: {err}")
+                self._session.unknown.append(f"{object_name(raw)}: {err}")
 
     @cached_property
     def _has_namespaces(self) -> bool:
@@ -342,7 +343,3 @@ def _native_used(quota: ResourceQuota, pods: Sequence[Pod], *, is_fresh: bool) -
         counted = {}
     first = mask(FIRST_OBJECTS, quota.hard) if is_fresh and not quota.scopes else {}
     return {**counted, **first, **mask(quota.status_used, quota.hard)}
-
-
-def _name(raw: Object) -> str:
-    return FieldReader(raw).child("metadata").text("name")

@@ -16,6 +16,7 @@ from webhook.kube.api import (
     NotFoundError,
     Object,
 )
+from webhook.kube.metadata import object_name
 from webhook.operations.creation import (
     AUTO_GATE_POLICY,
     GATE_POLICY,
@@ -212,4 +213,4 @@ def _is_beside(entry: FieldReader, *, gates_by_need: bool) -> bool:
 
 def _key(raw: Object) -> tuple[str, str]:
     kind = str(raw.get("kind"))
-    return kind, FieldReader(raw).child("metadata").text("name")
+    return kind, object_name(raw)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, POD_GROUPS, Object
+from webhook.kube.metadata import object_namespace
 from webhook.kube.pager import of_newest_version
 from webhook.operations.elastic.reading import Elastic, elastic_pod, priority_of
 from webhook.operations.explain.nodes import judged_view
@@ -100,7 +101,7 @@ def _budgets(session: Session, elastic: Elastic) -> DisruptionBudgets:
     )
 
     def of_namespace(namespace: str) -> NamespaceBudgets:
-        budgets = read_budgets(one for one in raws if _namespace(one) == namespace)
+        budgets = read_budgets(one for one in raws if object_namespace(one) == namespace)
         metadata = (FieldReader(raw).child("metadata") for raw in elastic.raws)
         pods = (
             (one.text("uid") or f"{namespace}/{one.text('name')}", one.string_map("labels"))
@@ -124,10 +125,6 @@ def _pod_groups(session: Session) -> PodGroups:
     return PodGroups(of_namespace)
 
 
-def _namespace(raw: Object) -> str:
-    return FieldReader(raw).child("metadata").text("namespace")
-
-
 class _Nodes:
     """The nodes of the cluster, as a plan would leave them."""
 
@@ -135,7 +132,7 @@ class _Nodes:
         unread: tuple[Object, ...] | None = None
         nodes = session.read(lambda: session.objects(NODES), unread, "nodes")
         self._raw, self._elastic = raw, elastic
-        namespace = FieldReader(raw).child("metadata").text("namespace")
+        namespace = object_namespace(raw)
         self._view = judged_view(session, raw, namespace, nodes) if nodes else None
         self.notes: list[str] = []
         if self._view is None:

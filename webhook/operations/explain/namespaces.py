@@ -15,19 +15,18 @@ from webhook.kube.api import (
     LEASES,
     NAMESPACES,
     NODES,
-    PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ForbiddenError,
-    ListOptions,
     NotFoundError,
     Object,
 )
+from webhook.kube.metadata import object_name
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
 from webhook.operations.counting import counted_ledger, taken_at_bind
 from webhook.operations.explain.parts import controller_part, webhook_part
 from webhook.operations.explain.session import Session
-from webhook.operations.reading import name_of, parted, read_all, read_quota
+from webhook.operations.reading import name_of
 from webhook.operations.server_time import server_time
 from webhook.operations.snapshot_usage import (
     COUNTED_FROM_PODS,
@@ -92,9 +91,9 @@ def read_namespace(session: Session, namespace: str) -> Inside:
         ApiError: The cluster does not answer.
     """
     labels = _labels(session, namespace)
-    raws = _pods(session, namespace)
+    raws = session.pods(namespace)
     pods = tuple(_pod_facts(session, raws))
-    quotas = _quotas(session, namespace)
+    quotas = session.quotas(namespace)
     shared = _shared(session, namespace, labels)
     version = session.read(lambda: _ledger(session, namespace), None, "the quota ledger")
     nodes = _nodes(session)
@@ -103,7 +102,7 @@ def read_namespace(session: Session, namespace: str) -> Inside:
         namespace,
         gate=SCHEDULING_GATE,
         pods=pods,
-        node_names=None if nodes is None else frozenset(map(_name, nodes)),
+        node_names=None if nodes is None else frozenset(map(object_name, nodes)),
         max_reservations=session.options.configuration.limits.reservations_per_namespace,
         now=moment,
     )
@@ -145,32 +144,12 @@ def _is_deferred(session: Session, namespace: str, labels: _Labels, ledger: Ledg
     return not any(one.reason == OPTED_OUT for one in ledger.conditions)
 
 
-def _pods(session: Session, namespace: str) -> tuple[Object, ...]:
-    def read() -> tuple[Object, ...]:
-        return session.objects(PODS, namespace=namespace)
-
-    return session.read(read, (), f"the pods of namespace {namespace}")
-
-
 def _pod_facts(session: Session, raws: Iterable[Object]) -> Iterator[PodFacts]:
     for raw in raws:
         try:
             yield pod_facts(raw)
         except InvalidFieldError as err:
             session.unknown.append(f"pod {name_of(raw)}: {err}")
-
-
-def _quotas(session: Session, namespace: str) -> tuple[ResourceQuota, ...]:
-    found, odd = parted(
-        session.read(
-            lambda: read_all(session.api, RESOURCE_QUOTAS, read_quota, ListOptions(namespace)),
-            [],
-            f"the quotas of namespace {namespace}",
-        ),
-        ResourceQuota,
-    )
-    session.unknown.extend(odd)
-    return tuple(sorted(found, key=lambda quota: quota.name))
 
 
 def _shared(session: Session, namespace: str, labels: _Labels) -> tuple[SharedQuota, ...]:
@@ -208,10 +187,6 @@ def _nodes(session: Session) -> tuple[Object, ...] | None:
         session.unknown.append("nodes: the snapshot has none")
         return None
     return found
-
-
-def _name(raw: Object) -> str:
-    return FieldReader(raw).child("metadata").text("name")
 
 
 def _deferred(

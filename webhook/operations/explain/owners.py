@@ -12,6 +12,7 @@ from typing import Final
 
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import PODS, Object
+from webhook.kube.metadata import object_namespace
 from webhook.operations.elastic.reading import read_elastic_quotas
 from webhook.operations.explain.namespaces import Inside, read_namespace
 from webhook.operations.explain.session import Session
@@ -62,7 +63,7 @@ def _waiting(
     none: tuple[Object, ...] = ()
     raws = session.read(lambda: session.objects(PODS, field_selector=_UNASSIGNED), none, _WHAT)
     found = {}
-    for name in sorted(others & {_namespace(raw) for raw in raws if _is_gated(raw)}):
+    for name in sorted(others & {object_namespace(raw) for raw in raws if _is_gated(raw)}):
         elsewhere = read_namespace(session.apart(), name).facts
         lacking = {} if elsewhere.ledger is None else waits_for_pools(elsewhere)
         if lacking:
@@ -76,10 +77,6 @@ def _held(there: NamespaceFacts, pool: str, namespaces: Collection[str]) -> Reso
     for name in namespaces:
         total = add(total, holdings.get(name, {}))
     return total
-
-
-def _namespace(raw: Object) -> str:
-    return FieldReader(raw).child("metadata").text("namespace")
 
 
 def _is_gated(raw: Object) -> bool:

@@ -22,7 +22,8 @@ from webhook.kube.api import (
     Object,
 )
 from webhook.kube.codec import decode_object
-from webhook.operations.reading import read_all
+from webhook.operations.reading import read_all, read_quotas
+from webhook.quota.objects.model import ResourceQuota
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 _T = TypeVar("_T")
@@ -134,6 +135,28 @@ class Session:
             self._forget(before)  # nothing is kept of them, so there is room for others
             raise
         return tuple(found)
+
+    def pods(self, namespace: str) -> tuple[Object, ...]:
+        """Return the pods of a namespace; none where they may not be read.
+
+        Raises:
+            ApiError: The cluster does not answer.
+        """
+        none: tuple[Object, ...] = ()
+        what = f"the pods of namespace {namespace}"
+        return self.read(lambda: self.objects(PODS, namespace=namespace), none, what)
+
+    def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
+        """Return the quotas of a namespace that can be read, by name.
+
+        Raises:
+            ApiError: The cluster does not answer.
+        """
+        none: tuple[list[ResourceQuota], list[str]] = ([], [])
+        what = f"the quotas of namespace {namespace}"
+        quotas, odd = self.read(lambda: read_quotas(self.api, namespace), none, what)
+        self.unknown.extend(odd)
+        return tuple(quotas)
 
     @property
     def has_no_ledgers(self) -> bool:

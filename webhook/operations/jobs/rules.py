@@ -15,15 +15,14 @@ from webhook.jsonfields.fields import FieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     NAMESPACES,
-    RESOURCE_QUOTAS,
     ApiError,
     ClusterApi,
     ForbiddenError,
     Kind,
-    ListOptions,
     Object,
 )
-from webhook.operations.reading import parted, read_all, read_quota
+from webhook.kube.metadata import object_namespace
+from webhook.operations.reading import read_quotas
 from webhook.operations.retry import PASSING
 from webhook.quota.amounts.resources import render
 from webhook.quota.jobs import job_state
@@ -40,7 +39,6 @@ from webhook.quota.jobs.policy import (
 )
 from webhook.quota.jobs.resize_diff import Resize, resizes_of
 from webhook.quota.jobs.resize_plan import ContainerChange, with_changes
-from webhook.quota.objects.model import ResourceQuota
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 SELF_SUBJECT_REVIEWS: Final = Kind(
@@ -106,7 +104,7 @@ class _Judging:
     ) -> None:
         self._api, self._rules, self._resumes = api, rules, resumes
         self._old, self._new = old, new
-        self._namespace = FieldReader(old).child("metadata").text("namespace")
+        self._namespace = object_namespace(old)
         self._resizes = resizes_of(old, new)
         self._unasked: list[str] = [rules.unread] if rules.unread else []
 
@@ -160,11 +158,10 @@ class _Judging:
     def _misfits(self, rule: JobRule) -> Iterator[FieldError]:
         """Yield which quotas are too small: pods would be ended for none to follow."""
         try:
-            found = read_all(self._api, RESOURCE_QUOTAS, read_quota, ListOptions(self._namespace))
+            quotas, _ = read_quotas(self._api, self._namespace)
         except ForbiddenError as err:
             self._unasked.append(f"whether its pods fit: {err.message}")
             return
-        quotas, _ = parted(found, ResourceQuota)
         shares = [share for share in shares_of(pods_of_job(self._new)) if share.count]
         told = set()
         for share in shares:

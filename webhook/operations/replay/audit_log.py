@@ -17,6 +17,7 @@ from webhook.jsonfields.encoding import InvalidJsonError, decode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import Object
+from webhook.kube.metadata import object_name
 
 API_VERSION: Final = "audit.k8s.io/v1"
 _LAST_STAGE: Final = "ResponseComplete"
@@ -160,4 +161,4 @@ def _object(raw: Object, name: str) -> Object | None:
 
 
 def _name_in(raw: Object | None) -> str:
-    return "" if raw is None else FieldReader(raw).child("metadata").text("name")
+    return "" if raw is None else object_name(raw)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from webhook.jsonfields.reader import FieldReader
+from webhook.kube.metadata import object_namespace
 from webhook.operations.replay.history import History
 from webhook.quota.simulation.simulator import simulate
 from webhook.quota.simulation.values import Event, EventKind, Mode, Scenario
@@ -76,7 +76,7 @@ def _recorded(history: History) -> Mapping[str, Outcome]:
     for one in history.pods:
         if one.was_there:
             continue
-        namespace = FieldReader(one.pod).child("metadata").text("namespace")
+        namespace = object_namespace(one.pod)
         outcome = found[f"{namespace}/{one.workload}"]
         outcome.refused += one.refusals
         if one.bound is not None:

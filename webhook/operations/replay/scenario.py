@@ -18,6 +18,7 @@ from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NODES, RESOURCE_QUOTAS, Object
+from webhook.kube.metadata import object_namespace
 from webhook.operations.elastic.reading import priority_of
 from webhook.operations.explain.session import Session
 from webhook.operations.reading import parted, read_quota
@@ -142,7 +143,7 @@ def _usual_durations(history: History) -> Mapping[tuple[str, str], int]:
 
 
 def _series(record: RecordedPod) -> tuple[str, str]:
-    return FieldReader(record.pod).child("metadata").text("namespace"), record.workload
+    return object_namespace(record.pod), record.workload
 
 
 def _duration(record: RecordedPod, history: History, usual: Mapping[tuple[str, str], int]) -> int:

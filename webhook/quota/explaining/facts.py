@@ -94,8 +94,7 @@ class NamespaceFacts:
     max_reservations: int = 4000
     now: datetime | None = None
     left_out: tuple[str, ...] = ()
-    """What may keep a pod, and of which the snapshot has nothing: it may only not hold that kind.
-    """
+    """What may keep a pod and is not in the snapshot, which may only lack the kind."""
     unknown: tuple[str, ...] = ()
 
     def history(self) -> Mapping[str, WaitHistory]:

@@ -25,7 +25,6 @@ from webhook.quota.jobs.operators import label_selector_errors
 from webhook.quota.objects.names import label_value_error, qualified_name_errors
 from webhook.quota.objects.quota_validation import (
     SCOPE_FIELDS,
-    changed_fields,
     quota_errors,
     quota_update_errors,
     quota_warnings,
@@ -74,11 +73,6 @@ def cluster_quota_update_errors(
     # what is not deferred has an error of its own, and is no change
     quotas = (_as_quota(new, keys), _as_quota(old, keys))
     return _once(*_own_errors(new, keys), *quota_update_errors(*quotas, frozen=frozen))
-
-
-def cluster_quota_changes(new: Mapping[str, object], old: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the fields of the spec that no longer mean what they meant, sorted."""
-    return changed_fields(new, old)
 
 
 def cluster_quota_warnings(raw: Mapping[str, object], keys: Set[str]) -> list[str]:
