@@ -678,6 +678,70 @@ def test_pods_that_run_already_are_not_counted_twice() -> None:
     assert [one["rule"] for one in findings(checked(*files, text=WEB))] == ["quota-wait"]
 
 
+LISTED_PODS: Final = {
+    "with the ReplicaSet between": ("Deployment", "ReplicaSet", "Pod"),
+    "their ReplicaSet left out": ("Deployment", "Pod"),
+    "their Deployment left out": ("ReplicaSet", "Pod"),
+    "before what makes them": ("Pod", "ReplicaSet", "Deployment"),
+}
+
+
+@pytest.mark.parametrize("kinds", LISTED_PODS.values(), ids=LISTED_PODS.keys())
+def test_what_a_controller_made_is_counted_with_the_object_it_made_it_for(
+    kinds: tuple[str, ...],
+) -> None:
+    report = checked("-f", "-", "--rollout", "steady", text=f"{QUOTA}---\n{listed(*kinds)}")
+    assert findings(report) == []
+    assert sum(one["pods"] for one in report["objects"]) == 1
+    made = len(kinds) - 1
+    (note,) = report["notes"]
+    assert note.startswith(f"{made} object{'s' * (made > 1)} ")
+
+
+def test_a_pod_is_counted_where_nothing_in_the_input_made_it() -> None:
+    text = f"{QUOTA}---\n{listed('Pod')}---\n{WEB.replace('team-a', 'team-b')}"
+    report = checked("-f", "-", text=text)
+    assert [one["pods"] for one in report["objects"]] == [0, 1, 3]
+    assert report["notes"] == []
+
+
+def test_pods_of_a_kind_that_is_not_judged_are_counted() -> None:
+    owner = {"kind": "Rollout", "name": "web", "controller": True}
+    made = a_pod(name="web-1", requests={"cpu": "2"}, metadata={"ownerReferences": [owner]})
+    meta = {"name": "web", "namespace": "team-a"}
+    rollout: Object = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": meta}
+    report = checked("-f", "-", text=dumped(rollout, made))
+    assert [one["pods"] for one in report["objects"]] == [0, 1]
+
+
+def listed(*kinds: str) -> str:
+    """Return objects of one Deployment with one pod of 3 cpu, as kubectl prints them."""
+    template = {"spec": {"containers": [a_container(requests={"cpu": "3"})]}}
+    spec = {"replicas": 1, "template": template}
+    of_set = {"kind": "ReplicaSet", "name": "web-abc", "controller": True, "uid": "rs"}
+    of_web = {"kind": "Deployment", "name": "web", "controller": True, "uid": "web"}
+    labels = {"pod-template-hash": "abc"}
+    metadata = {"namespace": "team-a", "labels": labels}
+    objects: dict[str, Object] = {
+        "Deployment": {
+            "apiVersion": "apps/v1",
+            "metadata": {"name": "web", "namespace": "team-a"},
+            "spec": spec,
+        },
+        "ReplicaSet": {
+            "apiVersion": "apps/v1",
+            "metadata": {"name": "web-abc", **metadata, "ownerReferences": [of_web]},
+            "spec": spec,
+        },
+        "Pod": {
+            "apiVersion": "v1",
+            "metadata": {"name": "web-abc-1", **metadata, "ownerReferences": [of_set]},
+            "spec": template["spec"],
+        },
+    }
+    return dumped(*({"kind": kind, **objects[kind]} for kind in kinds))
+
+
 def test_a_deferred_namespace_waits_instead_of_refusing() -> None:
     namespace = dumped(a_namespace(**{"deferredquota.io/mode": "deferred"}))
     pods = [a_pod(name=name, requests={"cpu": "3"}) for name in ("a", "b", "c")]

@@ -304,6 +304,15 @@ def test_what_the_figures_leave_out_is_said_on_stderr(objects: list[Object], not
     assert (result.exit_code, result.stderr) == (ExitCode.OK, note)
 
 
+def test_what_a_controller_made_is_counted_with_the_object_it_made_it_for() -> None:
+    owner = {"kind": "Job", "name": "train", "controller": True, "uid": "job"}
+    pod = a_pod(name="train-x", metadata={"ownerReferences": [owner]})
+    result = run("-f", "-", "-o", "json", stdin=text_of(pod, a_job(name="train")))
+    assert [one["name"] for one in objects_of(json.loads(result.stdout))] == ["train"]
+    note = "1 object that a controller made for another one of the input (metadata.ownerReferences)"
+    assert result.stderr == f"note: {note} is counted with that one\n"
+
+
 def test_nothing_is_printed_where_nothing_makes_pods() -> None:
     assert run("-f", "-", stdin=text_of(a_quota())).stdout == ""
 

@@ -15,6 +15,7 @@ from webhook.cli.printing.output import print_json, print_table
 from webhook.config import Configuration, ConfigurationError, ConfigurationFile, TerminatingPods
 from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.jsonfields.reader import FieldReader
+from webhook.operations.check.owners import is_made_by, made_note
 from webhook.quota.amounts.resources import ResourceList, add, to_text
 from webhook.quota.charging.deferral import deferred_part
 from webhook.quota.charging.pod_usage import usage_of
@@ -63,7 +64,10 @@ def run(
         return _charge(manifest, namespace, nodes, now, held)
 
     found = read_manifests(filenames, read, recursive=recursive)
-    charges = [each for each in found if isinstance(each, Charge)]
+    every = [each for each in found if isinstance(each, Charge)]
+    charges = list(_owners(every))
+    if len(charges) < len(every):
+        click.echo(f"note: {made_note(len(every) - len(charges))}", err=True)
     for note in _notes(charges, [each for each in found if isinstance(each, str)], nodes):
         click.echo(f"note: {note}", err=True)
     if output == "json":
@@ -109,6 +113,16 @@ def _charge(
         each=each,
         total=total,
     )
+
+
+def _owners(charges: Sequence[Charge]) -> Iterator[Charge]:
+    """Yield what no controller made for another object of the input: that one has the pods."""
+    workloads: dict[str, set[tuple[str, str]]] = {}
+    for charge in charges:
+        workloads.setdefault(charge.namespace, set()).add((charge.kind, charge.name))
+    for charge in charges:
+        if not is_made_by(charge.manifest.object, workloads[charge.namespace]):
+            yield charge
 
 
 def _name(meta: FieldReader) -> str:

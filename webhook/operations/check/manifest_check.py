@@ -16,6 +16,7 @@ from webhook.kube.files.documents import Document
 from webhook.kube.files.positions import Positions
 from webhook.kube.kinds import known_kind
 from webhook.operations.check.fixes import fix_of
+from webhook.operations.check.owners import is_made_by, made_note
 from webhook.operations.check.state import ClusterState, with_former
 from webhook.operations.check.values import (
     SEVERITIES,
@@ -61,6 +62,18 @@ Source: kubernetes v1.36, pkg/controlplane/storageversionhashdata/data.go; depre
 """
 
 
+_WORKLOADS: Final = frozenset(
+    {
+        "CronJob",
+        "DaemonSet",
+        "Deployment",
+        "Job",
+        "ReplicaSet",
+        "ReplicationController",
+        "StatefulSet",
+    }
+)
+"""Kinds of Kubernetes whose controllers make pods."""
 _MANY: Final = 2000
 """From how many objects on a second process judges some of them."""
 _SCOPES: Final = "spec.scopes"
@@ -134,6 +147,8 @@ class Checker:
         self._taken: dict[str, ResourceList] = {}
         """Shared quota → what objects of the namespaces so far take of it."""
         self._problems: list[Problem] = []
+        self._workloads: dict[str, set[tuple[str, str]]] = {}
+        """Namespace → kind and name of the objects whose pods are judged."""
 
     def check(self, entries: Sequence[Entry]) -> Report:
         """Judge objects in their order.
@@ -143,7 +158,10 @@ class Checker:
         """
         by_namespace: _Groups = {}
         for index, entry in enumerate(entries):
-            by_namespace.setdefault(entry.object.namespace, []).append(index)
+            one = entry.object
+            by_namespace.setdefault(one.namespace, []).append(index)
+            if self._has_pods(one):
+                self._workloads.setdefault(one.namespace, set()).add((one.kind, one.name))
         own, other = self._shared_out(by_namespace, len(entries))
         with done_aside(lambda: self._judged(other, entries), is_large=bool(other)) as aside:
             judged = [self._judged(own, entries), aside()]
@@ -151,8 +169,25 @@ class Checker:
         return Report(
             tuple(objects[index] for index in sorted(objects)),
             tuple(problem for part in judged for problem in part.problems),
-            (*self._state.unknown, *dict.fromkeys(self._unjudged(entries))),
+            (*self._state.unknown, *dict.fromkeys(self._unjudged(entries)), *self._made(entries)),
         )
+
+    def _has_pods(self, one: ManifestObject) -> bool:
+        """Return whether pods of a controller of the object are judged."""
+        group = one.resource.partition(".")[2]
+        is_known = one.kind in _WORKLOADS if group in _SERVED else group == JOB_SETS
+        return is_known or any(path.is_about(group, one.kind) for path in self._options.paths)
+
+    def _is_made(self, one: ManifestObject) -> bool:
+        """Return whether a controller made an object for another one of the input."""
+        workloads = self._workloads.get(one.namespace)
+        return workloads is not None and is_made_by(one.raw, workloads)
+
+    def _made(self, entries: Iterable[Entry]) -> Iterator[str]:
+        """Yield how many objects are counted with others."""
+        count = sum(self._is_made(entry.object) for entry in entries)
+        if count:
+            yield made_note(count)
 
     def _unjudged(self, entries: Iterable[Entry]) -> Iterator[str]:
         """Yield which kinds seem to have pods that nothing says where to find, or no namespace."""
@@ -240,6 +275,9 @@ class Checker:
         is_new = self._state.is_new(kind, namespace, name)
         options = ReadOptions(self._options.rollout, self._options.paths, self._nodes)
         subject = with_former(read_subject(one, place.terms, options, is_new=is_new), place)
+        if self._is_made(one):
+            # of a pod, and of what makes pods, there is nothing else to judge
+            subject = replace(subject, groups=(), usage={}, made={}, held=(), issues=())
         if entry.earlier is not None:
             issue = self._already_there(entry, entry.earlier)
             return replace(subject, groups=(), refusals=(issue,))

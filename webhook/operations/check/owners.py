@@ -1,9 +1,9 @@
-"""The workloads that stored pods belong to, by what the pods themselves say."""
+"""The workloads that objects belong to, by what the objects themselves say."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final
 
 from webhook.jsonfields.reader import FieldReader
@@ -12,6 +12,8 @@ from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.objects.model import Pod
 
 _HASH: Final = "pod-template-hash"
+_MADE: Final = frozenset({"Pod", "ReplicaSet", "Job"})
+"""Kinds that the controllers of workloads make."""
 _JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
 _RUN: Final = re.compile(r"(?P<name>.+)-\d{6,}", re.ASCII)
 """Name of a Job that a CronJob has made: the minute follows its own.
@@ -52,6 +54,30 @@ def owners_of(raw: Object) -> tuple[tuple[str, str], ...]:
         if one.boolean("controller"):
             return _outermost(one.text("kind"), one.text("name"), labels.get(_HASH, ""))
     return (("Pod", meta.text("name")),)
+
+
+def is_made_by(raw: Object, workloads: Set[tuple[str, str]]) -> bool:
+    """Return whether a controller made an object for a workload, directly or through another one.
+
+    Args:
+        raw: The object.
+        workloads: Kind and name of workloads of its namespace.
+    """
+    root = FieldReader(raw)
+    if root.text("kind") not in _MADE:
+        return False
+    owners = root.child("metadata").children("ownerReferences")
+    direct = [(one.text("kind"), one.text("name")) for one in owners if one.boolean("controller")]
+    return bool(direct) and not workloads.isdisjoint((*direct, *owners_of(raw)))
+
+
+def made_note(count: int) -> str:
+    """Return the note about objects that are counted with what they were made for."""
+    what, are, those = ("object", "is", "that one") if count == 1 else ("objects", "are", "those")
+    return (
+        f"{count} {what} that a controller made for another one of the input"
+        f" (metadata.ownerReferences) {are} counted with {those}"
+    )
 
 
 def _outermost(kind: str, name: str, template_hash: str) -> tuple[tuple[str, str], ...]:
