@@ -233,6 +233,14 @@ def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
     assert "the cluster does not answer" in result.stderr
 
 
+def test_a_cluster_that_is_waited_for_is_named_at_once(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    arguments = ["disable", "--kubeconfig", str(kubeconfig), NAMESPACE, "--wait", "1"]
+    first, *_ = CliRunner().invoke(cli, arguments).stderr.splitlines()
+    assert first.startswith("note: retrying for up to 1 s: ")
+    assert "http://127.0.0.1:9" in first
+
+
 def test_a_kubeconfig_that_is_missing_ends_with_2(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["disable", "--kubeconfig", str(tmp_path / "no"), NAMESPACE])
     assert result.exit_code == ExitCode.BAD_INPUT

@@ -47,6 +47,17 @@ def test_the_api_server_says_how_long_to_wait() -> None:
     assert pulse.slept == [4.0]
 
 
+def test_the_first_failure_of_a_call_is_reported() -> None:
+    pulse = Pulse()
+    reports: list[str] = []
+    policy = RetryPolicy(
+        seconds=9.0, pause_seconds=1.0, clock=pulse.clock, sleep=pulse.sleep, report=reports.append
+    )
+    _, call = answering(UnreachableError("gone"), UnreachableError("gone"), "done")
+    assert policy.begin().retry(call) == "done"  # type: ignore[arg-type]
+    assert reports == ["retrying for up to 9 s: gone"]
+
+
 def test_what_is_final_is_not_repeated() -> None:
     calls, call = answering(ForbiddenError("no"))
     with pytest.raises(ForbiddenError):

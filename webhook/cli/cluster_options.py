@@ -164,6 +164,11 @@ def cluster_errors() -> Iterator[None]:
         raise RefusedError(err.message) from err
 
 
+def retried(text: str) -> None:
+    """Print why a command still waits, in a pipe too: nothing else is printed until it ends."""
+    click.echo(f"note: {printable(text)}", err=True)
+
+
 def progress(text: str) -> None:
     """Show progress on a terminal; in a pipe it is of no use."""
     stream: Any = sys.stderr

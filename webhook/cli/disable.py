@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.cluster_options import live_cluster, progress
+from webhook.cli.cluster_options import live_cluster, progress, retried
 from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
 from webhook.cli.printing.output import print_structured
 from webhook.kube.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
@@ -81,7 +81,7 @@ def disable_on(
             return preview(api, namespace)
         return opt_out(api, namespace, report=progress, patience=patience)
 
-    patient = patience or RetryPolicy(seconds=seconds)
+    patient = patience or RetryPolicy(seconds=seconds, report=retried)
     none = (*NO_ANSWER, UnauthorizedError)
     done = in_each(namespaces, one, patience=patient, report=progress, no_answer=none)
     outcomes = [_outcome(ended) for ended in done.each]

@@ -14,6 +14,7 @@ from webhook.cli.cluster_context import (
 from webhook.cli.cluster_options import (
     live_cluster,
     progress,
+    retried,
     snapshot_cluster,
 )
 from webhook.cli.exit_codes import ExitCode
@@ -69,7 +70,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
             opting = Opting(api, configuration, system_namespace=place, is_offline=True, mode=mode)
             return opting.run(wanted, dry_run=True, force=force, output=output)
     with live_cluster(kubeconfig, context) as api:
-        patience = RetryPolicy(seconds=seconds)
+        patience = RetryPolicy(seconds=seconds, report=retried)
         place = system_namespace or system_namespace_of(api)
         configuration = configuration_of(api, config, place)
         opting = Opting(api, configuration, system_namespace=place, patience=patience, mode=mode)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.cluster_options import RefusedError, live_cluster, progress
+from webhook.cli.cluster_options import RefusedError, live_cluster, progress, retried
 from webhook.cli.exit_codes import ExitCode, InputError, printable
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.job_report import (
@@ -57,7 +57,7 @@ def run_resize(  # noqa: PLR0913, PLR0917 - one for each option
             order = Order(namespace, name, wanted, stays_suspended=stay_suspended, rules=rules)
             if dry_run:
                 return check_on(api, order, output=output, heard=warnings.texts)
-            patience = RetryPolicy(seconds=seconds)
+            patience = RetryPolicy(seconds=seconds, report=retried)
             return resize_on(api, order, patience, output=output, heard=warnings.texts)
         except InvalidFieldError as err:
             raise InputError(f"job {namespace}/{name}: {err}") from err

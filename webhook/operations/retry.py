@@ -65,7 +65,7 @@ class CancelToken:
             raise HaltedError
 
     def sleep(self, seconds: float) -> None:
-        """RetryTimer, at most until work is to stop.
+        """Wait, at most until work is to stop.
 
         Raises:
             HaltedError: Work is to stop.
@@ -89,9 +89,11 @@ class RetryPolicy:
     sleep: Callable[[float], None] = time.sleep
     halt: CancelToken | None = None
     """By which work is stopped before its time, if it can be: it then waits by this."""
+    report: Report = silent
+    """Receives the first failure of each call that is repeated as the cluster does not answer."""
 
     def rest(self, seconds: float) -> None:
-        """RetryTimer.
+        """Wait.
 
         Raises:
             HaltedError: Work is to stop.
@@ -137,12 +139,17 @@ class RetryTimer:
             ApiError: The last failure.
             HaltedError: Work is to stop.
         """
+        is_first = True
         while True:
             if self.patience.halt is not None:
                 self.patience.halt.check()
             try:
                 return call()
             except passing as err:
+                left = self.until - self.patience.clock()
+                if is_first and left > 0 and isinstance(err, UnavailableError):
+                    self.patience.report(f"retrying for up to {left:.0f} s: {err}")
+                is_first = False
                 if not self.pause(_seconds_after(err)):
                     raise
 

@@ -9,7 +9,7 @@ from typing import cast
 import click
 
 from webhook.cli.cluster_context import finding_lines, read_bundle
-from webhook.cli.cluster_options import RefusedError, live_cluster
+from webhook.cli.cluster_options import RefusedError, live_cluster, retried
 from webhook.cli.emergency.printing import (
     announce_closing,
     announce_opening,
@@ -63,7 +63,7 @@ def run_open(
             dry_run=dry_run,
             asks=not yes,
             releases=releases,
-            patience=RetryPolicy(seconds=seconds),
+            patience=RetryPolicy(seconds=seconds, report=retried),
             output=output,
         )
 
@@ -118,7 +118,7 @@ def run_close(  # noqa: PLR0913, PLR0917 - one for each option
             dry_run=dry_run,
             asks=not yes,
             force=force,
-            patience=RetryPolicy(seconds=seconds),
+            patience=RetryPolicy(seconds=seconds, report=retried),
             output=output,
         )
 
