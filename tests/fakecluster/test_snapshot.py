@@ -176,11 +176,15 @@ BROKEN: dict[str, tuple[object, str, str]] = {
         "metadata.name",
         "Required value: name or generateName is required",
     ),
-    "a name that is a number": (with_meta(name=5), "metadata.name", "Expected `str`, got `int`"),
+    "a name that is a number": (
+        with_meta(name=5),
+        "metadata.name",
+        "must be a string, not a number",
+    ),
     "a label that is a number": (
         with_meta(labels={"a": 1}),
         "metadata.labels[...]",
-        "Expected `str`, got `int`",
+        "must be a string, not a number",
     ),
     "a time that is none": (
         with_meta(creationTimestamp="now"),
@@ -195,7 +199,7 @@ BROKEN: dict[str, tuple[object, str, str]] = {
     "a node that is a number": (
         {**a_pod(), "spec": {"nodeName": 5}},
         "spec.nodeName",
-        "Expected `str | null`, got `int`",
+        "must be a string, not a number",
     ),
     "items of another type": ({**a_list(), "items": {}}, "items", "must be a list, not an object"),
     "an item that is no object": (
@@ -216,7 +220,7 @@ BROKEN: dict[str, tuple[object, str, str]] = {
     "an item with a bad label": (
         a_list(a_pod(), with_meta(labels=[])),
         "items[1].metadata.labels",
-        "Expected `object`, got `array`",
+        "must be an object, not a list",
     ),
     "an item twice": (
         a_list(a_pod(), a_pod()),

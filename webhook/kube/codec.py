@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -40,6 +41,23 @@ def decode_object(data: bytes) -> dict[str, object]:
 
 
 _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`")
+_TYPES: Final = re.compile(r"Expected `(?P<wanted>\w+)(?: \| null)?`, got `(?P<given>\w+)`")
+_NAMES: Final[Mapping[str, str]] = {
+    "array": "a list",
+    "bool": "a boolean",
+    "float": "a number",
+    "int": "a number",
+    "null": "null",
+    "object": "an object",
+    "str": "a string",
+}
+"""Type as the typed decoder names it → its name in messages."""
+
+
+def _wrong_type(match: re.Match[str]) -> str:
+    wanted, given = match["wanted"], match["given"]
+    name = "an integer" if wanted == "int" else _NAMES.get(wanted, wanted)
+    return f"must be {name}, not {_NAMES.get(given, given)}"
 
 
 def unreadable(kind: Kind, part: str, error: msgspec.ValidationError | str) -> BadRequestError:
@@ -52,7 +70,7 @@ def unreadable(kind: Kind, part: str, error: msgspec.ValidationError | str) -> B
     """
     place = _PLACE.search(str(error))
     field = part + (place["path"] if place else "")
-    detail = _PLACE.sub("", str(error))
+    detail = _TYPES.sub(_wrong_type, _PLACE.sub("", str(error)))
     cause = FieldCause("FieldValueTypeInvalid", field, detail)
     return BadRequestError(
         f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
