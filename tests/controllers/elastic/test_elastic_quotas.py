@@ -52,11 +52,6 @@ def test_a_team_borrows_up_to_its_max_what_others_leave() -> None:
         ]
 
 
-def _pool_writes(here: World) -> int:
-    calls = here.harness.client.calls
-    return sum(one.kind == CLUSTER_DEFERRED_QUOTAS and one.verb == "update" for one in calls)
-
-
 def _shares(here: World, name: str, part: str) -> dict[str, str]:
     status = FieldReader(here.derived()[name]).child("status")
     found = {

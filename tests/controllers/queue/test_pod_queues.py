@@ -20,7 +20,7 @@ from tests.controllers.queue.queue_steps import Object, condition, gated, gates,
 from tests.controllers.shared.shared_quota_steps import granted, shared_quota, steps
 from tests.reactions import preceded_by, unreachable
 from webhook.controllers.ledger.usage_cache import NAMESPACE_CACHE_LAG_SECONDS
-from webhook.controllers.queue import gate_remover as gates_module
+from webhook.controllers.queue import gate_remover
 from webhook.kube.api import (
     NAMESPACES,
     PODS,
@@ -584,11 +584,11 @@ def test_gates_that_moved_are_looked_at_again(
 ) -> None:
 
     def elsewhere(_uid: str, _index: int) -> list[dict[str, object]]:
-        monkeypatch.setattr(gates_module, "gate_removal", gate_removal)
+        monkeypatch.setattr(gate_remover, "gate_removal", gate_removal)
         gate = "/spec/schedulingGates/3"
         return [{"op": "test", "path": f"{gate}/name", "value": SCHEDULING_GATE}]
 
-    monkeypatch.setattr(gates_module, "gate_removal", elsewhere)
+    monkeypatch.setattr(gate_remover, "gate_removal", elsewhere)
     gated(harness, "web")
     harness.step()
     assert gates(harness, "web") == [SCHEDULING_GATE]

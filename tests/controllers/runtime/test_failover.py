@@ -30,7 +30,6 @@ _LONG = ElectionTimings(lease_seconds=60, renew_seconds=50.0, retry_seconds=0.05
 _SHORT = ElectionTimings(
     lease_seconds=2, renew_seconds=1.5, retry_seconds=0.05, max_pause_seconds=0.1
 )
-_PATIENCE_SECONDS = 30.0
 
 
 @dataclass

@@ -39,7 +39,7 @@ from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.elastic import capacity
 from webhook.quota.elastic.balance import Balance, Claim
 from webhook.quota.elastic.fair_share import Pool
-from webhook.quota.ledger import apply_usage as settlement
+from webhook.quota.ledger import apply_usage
 from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.shared import escrow
 from webhook.quota.shared.escrow import Raise, Shared, raised
@@ -227,7 +227,7 @@ def _keep_what_another_quota_granted(patch: Patch) -> None:
         account = former.accounts.get(observed.name)
         return {} if account is None else account.granted
 
-    patch.setattr(settlement, "_granted", granted)
+    patch.setattr(apply_usage, "_granted", granted)
 
 
 def _drop_without_looking_at_the_ledger(patch: Patch) -> None:

@@ -39,12 +39,10 @@ from webhook.quota.ledger.ledger import (
     excess,
 )
 from webhook.quota.ledger.ledger_codec import ledger_status
-from webhook.quota.queue import release_order as line_pass
+from webhook.quota.queue import release_order
 
 Patch = pytest.MonkeyPatch
 _GENUINE_ADMIT = ledger.admit
-_GENUINE_CHARGE = ledger.charge_of
-_GENUINE_MERGE = ledger.merged_reservation
 _GENUINE_FOLLOW = settlement.reservation_after
 _GENUINE_HELD = settlement.still_held
 _GENUINE_SETTLE = settlement.apply_usage
@@ -290,8 +288,8 @@ def _release_without_comparing(patch: Patch) -> None:
     def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
         return _GENUINE_ADMIT(known, replace(claim, skip_limits=True))
 
-    patch.setattr(line_pass, "admit", admit)
-    patch.setattr(line_pass, "exceeded_quotas", lambda *_: ())
+    patch.setattr(release_order, "admit", admit)
+    patch.setattr(release_order, "exceeded_quotas", lambda *_: ())
 
 
 def _release_by_what_others_have(patch: Patch) -> None:

@@ -20,7 +20,7 @@ from tests.quota.ledger_model.state import (
 from webhook.jsonfields.encoding import decode_json, encode_json
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, add
-from webhook.quota.ledger import apply_usage as settlement
+from webhook.quota.ledger import apply_usage
 from webhook.quota.ledger import ledger as ledger_module
 from webhook.quota.ledger.apply_usage import CountedQuota, Expiry, ObservedPod, UsageCount
 from webhook.quota.ledger.ledger import (
@@ -104,7 +104,7 @@ class Decisions:
 
     def first(self, history: History, leader: Leader) -> int:
         """Return the ledger that counts the pods as they are in the beginning."""
-        counted = settlement.apply_usage(None, _count(history, leader.gone))
+        counted = apply_usage.apply_usage(None, _count(history, leader.gone))
         assert counted is not None
         return self.number(counted, 0)
 
@@ -139,7 +139,9 @@ class Decisions:
         expired = {
             uid(pod): Expiry(*proof) for pod, proof in enumerate(proofs) if proof is not None
         }
-        counted = settlement.apply_usage(self._ledgers[number], _count(seen, gone), expired=expired)
+        counted = apply_usage.apply_usage(
+            self._ledgers[number], _count(seen, gone), expired=expired
+        )
         if counted is None:
             return None
         queue = [_queued(pod) for pod, (phase, _) in phases(seen).items() if phase is Phase.GATED]

@@ -136,7 +136,7 @@ class Manifests:
         report = Checker(state, options, self._positions).check(self._entries)
         unread = [self._problem(one) for one in self._problems]
         problems = [self._explained(one) for one in (*unread, *report.problems)]
-        problems.sort(key=lambda one: one.location.place)
+        problems.sort(key=lambda one: one.location.sort_key)
         return replace(report, problems=tuple(problems))
 
     def _kept(self, contents: Iterator[Content]) -> Iterator[Content]:

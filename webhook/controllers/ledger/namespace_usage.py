@@ -27,7 +27,6 @@ from webhook.quota.charging.scopes import ScopeError, matches
 from webhook.quota.ledger.apply_usage import CountedQuota, ObservedPod, UsageCount
 from webhook.quota.objects.model import Pod
 
-_ONE = {"pods": Quantity.parse("1")}
 _NO_QUOTAS = NamespaceQuotas((), frozenset())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.fakecluster.storage import pod_strategy as pod_rules
+from webhook.fakecluster.storage import pod_strategy
 from webhook.fakecluster.storage.stored_object import StoredObject
 from webhook.kube.api import BINDINGS, PODS, ApiError, BadRequestError, ConflictError, Preconditions
 from webhook.kube.codec import unreadable
@@ -122,6 +122,6 @@ def check_binding(pod: StoredObject, binding: StoredObject) -> None:
     version = binding.meta.resource_version
     if version and version != str(pod.version):
         raise _precondition_failed(pod, "ResourceVersion", version, str(pod.version))
-    refusal = pod_rules.refuse_binding(pod)
+    refusal = pod_strategy.refuse_binding(pod)
     if refusal:
         raise ConflictError.of(PODS, pod.meta.name, refusal, subresource="binding")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from webhook.fakecluster.storage import pod_strategy as pod_rules
+from webhook.fakecluster.storage import pod_strategy
 from webhook.fakecluster.storage.pod_strategy import Qos
 from webhook.fakecluster.storage.stored_object import StoredObject
 from webhook.kube.api import InvalidError, NotFoundError
@@ -81,13 +81,13 @@ def check_readable(stored: StoredObject) -> None:
         BadRequestError: A field has the wrong type.
     """
     if _is(stored.kind, PODS):
-        pod_rules.spec_of(stored)
-        pod_rules.status_of(stored)
+        pod_strategy.spec_of(stored)
+        pod_strategy.status_of(stored)
 
 
 def grace_seconds(old: StoredObject, asked: int | None) -> int | None:
     """Return how long a deleted object may go on; None for kinds that go at once."""
-    return pod_rules.grace_seconds(old, asked) if _is(old.kind, PODS) else None
+    return pod_strategy.grace_seconds(old, asked) if _is(old.kind, PODS) else None
 
 
 def _refuse(new: StoredObject, causes: tuple[FieldCause, ...]) -> None:
@@ -119,8 +119,8 @@ def _without_status(new: StoredObject) -> StoredObject:
 def _create_pod(
     new: StoredObject, context: StoreContext
 ) -> tuple[StoredObject, tuple[FieldCause, ...]]:
-    pod = pod_rules.create_status(new.with_meta(generation=1), context.qos, context.now)
-    return pod, pod_rules.create_causes(pod)
+    pod = pod_strategy.create_status(new.with_meta(generation=1), context.qos, context.now)
+    return pod, pod_strategy.create_causes(pod)
 
 
 def _create_namespace(
@@ -159,7 +159,7 @@ def _update_pod(
     old: StoredObject, new: StoredObject
 ) -> tuple[StoredObject, tuple[FieldCause, ...]]:
     updated, _ = _update_any(old, new)
-    return updated, pod_rules.update_causes(old, updated)
+    return updated, pod_strategy.update_causes(old, updated)
 
 
 def _update_status(
@@ -177,7 +177,7 @@ def _update_pod_status(
 ) -> tuple[StoredObject, tuple[FieldCause, ...]]:
     updated, causes = _update_status(old, new)
     owned = updated.with_meta(owner_references=old.meta.owner_references)
-    return pod_rules.keep_qos_class(old, owned), causes
+    return pod_strategy.keep_qos_class(old, owned), causes
 
 
 _CREATE: Final[dict[tuple[str, str], Prepare]] = {
@@ -187,7 +187,7 @@ _CREATE: Final[dict[tuple[str, str], Prepare]] = {
 _UPDATE: Final[dict[tuple[str, str, str], Merge]] = {
     ("", PODS.plural, ""): _update_pod,
     ("", PODS.plural, "status"): _update_pod_status,
-    ("", PODS.plural, "resize"): pod_rules.resize,
+    ("", PODS.plural, "resize"): pod_strategy.resize,
     ("", NAMESPACES.plural, ""): _update_namespace,
 }
 _UPDATE_ANY: Final[dict[str, Merge]] = {"": _update_any, "status": _update_status}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from webhook.fakecluster.storage import pod_strategy as pod_rules
+from webhook.fakecluster.storage import pod_strategy
 from webhook.fakecluster.storage.admission_hook import Admission, Operation, WriteRequest
 from webhook.fakecluster.storage.cluster import FakeCluster
 from webhook.fakecluster.storage.deletion import DeletionStep, is_due, next_step
@@ -232,7 +232,7 @@ class Writer:
         while True:
             pod = self._cluster.get(PODS, binding.meta.namespace, binding.meta.name)
             check_binding(pod, binding)
-            bound = pod_rules.assign(pod, binding, node, self._cluster.now())
+            bound = pod_strategy.assign(pod, binding, node, self._cluster.now())
             if dry_run or self._cluster.store.commit(bound, over=pod) is not None:
                 return
 

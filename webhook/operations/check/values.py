@@ -75,8 +75,8 @@ class Location:
     """YAML path in the document."""
 
     @property
-    def place(self) -> tuple[str, int, int]:
-        """What places are sorted by."""
+    def sort_key(self) -> tuple[str, int, int]:
+        """Return what locations are sorted by: file, line and column."""
         return self.file, self.line, self.column
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ class Report:
         """All findings, with those about what could not be read, by file and line."""
         unread = [one.finding for one in self.problems]
         found = (*unread, *(found for one in self.objects for found in one.findings))
-        return tuple(sorted(found, key=lambda one: one.location.place))
+        return tuple(sorted(found, key=lambda one: one.location.sort_key))
 
     def counts(self) -> Mapping[Verdict, int]:
         """Return how many objects there are of each verdict."""

@@ -183,9 +183,6 @@ def _status_findings(
                 yield (f"{quota.key}", found.id), found
 
 
-_Judgement = Callable[[CheckContext, ResourceQuota], Finding | None]
-
-
 def _shown(scene: CheckContext, quota: ResourceQuota) -> Finding | None:
     if is_excluded(quota):
         return _hidden(scene, quota)

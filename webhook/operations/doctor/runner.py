@@ -23,9 +23,9 @@ from webhook.operations.doctor import (
     registrations,
     rights,
     stamps,
+    webhook_probe,
     workloads,
 )
-from webhook.operations.doctor import webhook_probe as answering
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.findings import Finding, Severity, error, information
@@ -65,7 +65,7 @@ CHECKS: Final = (
     Check("configuration", "the configuration", installation.configuration),
     Check("webhooks", "the webhook configurations", registrations.registrations),
     Check("creation", "the policies for new pods", creation.creation),
-    Check("answers", "whether the webhook answers", answering.answers),
+    Check("answers", "whether the webhook answers", webhook_probe.answers),
     Check("certificates", "the webhook's certificate", certificates.certificates),
     Check("stamp", "the mark of bound pods", stamps.stamps),
     Check("mask", "the mask", masks.masks),
