@@ -32,6 +32,7 @@ Object = dict[str, Any]
 AT_ONCE: Final = 8
 _OURS: Final = re.compile(r"denied (?:the )?request: (?P<words>.*)", re.DOTALL)
 _SENTINEL: Final = "zz-sentinel"
+_SMALL: Final = {"cpu": "1", "memory": "1Gi"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,11 @@ def open_namespaces(api: Api, wanted: Mapping[str, Mapping[str, Object]]) -> Non
     eventually(
         lambda: words in api.create(objects.pods(last), silent, dry_run=True).message,
         "policies know the quotas",
+    )
+    limited = {"metadata": {"name": "a"}, "spec": {"containers": [a_container("c", limits=_SMALL)]}}
+    eventually(  # what mutates reads parameters of its own
+        lambda: is_gated(api.create(objects.pods(last), limited, dry_run=True).body),
+        "so does the one that gates",
     )
 
 
