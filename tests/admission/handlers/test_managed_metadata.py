@@ -239,6 +239,33 @@ def test_a_kubelet_may_mirror_a_pod_with_whatever_its_file_says(harness: Admissi
     assert asked(harness, None, pod).code == 403
 
 
+MIRROR = {"kubernetes.io/config.mirror": "abc"}
+MIRROR_FIELD = "metadata.annotations[kubernetes.io/config.mirror]"
+
+
+@pytest.mark.parametrize("mirrors", ["charge", "enforce"])
+@pytest.mark.parametrize(
+    ("groups", "decision"),
+    [(("devs",), "denied"), (("system:nodes",), "reserved"), (("system:masters",), "reserved")],
+    ids=["a user", "a kubelet", "an administrator"],
+)
+def test_a_mirror_pod_is_written_by_its_kubelet(
+    open_harness: OpenHarness, mirrors: str, groups: tuple[str, ...], decision: str
+) -> None:
+    """Such a pod is never evicted for an owner that waits: users may not make one."""
+    harness = open_harness(a_quota("p1"), settings={"mirrorPods": mirrors})
+    pod = a_pod(node="node-1", requests={"cpu": "1"}, metadata={"annotations": MIRROR})
+    reply = asked(harness, None, pod, groups=groups)
+    assert reply.decision == decision
+    if decision == "denied":
+        assert (reply.code, reply.reason) == (403, "Forbidden")
+        assert reply.message == (
+            f"{MIRROR_FIELD}: may only be written by the group system:nodes:"
+            " remove it from the manifest"
+        )
+        assert harness.reservations() == {}
+
+
 # -- others who manage quota ---------------------------------------------------------------
 
 KUEUE = "Kueue holds this pod for quota too ({}): it runs when both let it go"

@@ -1,4 +1,4 @@
-"""Metadata of pods that only we write: our scheduling gate, labels and annotations.
+"""Metadata of pods that users may not write: our scheduling gate, labels and annotations.
 
 Only the product writes them, and people who may break the glass. A gate that a user removes puts a
 pod before the scheduler that nothing is reserved for: its bind is charged and refused all the same,
@@ -22,7 +22,7 @@ from webhook.config import Configuration
 from webhook.jsonfields.fields import key as key_path
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.charging.denials import Cause
-from webhook.quota.objects.model import Pod
+from webhook.quota.objects.model import MIRROR_ANNOTATION, Pod
 from webhook.state.well_known import (
     CAPACITY_LABEL,
     GUARDED_ANNOTATION,
@@ -32,9 +32,12 @@ from webhook.state.well_known import (
     UNGATED_ANNOTATION,
 )
 
+NODES_GROUP: Final = "system:nodes"
+"""The group of kubelets."""
 GATES_FIELD: Final = "spec.schedulingGates"
 _LABELS: Final = "metadata.labels"
 _ANNOTATIONS: Final = "metadata.annotations"
+_MIRROR_FIELD: Final = key_path(_ANNOTATIONS, MIRROR_ANNOTATION)
 GATING_METADATA: Final = frozenset({UNEVALUATED_LABEL, UNGATED_ANNOTATION})
 """What the gating handler writes on new pods, and vouches for."""
 _MAX_FIELDS: Final = 5
@@ -77,15 +80,17 @@ def added_by_binding(
     new_labels = [key for key in _ours(labels) if pod.labels.get(key) != labels[key]]
     new_annotations = [
         key
-        for key in _ours(annotations)
+        for key in _not_for_users(annotations)
         if key != GUARDED_ANNOTATION and pod.annotations.get(key) != annotations[key]
     ]
     return _paths(new_labels, new_annotations)
 
 
-def present(pod: Pod) -> list[str]:
-    """Return the paths of the labels and annotations of a pod that are ours to write."""
-    return _paths(_ours(pod.labels), _ours(pod.annotations))
+def forbidden(pod: Pod, request: AdmissionRequest) -> list[str]:
+    """Return the paths of the labels and annotations of a new pod that users may not write."""
+    is_kubelet = NODES_GROUP in request.groups
+    annotations = (_ours if is_kubelet else _not_for_users)(pod.annotations)
+    return _paths(_ours(pod.labels), annotations)
 
 
 def is_gated(pod: Pod) -> bool:
@@ -148,8 +153,10 @@ def deny_update(
 
 def deny_creation(fields: list[str], configuration: Configuration) -> Denied:
     """Refuse a pod that is created with a node and with our marks."""
-    mark = f"may only be written by {_permitted(configuration)}: remove it from the manifest"
-    return _forbidden(dict.fromkeys(fields, mark))
+    who = _permitted(configuration)
+    mark = "may only be written by {}: remove it from the manifest"
+    by = {_MIRROR_FIELD: f"the group {NODES_GROUP}"}
+    return _forbidden({field: mark.format(by.get(field, who)) for field in fields})
 
 
 def _forbidden(details: Mapping[str, str]) -> Denied:
@@ -174,6 +181,11 @@ def _has_controller(raw: Object) -> bool:
 
 def _ours(keys: Iterable[str]) -> list[str]:
     return sorted(key for key in keys if key.startswith(MANAGED_PREFIX) or key == CAPACITY_LABEL)
+
+
+def _not_for_users(annotations: Iterable[str]) -> list[str]:
+    mirror = [MIRROR_ANNOTATION] if MIRROR_ANNOTATION in annotations else []
+    return [*_ours(annotations), *mirror]
 
 
 def _differing(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

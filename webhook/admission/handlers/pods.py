@@ -44,10 +44,6 @@ from webhook.quota.objects.qos import forged_qos_class
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.well_known import NEVER_GATING, gating_of
 
-NODES_GROUP: Final = "system:nodes"
-"""The group of kubelets."""
-
-
 def create(
     context: HandlerContext, request: AdmissionRequest, deadline: Deadline
 ) -> AdmissionResponse:
@@ -261,7 +257,7 @@ def _is_enforced(context: HandlerContext, request: AdmissionRequest, pod: Pod) -
 
     A kubelet mirrors pods; others can write the annotation too.
     """
-    is_mirror = pod.is_mirror and NODES_GROUP in request.groups
+    is_mirror = pod.is_mirror and managed_metadata.NODES_GROUP in request.groups
     return not is_mirror or context.policy.enforces_mirror_pods
 
 
@@ -288,7 +284,7 @@ def _static_denial(
     Marks on a pod without a node are none of them: they are gone, or will be written anew.
     """
     configuration = context.configuration
-    forged = managed_metadata.present(pod) if pod.is_assigned else []
+    forged = managed_metadata.forbidden(pod, request) if pod.is_assigned else []
     own_users = context.policy.own_users
     if forged and not managed_metadata.may_modify(request, configuration, own_users):
         return managed_metadata.deny_creation(forged, configuration)

@@ -197,7 +197,7 @@ def test_the_scheduler_binds_what_fits_and_says_why_the_rest_waits(tenant: Tenan
 
 
 @both_doors
-def test_a_tenants_scheduler_writes_no_mark_of_ours_on_a_pod(
+def test_a_tenants_scheduler_writes_on_a_pod_what_users_may_write(
     plane: ControlPlane, tenant: Tenant, legacy: bool
 ) -> None:
     """Storage writes the labels and annotations of a Binding on the pod that it binds."""
@@ -220,6 +220,7 @@ def test_a_tenants_scheduler_writes_no_mark_of_ours_on_a_pod(
         ("labels", "nos.nebuly.com/capacity"),
         ("labels", "deferredquota.io/unevaluated"),
         ("annotations", "deferredquota.io/ungated"),
+        ("annotations", "kubernetes.io/config.mirror"),
     ):
         refused = bind(**{part: {name: "x"}})
         assert refused.code == 403, str(refused)

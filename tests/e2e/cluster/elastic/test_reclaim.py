@@ -412,6 +412,22 @@ def test_a_borrower_does_not_keep_what_others_are_guaranteed(
         teams.become(a=4, b=left, c=0)
 
 
+def test_a_user_does_not_make_a_mirror_pod(teams: Teams, editor: Tenant) -> None:
+    """A kubelet keeps a mirror pod alive, so reclaim takes none."""
+    mirror = {"annotations": {"kubernetes.io/config.mirror": "abc"}}
+    refused = editor.create("b0", "1", metadata=mirror, nodeName="node-1")
+    assert (refused.code, refused.reason) == (403, "Forbidden")
+    field = "metadata.annotations[kubernetes.io/config.mirror]"
+    assert f"{field}: may only be written by the group system:nodes" in refused.message
+    assert teams.taken() == {"a": "0", "b": "0", "c": "0"}
+    waits = editor.create("b1", "1", metadata=mirror)
+    assert "must set spec.nodeName if mirror pod annotation is set" in waits.message
+    assert editor.create("b2", "1", schedulerName=REAL).ok
+    eventually(lambda: teams["b"].node_of("b2"), "b2 runs")
+    late = editor.api.patch(objects.pods(editor.namespace, "b2"), {"metadata": mirror})
+    assert "may not add mirror pod annotation" in late.message
+
+
 @pytest.mark.parametrize("years", [10**8, 10**10, 10**18], ids=["3", "300", "ages"])
 def test_a_borrower_cannot_take_its_time_to_end(
     own_plane: ControlPlane, teams: Teams, editor: Tenant, years: int
