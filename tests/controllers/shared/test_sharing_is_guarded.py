@@ -315,11 +315,18 @@ write; ended: promises, of which some are withdrawn and told."""
 
 
 def test_the_laws_of_elastic_quotas_hold() -> None:
-    """Several quotas, edits, lost objects, promises, plans, two leaders: one step each."""
+    """Several quotas, edits, lost objects, promises, plans, two leaders: one step each.
+
+    What a seed comes to depends on the order of sets, which differs from process to process. So
+    there are as many worlds as it takes to put each law to the test.
+    """
     tried: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(160):
         tried += _elastic(seed).tried
-    assert {law: tried[law] for law in ELASTIC if tried[law] < ELASTIC[law]} == {}
+        seldom = {law: tried[law] for law in ELASTIC if tried[law] < ELASTIC[law]}
+        if seed >= 39 and not seldom:
+            return
+    assert seldom == {}
 
 
 def _drop_promises_with_a_raise(patch: Patch) -> None:
