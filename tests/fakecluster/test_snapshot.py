@@ -159,7 +159,7 @@ def with_meta(**fields: object) -> dict[str, object]:
 BROKEN: dict[str, tuple[object, str, str]] = {
     "a scalar": (5, "", "must be an object, not a number"),
     "a text": ("x", "", "must be an object, not a string"),
-    "a truth value": (True, "", "must be an object, not a truth value"),
+    "a boolean": (True, "", "must be an object, not a boolean"),
     "a list": ([a_pod()], "", "must be an object, not a list"),
     "no apiVersion": (without(a_pod(), "apiVersion"), "apiVersion", "required"),
     "no kind": (without(a_pod(), "kind"), "kind", "required"),

@@ -20,6 +20,7 @@ from webhook.jsonfields.encoding import (
     NumberText,
     encode_json,
 )
+from webhook.jsonfields.fields import json_type_of
 from webhook.kube.files.json_places import line_and_column, place_of_fault
 from webhook.kube.files.yaml_reader import YamlReader, YamlValueError
 from webhook.kube.files.yaml_scalars import check_length
@@ -189,7 +190,7 @@ def _without_lists(
     document: Document, value: object, path: str, depth: int
 ) -> Iterator[tuple[str, Mapping[str, object]]]:
     if not isinstance(value, Mapping):
-        raise document.error(f"must be an object, not {_described(value)}", field=path)
+        raise document.error(f"must be an object, not {json_type_of(value)}", field=path)
     api_version, kind = (_text(document, value, name, path) for name in ("apiVersion", "kind"))
     if not (kind.endswith("List") and "items" in value):
         yield path, value
@@ -199,7 +200,7 @@ def _without_lists(
     items = value["items"] if value["items"] is not None else []
     inner = f"{path}.items" if path else "items"
     if not isinstance(items, list):
-        raise document.error(f"must be a list, not {_described(items)}", field=inner)
+        raise document.error(f"must be a list, not {json_type_of(items)}", field=inner)
     implied = {} if kind == "List" else {"apiVersion": api_version, "kind": kind[: -len("List")]}
     for index, item in enumerate(items):
         if _is_single(item):
@@ -223,20 +224,8 @@ def _text(document: Document, value: Mapping[str, object], name: str, path: str)
     found = value.get(name)
     if isinstance(found, str) and found:
         return found
-    wrong = "required" if found in (None, "") else f"must be a string, not {_described(found)}"
+    wrong = "required" if found in (None, "") else f"must be a string, not {json_type_of(found)}"
     raise document.error(wrong, field=f"{path}.{name}" if path else name)
-
-
-def _described(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a truth value"
-    if isinstance(value, int):
-        return "a number"
-    return {"str": "a string", "NumberText": "a number", "dict": "an object", "list": "a list"}.get(
-        type(value).__name__, type(value).__name__
-    )
 
 
 def _yaml_documents(file: str, text: str) -> Iterator[Document]:
