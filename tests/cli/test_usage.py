@@ -406,6 +406,54 @@ def test_a_list_of_kubectl_is_read() -> None:
     assert [each["name"] for each in objects_of(report(stdin=text))] == ["a", "train"]
 
 
+NODE_TABLE = """
+NAMESPACE  OBJECT          CONTAINER  QOS CLASS  OOM_SCORE_ADJ  CPU.WEIGHT  OLDER RUNTIMES
+team-a     Deployment/web  (pod)      Burstable                         20              20
+team-a     Deployment/web  app        Burstable            977          59              20
+default    Job/train-*     (pod)      Burstable                         79              79
+default    Job/train-*     main       Burstable            999         174              79
+"""
+
+
+def test_what_a_kubelet_sets_is_shown_for_a_node_of_some_memory() -> None:
+    result = run("-f", "-", "--node-memory", "64Gi", stdin=MANIFESTS)
+    assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
+    assert result.stdout == TEXT + NODE_TABLE
+
+
+def test_settings_of_a_kubelet_in_json_name_each_container() -> None:
+    sidecar = {**a_container(name="proxy", requests={"memory": "1Gi"}), "restartPolicy": "Always"}
+    main = a_container(requests={"memory": "8Gi"})
+    given = a_pod(main, initContainers=[sidecar], priorityClassName="system-cluster-critical")
+    critical = a_pod(main, name="critical", priorityClassName="system-node-critical")
+    found = objects_of(report("--node-memory", "10Gi", stdin=text_of(given, critical)))
+    assert [{name: one[name] for name in ("qosClass", "podCpuWeight")} for one in found] == [
+        {"qosClass": "Burstable", "podCpuWeight": 1},
+        {"qosClass": "Burstable", "podCpuWeight": 1},
+    ]
+    assert [one["containers"] for one in found] == [
+        [
+            {"name": "proxy", "oomScoreAdj": 200, "cpuWeight": 1, "cpuWeightLinear": 1},
+            {"name": "main", "oomScoreAdj": 200, "cpuWeight": 1, "cpuWeightLinear": 1},
+        ],
+        [{"name": "main", "oomScoreAdj": -997, "cpuWeight": 1, "cpuWeightLinear": 1}],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("memory", "reason"),
+    [
+        ("much", "'much' is not a quantity: "),
+        ("0", "'0' must be greater than 0"),
+        ("-1Gi", "'-1Gi' must be greater than 0"),
+    ],
+)
+def test_a_node_has_some_memory(memory: str, reason: str) -> None:
+    result = run("-f", "-", f"--node-memory={memory}", stdin=MANIFESTS)
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert f"Invalid value for '--node-memory': {reason}" in result.stderr
+
+
 def test_the_real_command_reads_a_pipe() -> None:
     done = subprocess.run(
         [Path(sys.executable).parent / "deferred-quota", "usage", "-f", "-"],

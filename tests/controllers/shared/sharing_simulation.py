@@ -6,7 +6,7 @@ Replicas with handlers and two controllers, each with what it kept aside, work o
 In some worlds a replica has threads, so claims meet in batches, and raises in one write.
 Everything that one of them does runs on a thread of its own that stops before each call; the world
 decides who goes on, whose process ends there, and whose answer is lost. So every interleaving of
-reads and writes can come about, and the same seed with the same `PYTHONHASHSEED` gives the same one.
+reads and writes can come about, and a seed, with the same `PYTHONHASHSEED`, gives the same one.
 
 What is true is summed here from the pods, by plain numbers: nothing is shared with the code that
 is tried.

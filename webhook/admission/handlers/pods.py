@@ -44,6 +44,7 @@ from webhook.quota.objects.qos import forged_qos_class
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.well_known import NEVER_GATING, gating_of
 
+
 def create(
     context: HandlerContext, request: AdmissionRequest, deadline: Deadline
 ) -> AdmissionResponse:

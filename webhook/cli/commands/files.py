@@ -6,7 +6,7 @@ Nothing is imported here that a body needs: help and usage errors do not wait fo
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,29 @@ from webhook.cli.options import (
     namespace_option,
     output_option,
 )
+
+if TYPE_CHECKING:
+    from webhook.quota.amounts.quantity import Quantity
+
+
+class NodeMemory(click.ParamType["Quantity"]):
+    """Memory of a node, more than nothing."""
+
+    name = "quantity"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Quantity:
+        """Read the quantity."""
+        from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity  # noqa: PLC0415
+
+        try:
+            memory = Quantity.parse(value)
+        except InvalidQuantityError as err:
+            self.fail(str(err), param, ctx)
+        if memory.value <= 0:
+            self.fail(f"{value!r} must be greater than 0", param, ctx)
+        return memory
 
 
 @click.command(
@@ -72,6 +95,7 @@ Examples:
   deferred-quota usage -f deploy/ -R -n team-a
   kubectl get pods -n team-a -o yaml | deferred-quota usage -f -
   kustomize build . | deferred-quota usage -f - -o json
+  deferred-quota usage -f deployment.yaml --node-memory 64Gi
 """,
 )
 @filename_option
@@ -88,6 +112,13 @@ Examples:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Configuration: further deferred resources, and how terminating pods are charged.",
+)
+@click.option(
+    "--node-memory",
+    type=NodeMemory(),
+    metavar="QUANTITY",
+    help="Show too what the kubelet of a node with this memory sets for each container: QoS class,"
+    " oom_score_adj, and cpu.weight of the cgroup.",
 )
 @output_option("text", "json")
 def usage(**options: Any) -> None:

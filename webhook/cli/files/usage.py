@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,13 +16,17 @@ from webhook.config import Configuration, ConfigurationError, ConfigurationFile,
 from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.jsonfields.reader import FieldReader
 from webhook.operations.check.owners import is_made_by, made_note
+from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, add, to_text
 from webhook.quota.charging.deferral import deferred_part
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.charging.workload_pods import pods_of, times
+from webhook.quota.checking.classes import SYSTEM_CLASSES
+from webhook.quota.nodes.kubelet import container_cpu_weights, oom_score_adj, pod_cpu_weight
 from webhook.quota.objects.defaults import default_pod
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import DEFERRED_KEYS, is_hugepages
+from webhook.quota.objects.qos import effective_qos_class
 
 SCHEMA_VERSION = 1
 _ALIASES = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -33,6 +37,8 @@ class Charge:
     """Charge of the pods of one object."""
 
     manifest: Manifest
+    pod: Pod
+    """One of them, with the defaults of the API server."""
     kind: str
     namespace: str
     name: str
@@ -52,6 +58,7 @@ def run(
     namespace: str,
     nodes: int,
     config: Path | None,
+    node_memory: Quantity | None,
     output: str,
 ) -> None:
     """Show what the pods of manifests are charged under a ResourceQuota."""
@@ -71,9 +78,12 @@ def run(
     for note in _notes(charges, [each for each in found if isinstance(each, str)], nodes):
         click.echo(f"note: {note}", err=True)
     if output == "json":
-        print_json(_report(charges, deferred))
+        print_json(_report(charges, deferred, node_memory))
     elif charges:
         print_table(_HEAD, _rows(charges, deferred), right=_RIGHT)
+        if node_memory is not None:
+            click.echo()
+            print_table(_NODE_HEAD, _node_rows(charges, node_memory), right=_NODE_RIGHT)
 
 
 def _configured(config: Path | None) -> Configuration:
@@ -104,6 +114,7 @@ def _charge(
     spec = FieldReader(found.pod, found.field).child("spec")
     return Charge(
         manifest=manifest,
+        pod=_with_priority(pod),
         kind=root.text("kind"),
         namespace=root.child("metadata").text("namespace") or namespace,
         name=_name(root.child("metadata")),
@@ -113,6 +124,12 @@ def _charge(
         each=each,
         total=total,
     )
+
+
+def _with_priority(pod: Pod) -> Pod:
+    """Return the pod with the priority that the API server gives it for a class of Kubernetes."""
+    priority = SYSTEM_CLASSES.get(pod.priority_class_name)
+    return pod if priority is None else replace(pod, priority=priority)
 
 
 def _owners(charges: Sequence[Charge]) -> Iterator[Charge]:
@@ -151,12 +168,17 @@ def _notes(charges: Sequence[Charge], others: Sequence[str], nodes: int) -> Iter
         yield "no object in the input makes pods"
 
 
-def _report(charges: Sequence[Charge], deferred: frozenset[str]) -> Mapping[str, object]:
+def _report(
+    charges: Sequence[Charge], deferred: frozenset[str], node_memory: Quantity | None
+) -> Mapping[str, object]:
     totals = _totals(charges)
     return {
         "schemaVersion": SCHEMA_VERSION,
         "deferredResources": sorted(deferred),
-        "objects": [_entry(charge) for charge in charges],
+        "objects": [
+            {**_entry(charge), **({} if node_memory is None else _node_entry(charge, node_memory))}
+            for charge in charges
+        ],
         "namespaces": [
             {"namespace": namespace, "pods": pods, "total": to_text(total)}
             for namespace, (pods, total) in totals.items()
@@ -176,6 +198,27 @@ def _entry(charge: Charge) -> Mapping[str, object]:
         "perNode": charge.per_node,
         "usage": to_text(charge.each),
         "total": to_text(charge.total),
+    }
+
+
+def _node_entry(charge: Charge, memory: Quantity) -> Mapping[str, object]:
+    """Return what a kubelet sets for the pods of an object."""
+    pod = charge.pod
+    containers = []
+    for container in (*pod.init_containers, *pod.containers):
+        weights = container_cpu_weights(pod, container)
+        containers.append(
+            {
+                "name": container.name,
+                "oomScoreAdj": oom_score_adj(pod, container, memory),
+                "cpuWeight": weights.quadratic,
+                "cpuWeightLinear": weights.linear,
+            }
+        )
+    return {
+        "qosClass": effective_qos_class(pod),
+        "podCpuWeight": pod_cpu_weight(pod),
+        "containers": containers,
     }
 
 
@@ -201,6 +244,31 @@ def _rows(charges: Sequence[Charge], deferred: frozenset[str]) -> Iterator[tuple
     for namespace, (count, total) in _totals(charges).items():
         for key in _shown(total):
             yield namespace, "(total)", key, _door(key, deferred), "", str(count), str(total[key])
+
+
+_NODE_HEAD = (
+    "NAMESPACE",
+    "OBJECT",
+    "CONTAINER",
+    "QOS CLASS",
+    "OOM_SCORE_ADJ",
+    "CPU.WEIGHT",
+    "OLDER RUNTIMES",
+)
+_NODE_RIGHT = (4, 5, 6)
+
+
+def _node_rows(charges: Sequence[Charge], memory: Quantity) -> Iterator[tuple[str, ...]]:
+    for charge in charges:
+        pod = charge.pod
+        first = charge.namespace, f"{charge.kind}/{charge.name}"
+        qos, weight = effective_qos_class(pod), str(pod_cpu_weight(pod))
+        yield (*first, "(pod)", qos, "", weight, weight)
+        for container in (*pod.init_containers, *pod.containers):
+            weights = container_cpu_weights(pod, container)
+            score = str(oom_score_adj(pod, container, memory))
+            both = str(weights.quadratic), str(weights.linear)
+            yield (*first, container.name, qos, score, *both)
 
 
 def _shown(resources: ResourceList) -> list[str]:
