@@ -1,8 +1,8 @@
 """Build and wire the objects of one process; nothing is decided here.
 
 - `engine`: the handlers of one cluster, its controller, or both, and what they share.
-- `control`: the controller's parts.
-- `embedded`, `live`: an engine over a fake cluster, or over an API server, as a process.
+- `controller_manager`: the controller's parts.
+- `embedded_server`, `processes`: an engine over a fake cluster, or over an API server, as a process.
 """
 
 from webhook.runtime.controller_options import ControllerOptions

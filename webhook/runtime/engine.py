@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 import time
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _HOUSEKEEPING_SECONDS: Final = 1.0
+_TRIM_SECONDS: Final = 60.0
 _WARNING_SECONDS: Final = 300.0
 """Between two events about a configuration that is not in force."""
 
@@ -180,6 +182,7 @@ class Engine:
         self._relists: dict[str, int] = {}
         self._reported: list[str] | None = None
         self._next_report = 0.0
+        self._next_trim = time.monotonic() + _TRIM_SECONDS
         self._stopping = threading.Event()
         self._housekeeper = threading.Thread(
             target=self._housekeep, name="housekeeping", daemon=True
@@ -362,8 +365,19 @@ class Engine:
                 self._poll_feature_gates()
                 self._export_cache_metrics()
                 self._export_configuration()
+                self._trim()
             except Exception:  # noqa: BLE001 - outermost frame: logged, and tried again
                 _log.exception("housekeeping failed")
+
+    def _trim(self) -> None:
+        """Give free memory back, now and then.
+
+        Whole lists are read when a watch begins anew; what is free between blocks that live on
+        would be kept by the allocator.
+        """
+        if time.monotonic() >= self._next_trim:
+            trim_heap()
+            self._next_trim = time.monotonic() + _TRIM_SECONDS
 
     def _reload(self) -> None:
         source = self._options.configuration
@@ -453,6 +467,13 @@ class Engine:
             self._relists[kind] = informer.relists
             if informer.has_synced:
                 cache.age_seconds.labels(kind).set(informer.last_event_age_seconds)
+
+
+def trim_heap() -> None:
+    """Give free pages of the C heap back to the system, where its library can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 def _component(options: EngineOptions) -> str:

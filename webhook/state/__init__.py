@@ -1,6 +1,6 @@
 """The quota state that changes: caches of the cluster, and the only writers of ledgers.
 
-- `ledgers`: ledger objects by compare-and-swap, with a cache of the newest version known;
+- `ledger_store`: ledger objects by compare-and-swap, with a cache of the newest version known;
   `lazy_ledger` parses those that come from a watch on first use.
 - `reserver`: decides claims that arrive together on one ledger and writes once (`group_commit`,
   `batch_decision`).

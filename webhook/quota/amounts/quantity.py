@@ -33,7 +33,7 @@ __all__ = ["COUNTABLE", "UNCOUNTABLE", "ZERO", "Format", "InvalidQuantityError",
 
 _NANO_PER_MILLI: Final = 10**6
 _CACHED_LENGTH: Final = 32
-_CACHED_TEXTS: Final = 4096
+_CACHED_TEXTS: Final = 1024
 _SHOWN_LENGTH: Final = 64
 # What a JSON decoder can leave around a quantity that the API server trims. Control
 # characters are not among them: they can only have been written as an escape.

@@ -146,7 +146,7 @@ def _canonical(nano: int, style: Format) -> str:
 
 
 _CACHED_BELOW: Final = 2**128
-_CACHED_TEXTS: Final = 4096
+_CACHED_TEXTS: Final = 1024
 _canonical_cached = lru_cache(maxsize=_CACHED_TEXTS)(_canonical)
 
 
