@@ -2,7 +2,7 @@
 
 - `engine`: the handlers of one cluster, its controller, or both, and what they share.
 - `controller_manager`: the controller's parts.
-- `embedded_server`, `processes`: an engine over a fake cluster, or over an API server, as a process.
+- `embedded_server`: an engine over a fake cluster; `processes`: one over an API server.
 """
 
 from webhook.runtime.controller_options import ControllerOptions
