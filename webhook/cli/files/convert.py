@@ -162,8 +162,9 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
     warnings: list[str] = []
     notes: list[str] = []
     has_list = False
+    unread: list[SnapshotError] = []
     try:
-        for path, raw in flatten_lists(document):
+        for path, raw in flatten_lists(document, unread):
             try:
                 if not is_resource_quota(raw):
                     foreign = convert_foreign_quota(raw, field=path)
@@ -184,7 +185,8 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
                 converted[path] = conversion.quota
                 moved |= conversion.moved
     except SnapshotError as err:
-        problems.append(str(err))
+        unread.append(err)
+    problems += map(str, unread)
     value = _replaced(document.value, "", converted)
     rewrite = Rewrite(value, moved) if converted else None
     return _Converted(value, tuple(warnings), has_list, tuple(notes), rewrite)

@@ -116,7 +116,7 @@ def _read_document(
     problems: list[SnapshotError],
 ) -> None:
     try:
-        for field, raw in flatten_lists(document):
+        for field, raw in flatten_lists(document, problems):
             try:
                 found.append(read(Manifest(document, field, raw)))
             except InvalidFieldError as err:

@@ -174,20 +174,27 @@ def count_keys(value: object) -> int:
     return encode_json(value).count(b":")
 
 
-def flatten_lists(document: Document) -> Iterator[tuple[str, Mapping[str, object]]]:
+def flatten_lists(
+    document: Document, problems: list[SnapshotError] | None = None
+) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Return the objects of a document with their YAML paths, lists taken apart.
 
     An item of a typed list, such as a PodList, gets the kind that the list implies.
+
+    Args:
+        document: The document.
+        problems: Receives what is wrong with items of lists, which are left out; without it the
+            first such item ends the reading.
 
     Raises:
         SnapshotError: Something is not an object, or does not say what it is.
     """
     if document.value is not None:
-        yield from _without_lists(document, document.value, "", 0)
+        yield from _without_lists(document, document.value, "", 0, problems)
 
 
 def _without_lists(
-    document: Document, value: object, path: str, depth: int
+    document: Document, value: object, path: str, depth: int, problems: list[SnapshotError] | None
 ) -> Iterator[tuple[str, Mapping[str, object]]]:
     if not isinstance(value, Mapping):
         raise document.error(f"must be an object, not {json_type_of(value)}", field=path)
@@ -207,7 +214,12 @@ def _without_lists(
             yield f"{inner}[{index}]", item
             continue
         full = {**implied, **item} if isinstance(item, Mapping) else item
-        yield from _without_lists(document, full, f"{inner}[{index}]", depth + 1)
+        try:
+            yield from _without_lists(document, full, f"{inner}[{index}]", depth + 1, problems)
+        except SnapshotError as err:
+            if problems is None:
+                raise
+            problems.append(err)
 
 
 def _is_single(item: object) -> TypeGuard[dict[str, object]]:
