@@ -178,6 +178,9 @@ def test_dry_runs_and_other_stages_are_no_requests(cluster: Path, tmp_path: Path
 BAD = {
     "no JSON": ("{", "line 2: Input data was truncated"),
     "another kind": ('{"kind": "Pod", "apiVersion": "v1"}', "kind: must be an Event of audit"),
+    "no version": ('{"kind": "Event"}', "v1, not Event without apiVersion"),
+    "no kind": ('{"kind": null, "apiVersion": "v1"}', "v1, not v1 without kind"),
+    "neither": ("{}", "v1, not an object without kind and apiVersion"),
     "a wrong type": (
         json.dumps({**STORY[0], "objectRef": []}),
         "line 2: objectRef: must be an object",

@@ -103,8 +103,10 @@ def _event(line: bytes) -> Object:
         raise InvalidFieldError("", "must be an object")
     kind, version = raw.get("kind"), raw.get("apiVersion")
     if (kind, version) != ("Event", API_VERSION):
-        found = f"{str(kind)[:40]} of {str(version)[:40]}"
-        raise InvalidFieldError("kind", f"must be an Event of {API_VERSION}, not {found}")
+        found = " of ".join(str(text)[:40] for text in (kind, version) if text is not None)
+        missing = [name for name in ("kind", "apiVersion") if raw.get(name) is None]
+        detail = f"{found or 'an object'} without {' and '.join(missing)}" if missing else found
+        raise InvalidFieldError("kind", f"must be an Event of {API_VERSION}, not {detail}")
     return raw
 
 
