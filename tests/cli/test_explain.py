@@ -552,6 +552,13 @@ def test_pods_that_start_are_not_counted_as_waiting(cluster: FakeCluster) -> Non
     assert text.startswith("ReplicaSet team-a/web: 1 of 3 pods waits, first x: ")
 
 
+def test_one_pod_is_not_several(cluster: FakeCluster) -> None:
+    load(cluster, a_workload("ReplicaSet", "web", replicas=1))
+    wait_for_quota(cluster, owned_by("ReplicaSet", "web", a_gated_pod("x", cpu="4")))
+    text = why(cluster, "web", "replicaset")["text"]
+    assert text.startswith("ReplicaSet team-a/web: 1 of 1 pod waits, first x: ")
+
+
 def test_a_refused_creation_is_explained_by_the_quota_as_it_is(cluster: FakeCluster) -> None:
     status = {
         "conditions": [

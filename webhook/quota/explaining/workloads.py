@@ -94,7 +94,7 @@ def explain_workload(
     refused = [*_refused(subject)] if lacking and not subject.suspended else []
     causes += refused
     if not causes and subject.existing and not lacking and first is None:
-        text = f"all {subject.existing} pods of it run"
+        text = f"all {subject.existing} pods of it run" if subject.existing > 1 else "its pod runs"
         causes.append(PendingCause(CauseKind.ALREADY_RUNNING, text))
     actions = [
         *_actions(causes, there, () if first is None else first.unblock),
@@ -144,7 +144,8 @@ def _count(subject: WorkloadFacts, first: Explanation | None, waiting: int, star
     of_all = subject.wanted if subject.wanted is not None else subject.existing
     verb = "wait" if waiting else "start"
     count = waiting or starting
-    return f": {count} of {of_all} pods {verb}{'s' * (count == 1)}, first {first.name}"
+    pods = "pod" if of_all == 1 else "pods"
+    return f": {count} of {of_all} {pods} {verb}{'s' * (count == 1)}, first {first.name}"
 
 
 def _otherwise(subject: WorkloadFacts, first: Explanation | None, lacking: bool) -> str:
