@@ -41,7 +41,7 @@ from webhook.operations.disable import opt_out, opted_in_namespaces, preview
 from webhook.operations.gates import strip_gates
 from webhook.operations.retry import RetryPolicy
 from webhook.quota.amounts.quantity import Quantity
-from webhook.state.well_known import MODE_LABEL, SCHEDULING_GATE
+from webhook.state.well_known import MODE_LABEL, SCHEDULING_GATE, gate_removal
 
 OTHER_GATE = "example.com/other"
 
@@ -324,6 +324,21 @@ def test_gates_are_removed_everywhere_where_no_namespace_is_named() -> None:
     assert (stripped.removed, stripped.problems) == (2, ())
     assert said == ["all namespaces: 2 scheduling gates removed"]
     assert gates_of(api, "c") == [OTHER_GATE]
+
+
+def test_gates_that_a_controller_removes_at_the_same_time_are_counted() -> None:
+    """A controller that sees the label go removes gates, too."""
+    cluster = a_cluster(a_namespace(), a_gated_pod("web-1"), a_gated_pod("web-2"))
+    api = ReactiveClient(cluster)
+
+    def remove_one(_call: Call, proceed: Proceed) -> object:
+        done = proceed()
+        FakeClient(cluster).patch(PODS, "web-1", gate_removal("uid-web-1", 0), namespace=NAMESPACE)
+        return done
+
+    api.on("patch", NAMESPACES, remove_one)
+    done = opt_out(api, NAMESPACE, patience=QUICK)
+    assert (done.gates, len(api.calls_of("patch", PODS))) == (2, 1)
 
 
 def test_every_namespace_with_the_label_is_found() -> None:

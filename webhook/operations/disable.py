@@ -135,6 +135,7 @@ def opt_out(
     """
     wait = patience.begin()
     left = wait.retry(lambda: _shared_by(api, namespace))
+    gated, _ = wait.retry(lambda: gated_pods(api, namespace))
     try:
         had_label = _remove_label(api, namespace, wait, report, keeps_label=keeps_label)
         if forgets_gating:
@@ -142,7 +143,7 @@ def opt_out(
             wait.retry(lambda: api.patch(NAMESPACES, namespace, patch))
     except NotFoundError:
         return OptedOut(namespace, exists=False)
-    stripped = strip_gates(api, namespace, wait, report)
+    stripped = strip_gates(api, namespace, wait, report, before=gated)
     restored = restore_statuses(api, namespace, wait, report)
     return OptedOut(
         namespace,

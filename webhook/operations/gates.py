@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -45,6 +46,7 @@ class Stripped:
     """Removed gates of a namespace: how many went, and why others did not."""
 
     removed: int
+    """Pods that had our gate and have it no more, whether this or a controller removed it."""
     problems: tuple[str, ...] = ()
 
 
@@ -94,7 +96,12 @@ def _gate_or_oddity(raw: Object) -> GatedPod | str | None:
 
 
 def strip_gates(
-    api: ClusterApi, namespace: str | None, wait: RetryTimer, report: Report
+    api: ClusterApi,
+    namespace: str | None,
+    wait: RetryTimer,
+    report: Report,
+    *,
+    before: Iterable[GatedPod] = (),
 ) -> Stripped:
     """Remove our gate from every pod of a namespace (None: of all), until no pod has it.
 
@@ -102,26 +109,33 @@ def strip_gates(
     found by listing again: it is finished when two lists, as far apart as the API server's own
     caches may be behind, have none.
 
+    Args:
+        before: The pods that had the gate when the work began: a controller that finds the
+            namespace opted out removes gates at the same time.
+
     Raises:
         ApiError: The pods cannot be listed.
     """
-    removed = fruitless = 0
+    seen = {(pod.namespace, pod.name) for pod in before}
+    fruitless = 0
     is_settled = False
     while True:
         gated, odd = wait.retry(lambda: gated_pods(api, namespace))
+        seen |= {(pod.namespace, pod.name) for pod in gated}
         if not gated:
             if is_settled:
-                return Stripped(removed, tuple(odd))
+                return Stripped(len(seen), tuple(odd))
             wait.wait_for_caches()
             is_settled = True
             continue
         is_settled = False
         done, problems = _strip(api, gated, wait)
-        removed += done
+        removed = len(seen) - (len(gated) - done)
         report(f"{namespace or 'all namespaces'}: {removed} scheduling gates removed")
         fruitless = 0 if done else fruitless + 1
         if wait.is_over or fruitless >= _FRUITLESS_ROUNDS:
             left, odd = gated_pods(api, namespace)
+            removed = len(seen - {(pod.namespace, pod.name) for pod in left})
             return Stripped(removed, (*odd, *(problems or _left(left))))
         if not done:
             wait.pause()
