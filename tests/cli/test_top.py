@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 
 from tests.builders import a_container, a_pod, a_quota
 from tests.operations.healthy import a_lease
-from tests.reactions import Call, Proceed, ReactiveClient
+from tests.reactions import Call, Proceed, ReactiveClient, forbid
 from webhook.cli import ExitCode, cli
+from webhook.fakecluster.manifests.loading import load_cluster
 from webhook.fakecluster.storage import FakeCluster
-from webhook.kube.api import LEASES, QUOTA_LEDGERS, ForbiddenError
+from webhook.kube.api import LEASES, QUOTA_LEDGERS, VALIDATING_WEBHOOKS, ForbiddenError
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.quota_usage import bar_cells, read_usage
 from webhook.quota.amounts.quantity import Quantity
+from webhook.state.well_known import EMERGENCY_SINCE
 
 
 def account(used: str, hard: str, *, reserved: str = "0", pending: str = "0") -> dict[str, object]:
@@ -113,6 +115,23 @@ def test_bars_show_what_is_used_reserved_and_pending(tmp_path: Path) -> None:
     assert lines[3].startswith("(several)")
     full = ledger("team-a", {"compute": account("6", "4", reserved="1")})
     assert run(tmp_path, [full]).stdout.splitlines()[1].endswith("[##########]!")
+
+
+def test_an_open_emergency_is_named_above_the_table(tmp_path: Path) -> None:
+    guards: dict[str, Any] = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "deferred-quota", "annotations": {EMERGENCY_SINCE: "2026-11-26"}},
+    }
+    path = tmp_path / "live.yaml"
+    path.write_text(yaml.safe_dump_all([*TWO, guards]), encoding="utf-8")
+    cluster = load_cluster([path])
+    api = ReactiveClient(cluster)
+    session = Session(api, ExplainOptions())
+    (note, *_) = read_usage(session).notes
+    assert note.startswith("the emergency is open since 2026-11-26: the API server enforces")
+    api.on("get", VALIDATING_WEBHOOKS, forbid)
+    assert not any("emergency" in one for one in read_usage(session).notes)
 
 
 def test_one_namespace_is_shown_alone(tmp_path: Path) -> None:
