@@ -435,6 +435,21 @@ def test_two_processes_say_what_one_says(monkeypatch: pytest.MonkeyPatch, output
     assert (together.exit_code, alone.exit_code) == (ExitCode.BAD_INPUT, ExitCode.BAD_INPUT)
 
 
+def test_a_bad_item_of_a_list_does_not_hide_those_after_it() -> None:
+    pods = [a_pod(name=name, requests={"cpu": "5"}) for name in ("a", "b")]
+    bad: list[object] = [{"apiVersion": "v1"}, "text", {"apiVersion": "v1", "kind": "Pod"}]
+    inner = {"apiVersion": "v1", "kind": "List", "items": [bad[0], pods[1]]}
+    items = [a_quota(hard={"requests.cpu": "4"}), bad[0], pods[0], *bad[1:], inner]
+    report = checked("-f", "-", text=dumped({"apiVersion": "v1", "kind": "List", "items": items}))
+    assert [one["verdict"] for one in report["objects"]] == ["admitted", "never-fits", "never-fits"]
+    assert {one["field"] for one in report["problems"]} == {
+        "items[1].kind",
+        "items[3]",
+        "items[4].metadata.name",
+        "items[5].items[0].kind",
+    }
+
+
 def test_lists_job_sets_and_kinds_by_path() -> None:
     template: Object = {"spec": {"containers": [a_container(requests={"cpu": "1"})]}}
     job = {"spec": {"parallelism": 2, "completions": 2, "template": template}}
@@ -825,6 +840,18 @@ def test_a_daemon_set_runs_on_the_nodes_that_take_it() -> None:
     text = dumped(daemon)
     assert checked("-f", "-", "--snapshot", "cluster.yaml", text=text)["objects"][0]["pods"] == 2
     assert checked("-f", "-", "--nodes", "7", text=text)["objects"][0]["pods"] == 7
+
+
+def test_pods_of_a_workload_that_is_not_in_the_input_are_not_counted_twice() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": "u", "controller": True}
+    owned = {"ownerReferences": [owner]}
+    pods = [
+        a_pod(name=name, uid=name, node="node-1", requests={"cpu": "2"}, metadata=owned)
+        for name in ("a", "b")
+    ]
+    write("cluster.yaml", f"{dumped(a_namespace(), *pods)}---\n{QUOTA}")
+    result = run("-f", "-", "--snapshot", "cluster.yaml", text=dumped(*pods))
+    assert result.stdout == "note: nodes: the snapshot has none\n2 objects: 2 admitted\n"
 
 
 def test_a_live_cluster_is_read(tmp_path: Path) -> None:

@@ -168,6 +168,31 @@ def test_an_object_that_is_there_gives_back_what_its_pods_took() -> None:
         assert result.verdict is verdict
 
 
+@pytest.mark.parametrize("hard", ["1", "500m"])
+@pytest.mark.parametrize("at_bind", [False, True])
+def test_a_pod_that_is_there_stays_though_its_quota_has_less(hard: str, at_bind: bool) -> None:
+    raw = {**a_pod("a"), "spec": {**a_pod_spec("1"), "nodeName": "node-1"}}
+    balance = a_balance(requests_cpu=hard, used=amounts(requests_cpu="2"))
+    terms = Terms((replace(balance, at_bind=at_bind),))
+    there = replace(a_subject(raw, is_new=False), held=(Pod.from_object(raw),))
+    result, other = check_namespace([there, a_subject(a_pod("b"))], terms).results
+    (issue,) = result.issues
+    assert result.verdict is issue.verdict is Verdict.ADMITTED
+    late = "wait" if at_bind else "be refused"
+    assert issue.text.startswith(
+        f"the pod is there already and stays; a new one would {late}: exceeded quota: team,"
+    )
+    assert other.issues[0].shortages[0].used == Quantity.parse("2")
+    assert other.verdict is not Verdict.ADMITTED
+
+
+def test_a_pod_that_is_to_grow_is_judged_by_what_is_left() -> None:
+    raw = {**a_pod("a"), "spec": {**a_pod_spec("1"), "nodeName": "node-1"}}
+    terms = Terms((a_balance(requests_cpu="1", used=amounts(requests_cpu="1")),))
+    grown = replace(a_subject(a_pod("a", "2"), is_new=False), held=(Pod.from_object(raw),))
+    assert verdicts(check_namespace([grown], terms).results) == ["never-fits"]
+
+
 def test_scaling_down_frees_what_the_next_object_needs() -> None:
     raw = {**a_pod("web-1"), "spec": {**a_pod_spec("1"), "nodeName": "node-1"}}
     terms = Terms((a_balance(requests_cpu="2", used=amounts(requests_cpu="2")),))

@@ -25,7 +25,7 @@ Source: kubernetes v1.36, pkg/controller/cronjob/utils.go getJobName.
 def pods_by_owner(
     raws: Iterable[Object], pods: Mapping[str, Pod]
 ) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
-    """Return the pods that have not ended by kind and name of what they belong to.
+    """Return the pods that have not ended by kind and name of what they belong to, and their own.
 
     Args:
         raws: The pods as they are stored.
@@ -35,7 +35,7 @@ def pods_by_owner(
     for raw in raws:
         pod = pods.get(FieldReader(raw).child("metadata").text("uid"))
         if pod is not None and not is_terminal(pod):
-            for owner in owners_of(raw):
+            for owner in {*owners_of(raw), ("Pod", pod.name)}:
                 found[owner] = (*found.get(owner, ()), pod)
     return found
 

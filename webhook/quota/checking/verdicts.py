@@ -60,6 +60,8 @@ class _Demand:
     account: _Account
     usage: ResourceList
     """Of one pod."""
+    is_charged: bool = False
+    """Whether it is that of a pod that is there already, and charged for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class _Check:
             return
         former = self._give_back(subject)
         usage = usage_of(group.pod, now=None)
-        demands = tuple(_Demand(one, _part(usage, one)) for one in applying)
+        demands = tuple(_demand(subject, one, usage, former) for one in applying)
         found = list(self._charge(subject, group, demands))
         yield from found
         if group.surge and not found:
@@ -284,6 +286,10 @@ def _kept(subject: Subject, group: PodGroup, demand: _Demand) -> Iterator[Issue]
     """Yield what keeps some of the pods, by one quota."""
     balance = demand.account.balance
     denial = _over(demand.account, demand.usage)
+    if demand.is_charged:
+        if denial is not None:
+            yield _over_quota(group, demand, denial)
+        return
     if denial is not None and _never_fits(demand):
         yield Issue(
             Rule.NEVER_FITS,
@@ -301,6 +307,33 @@ def _kept(subject: Subject, group: PodGroup, demand: _Demand) -> Iterator[Issue]
     elif holder:
         text = f"waits behind {holder}, which waits for quota {balance.name}"
         yield Issue(Rule.QUEUE, Verdict.WAITS, text, group.field, balance.name)
+
+
+def _over_quota(group: PodGroup, demand: _Demand, denial: QuotaExceeded) -> Issue:
+    """Return that a pod is there although there would be no room for it now."""
+    account = demand.account
+    rule, late = Rule.QUOTA_EXCEEDED, "be refused"
+    if account.balance.at_bind:
+        rule, late = Rule.QUOTA_WAIT, "wait"
+    return Issue(
+        rule,
+        Verdict.ADMITTED,
+        f"the pod is there already and stays; a new one would {late}: {denial.message}",
+        group.field,
+        account.balance.name,
+        _shortages(denial, account),
+    )
+
+
+def _demand(
+    subject: Subject, account: _Account, usage: ResourceList, former: Mapping[int, ResourceList]
+) -> _Demand:
+    part = _part(usage, account)
+    before = former.get(id(account), {}) if subject.resource == "pods" else {}
+    is_charged = bool(before) and all(
+        amount <= before.get(key, ZERO) for key, amount in part.items()
+    )
+    return _Demand(account, part, is_charged)
 
 
 def _never_fits(demand: _Demand) -> bool:
@@ -330,7 +363,7 @@ def _short(subject: Subject, group: PodGroup, demand: _Demand, room: int) -> Iss
 def _holder(demand: _Demand, pod: Pod) -> str:
     """Return what holds a pod back that asks for a quota for which others wait; empty if none."""
     holder = demand.account.holder
-    if holder is None or not demand.usage:
+    if holder is None or not demand.usage or demand.is_charged:
         return ""
     return holder[1] if (pod.priority or 0) <= holder[0] else ""
 
@@ -376,6 +409,8 @@ def _less(used: ResourceList, given_back: ResourceList) -> ResourceList:
 
 def _room(demand: _Demand, count: int) -> int:
     """Return how many of some pods have room now."""
+    if demand.is_charged:
+        return count
     used, hard = demand.account.used, demand.account.balance.hard
     for key, amount in demand.usage.items():
         left = hard[key].nano - used.get(key, ZERO).nano
