@@ -364,6 +364,20 @@ def test_a_condition_of_another_controller_stays() -> None:
         assert here.condition() == "AuditedAllCharged"
 
 
+def test_a_quota_of_no_namespace_counts_nothing_and_stops_no_other() -> None:
+    # the definition of nos allows that, and no handler is asked in the namespace of the object
+    nothing = an_elastic_quota("default", {"cpu": 1}, {"cpu": 1}, namespaces=[])
+    with world(an_elastic_quota("team-a", {"cpu": 2}), nothing) as here:
+        here.wait_for(epool_default={"requests.cpu": "2"})
+        assert here.bind("web", "team-a").allowed
+        eventually(lambda: here.condition() == "AllCharged", "the other is charged")
+        eventually(lambda: here.status().get("used") == {"cpu": "1"}, "its status is written")
+        found = here.status("default", composite=True)["conditions"]
+        assert [(one["reason"], one["message"]) for one in found] == [  # type: ignore[attr-defined]
+            ("Invalid", "spec.namespaces: Required value: must name at least one")
+        ]
+
+
 def _events_of(here: World, reason: str) -> dict[str, str]:
     events = map(FieldReader, here.harness.api.list(EVENTS).items)
     return {

@@ -104,12 +104,16 @@ def read_stored_quota(raw: Mapping[str, object]) -> ElasticQuota:
     `lendable` up to `min`, and a pool that cannot be is the default one.
 
     Raises:
-        InvalidFieldError: A field has the wrong type.
+        InvalidFieldError: A field has the wrong type, or it counts no namespace: the definition of
+            nos allows that, and a selector of none cannot be read.
         InvalidQuantityError: An amount is not a quantity.
     """
     quota = _read(raw)
-    if not _errors_of(quota):
+    errors = _errors_of(quota)
+    if not errors:
         return quota
+    if not quota.namespaces:
+        raise InvalidFieldError(errors[0].field, errors[0].message)
     ceilings = {name: max(ZERO, amount) for name, amount in quota.max.items()}
     least = {
         name: max(ZERO, min(amount, ceilings.get(name, amount)))
