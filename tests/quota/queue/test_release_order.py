@@ -172,6 +172,19 @@ def test_a_resize_that_is_on_its_way_is_reserved_for() -> None:
     assert passed.ledger.reservations["uid-a"].base_version == 7
 
 
+def test_what_is_promised_to_a_pod_is_there_for_it_behind_one_that_asks_for_the_same() -> None:
+    terms = terms_of(a_quota("p1", hard={"requests.cpu": "4"}), rules=BEST)
+    known = ledger_of(terms, p1={"requests.cpu": "3"})
+    one = parse_resource_list({"requests.cpu": "1"}, field="")
+    account = replace(
+        known.accounts["p1"], used_elsewhere=one, unheld=one, promised={"uid-owner": one}
+    )
+    known = replace(known, accounts={"p1": account})
+    passed = run(terms, gated("first", age=9), gated("owner", age=1), ledger=known)
+    assert names(passed.released) == ["owner"]
+    assert reasons(passed) == {"first": (PendingReason.QUOTA_EXCEEDED, 1, "")}
+
+
 # -- who waits, and why --------------------------------------------------------------------
 
 

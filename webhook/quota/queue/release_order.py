@@ -96,7 +96,8 @@ class _Cycle:
         self._holders: dict[str, QueuedPod] = {}
         self._overtaking = _Overtaking()
         self._fails: dict[object, frozenset[str]] = {}
-        """What a claim that asks for the same fails, while nothing more is reserved."""
+        """What a claim that asks for the same fails, while nothing more is reserved; of pods to
+        which nothing is promised."""
 
     def take(self, waiter: QueuedPod) -> None:
         """Decide on the next pod of the queue."""
@@ -152,7 +153,8 @@ class _Cycle:
         """Return the quotas that it does not fit; those that are held already do not matter."""
         if all(name in self._holders for name in waiter.quotas):
             return frozenset()
-        if claim.uid in running.reservations:
+        has_promise = any(claim.uid in running.accounts[name].promised for name in claim.quotas)
+        if has_promise or claim.uid in running.reservations:
             return _failed(running, claim)
         asked = (claim.quotas, tuple(claim.usage.items()))
         if asked not in self._fails:
