@@ -97,6 +97,31 @@ def test_the_instances_of_google(tmp_path: Path) -> None:
     assert charged(second) == {"requests.cpu": "64m", "requests.memory": "256Mi"}
 
 
+PARTS = {
+    "a thousandth of a core and a bit": ("0.00001563", "64", "2m"),
+    "next to nothing": ("0.0000001", "64", "1m"),
+    "nothing": ("0", "64", "0"),
+    "a thousandth of a core": ("0.5", "2m", "1m"),
+}
+
+
+@pytest.mark.parametrize(("part", "whole", "expected"), PARTS.values(), ids=PARTS.keys())
+def test_parts_of_a_machine_are_rounded_up(
+    tmp_path: Path, part: str, whole: str, expected: str
+) -> None:
+    table = GOOGLE.replace("0.5,0.25", f"{part},0.25")
+    machine = f"machine: {{cpu: '{whole}', memory: 256Gi}}, collections: collections.csv"
+    first, _ = arrivals(tmp_path, table, f"format: google-2019, {machine}")
+    assert charged(first)["requests.cpu"] == expected
+
+
+def test_a_part_that_no_machine_has_is_an_error(tmp_path: Path) -> None:
+    table = GOOGLE.replace("0.5,0.25", f"{10**18 - 1},0.25")
+    machine = "machine: {cpu: 900P, memory: 256Gi}, collections: collections.csv"
+    with pytest.raises(ScenarioError, match="is more than any cluster has"):
+        arrivals(tmp_path, table, f"format: google-2019, {machine}")
+
+
 def test_pods_that_ask_for_the_same_share_a_template(tmp_path: Path) -> None:
     rows = "".join(f"web-{number},0,1,500m\n" for number in range(9))
     found = arrivals(tmp_path, f"name,arrival,duration,requests.cpu\n{rows}", "format: csv")

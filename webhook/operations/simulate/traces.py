@@ -20,7 +20,7 @@ import csv
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal, InvalidOperation, localcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -35,6 +35,8 @@ from webhook.quota.simulation.values import Arrival, PodTemplate
 GPU: Final = "nvidia.com/gpu"
 _SECOND: Final = Decimal(1000)
 _MICROSECOND: Final = Decimal("0.001")
+_DIGITS: Final = 60
+"""More than any amount has: up to 10^18 times what a machine has, which is below 10^27 nano."""
 _COLUMNS: Final = frozenset({"name", "namespace", "arrival", "duration", "priority"})
 _SIDES: Final = ("requests.", "limits.")
 _EVENT_TYPES: Final = (
@@ -339,6 +341,8 @@ def _machine(trace: Trace) -> ResourceList:
 
 def _part(row: _Row, column: str, whole: Quantity) -> str:
     """Return a part of the largest machine, rounded up to 10^-3 of a core or to bytes."""
-    nano = row.number(column, default=0) * whole.nano
     unit = 10**6 if column.endswith("cpus") else 10**9
-    return str(Quantity.of_nano(int(-(-nano // unit)) * unit, whole.format))
+    with localcontext(prec=_DIGITS, rounding=ROUND_CEILING):
+        units = row.number(column, default=0) * whole.nano / unit
+        count = int(units.to_integral_value())
+    return str(Quantity.of_nano(count * unit, whole.format))
