@@ -236,7 +236,7 @@ class ElasticQuotaController:
     def _on_shared_quota(self, change: Change[SharedQuotaVersion]) -> None:
         if change.key.startswith(DERIVED_PREFIXES):
             old, new = change.old, change.new
-            if old is None or new is None or old.quota is not new.quota:
+            if old is None or new is None or not old.quota.is_same(new.quota):
                 self.requeue()
             else:
                 self._queue.add_after(_KEY, _STATUS_SECONDS)
