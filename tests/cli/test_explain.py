@@ -335,6 +335,27 @@ def test_a_pod_that_is_gone_is_explained_by_its_last_event(cluster: FakeCluster)
         why(cluster, "y")
 
 
+# Source: kubernetes v1.36, client-go/tools/events/event_recorder.go makeEvent
+OF_SCHEDULERS: dict[str, tuple[dict[str, Any], str]] = {
+    "once": ({}, "09:30:00.123456Z"),
+    "a series": (
+        {"series": {"count": 7, "lastObservedTime": "2026-06-01T09:41:00.000000Z"}},
+        "09:41:00.000000Z",
+    ),
+}
+
+
+@pytest.mark.parametrize(("more", "at"), OF_SCHEDULERS.values(), ids=OF_SCHEDULERS)
+def test_the_last_event_of_a_pod_that_is_gone_may_be_its_schedulers(
+    cluster: FakeCluster, more: dict[str, Any], at: str
+) -> None:
+    tried = an_event("Pod", "x", "uid-x", "FailedScheduling", "0/3 nodes are available")
+    times = {"lastTimestamp": None, "eventTime": "2026-06-01T09:30:00.123456Z"}
+    load(cluster, {**tried, **times, **more})
+    with pytest.raises(NotThereError, match=f"last event, of 2026-06-01T{at}: FailedScheduling"):
+        why(cluster, "x")
+
+
 # -- the parts of the product ---------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from webhook.operations.explain.namespaces import Inside, read_namespace
 from webhook.operations.explain.nodes import judged_nodes
 from webhook.operations.explain.owners import with_owners
 from webhook.operations.explain.session import ExplainOptions, Session
-from webhook.operations.explain.workloads import OwnedPods, read_workload
+from webhook.operations.explain.workloads import OwnedPods, event_time, read_workload
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.explaining.facts import PodFacts, pod_facts
 from webhook.quota.explaining.pods import explain_pod, is_starting
@@ -121,13 +121,11 @@ def _queue_order(one: PodFacts) -> tuple[bool, int, str, int, str]:
 def _gone(session: Session, target: Target) -> str:
     """Return that there is no such object, and its last event."""
     where = f"{target.kind.kind} {target.namespace}/{target.name}"
-    last = max(
-        _events(session, target), key=lambda event: event.text("lastTimestamp"), default=None
-    )
+    last = max(_events(session, target), key=event_time, default=None)
     if last is None:
         return f"{where} does not exist"
     words = ": ".join(filter(None, (last.text("reason"), last.text("message"))))
-    return f"{where} does not exist any more; last event, of {last.text('lastTimestamp')}: {words}"
+    return f"{where} does not exist any more; last event, of {event_time(last)}: {words}"
 
 
 def _anew(session: Session, target: Target, subject: PodFacts) -> Iterator[str]:

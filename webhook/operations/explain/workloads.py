@@ -194,10 +194,18 @@ def _refused_creations(
             event = FieldReader(raw)
             uid = event.child("involvedObject").text("uid")
             if uid in labels and event.text("reason") == _FAILED:
-                at = event.text("lastTimestamp") or event.text("eventTime")
-                yield RefusedCreation(event.text("message"), at, labels[uid])
+                yield RefusedCreation(event.text("message"), event_time(event), labels[uid])
         except InvalidFieldError:
             continue  # another object's, or no event
+
+
+def event_time(event: FieldReader) -> str:
+    """Return the time of an event as it is written: those of schedulers have no `lastTimestamp`."""
+    return (
+        event.text("lastTimestamp")
+        or event.child("series").text("lastObservedTime")
+        or event.text("eventTime")
+    )
 
 
 def _template(
