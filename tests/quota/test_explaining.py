@@ -484,3 +484,38 @@ def test_what_frees_an_elastic_quota_is_said_in_its_owners_words(
 ) -> None:
     there = namespace(pod("x"), a_quota(quota), used={quota: {"requests.cpu": "2"}})
     assert [one.text for one in why(there, "x").unblock] == texts
+
+
+NEVER = {
+    "cdq/epool.default": (
+        (
+            "elastic pool default is used up, requested: cpu=3, used: cpu=0, size: cpu=2;"
+            " the pod asks for more than the limit of elastic pool default and can never fit"
+        ),
+        "raise min of an elastic quota of the pool: cpu by at least 1",
+    ),
+    "cdq/eq.team-a.q": (
+        (
+            "exceeded elastic quota: eq/q, requested: cpu=3, used: cpu=0, max: cpu=2;"
+            " the pod asks for more than the limit of elastic quota eq/q and can never fit"
+        ),
+        "raise max: cpu of elastic quota eq/q by at least 1, to 3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("quota", "texts"), NEVER.items(), ids=NEVER)
+def test_so_is_what_an_elastic_quota_never_has(quota: str, texts: tuple[str, str]) -> None:
+    explained = why(namespace(pod("x", "3"), a_quota(quota)), "x")
+    smaller, larger = (one.text for one in explained.unblock)
+    assert smaller == "create the pod with at most 2 cpu"
+    assert (explained.causes[0].text, larger) == texts
+
+
+def test_so_is_what_pods_stand_behind() -> None:
+    quota = "cdq/epool.default"
+    crowd = [pod("a", age=9), pod("b")]
+    explained = why(namespace(*crowd, a_quota(quota), used={quota: {"requests.cpu": "2"}}), "b")
+    behind, _ = explained.causes
+    assert behind.text == "waits behind pod a, which needs elastic pool default; place 2 of 2"
+    assert "free 1 cpu of elastic pool default for pod a" in [one.text for one in explained.unblock]

@@ -8,6 +8,7 @@ from typing import Final
 
 from webhook.jsonfields.encoding import encode_json
 from webhook.operations.check.values import Entry
+from webhook.quota.charging.denials import name_quota
 from webhook.quota.checking.values import Issue, Rule
 from webhook.quota.objects.names import SHARED_PREFIX
 
@@ -22,8 +23,8 @@ def fix_of(issue: Issue, entry: Entry) -> str:
 
 
 def _raise_quota(issue: Issue, entry: Entry) -> str:
-    if not issue.shortages:
-        return ""
+    if not issue.shortages or name_quota(issue.quota).is_elastic:
+        return ""  # what charges an elastic quota is written again, and which to raise is not known
     hard = {one.resource: str(one.used + one.requested) for one in issue.shortages}
     patch = encode_json({"spec": {"hard": hard}}).decode()
     if issue.quota.startswith(SHARED_PREFIX):

@@ -220,7 +220,7 @@ def _more_room(cause: PendingCause, before: ResourceList) -> Iterator[Unblock]:
         )
         yield Unblock(
             Action.RAISE_QUOTA,
-            _raised(named, resource, amount, one.hard + amount, first),
+            f"{_raised(named, resource, f'{amount}', one.hard + amount)}{first}",
             cause.quota,
             one.resource,
             amount,
@@ -231,11 +231,11 @@ def _more_room(cause: PendingCause, before: ResourceList) -> Iterator[Unblock]:
             yield Unblock(Action.SHRINK_POD, text, cause.quota, one.resource, one.missing)
 
 
-def _raised(quota: QuotaName, resource: str, amount: Quantity, limit: Quantity, first: str) -> str:
+def _raised(quota: QuotaName, resource: str, amount: str, limit: Quantity) -> str:
     if quota.is_pool:
-        return f"raise min of an elastic quota of the pool: {resource} by {amount}{first}"
+        return f"raise min of an elastic quota of the pool: {resource} by {amount}"
     field = "max: " if quota.is_elastic else ""
-    return f"raise {field}{resource} of {quota.text} by {amount}, to {limit}{first}"
+    return f"raise {field}{resource} of {quota.text} by {amount}, to {limit}"
 
 
 def _ahead(quota: str, state: QueueState) -> dict[str, Quantity]:
@@ -252,23 +252,25 @@ def _ahead(quota: str, state: QueueState) -> dict[str, Quantity]:
 
 def _behind(cause: PendingCause, state: QueueState) -> Iterator[Unblock]:
     yield Unblock(Action.WAIT, f"wait until pod {cause.holder} is released", cause.quota)
+    named = name_quota(cause.quota)
     for denial in state.holder_denials:
         if denial.quota != cause.quota:
             continue
         for resource, requested in sorted(denial.requested.items()):
             amount = requested + denial.used[resource] - denial.limited[resource]
-            text = f"free {amount} {resource} of quota {cause.quota} for pod {cause.holder}"
+            where = f"{named.resource(resource)} of {named.text}"
+            text = f"free {amount} {where} for pod {cause.holder}"
             yield Unblock(Action.FREE_QUOTA, text, cause.quota, resource, amount)
 
 
 def _smaller_or_larger(cause: PendingCause) -> Iterator[Unblock]:
     above = [one for one in cause.shortages if one.requested > one.hard]
+    named = name_quota(cause.quota)
     for one in above:
-        amount = one.requested - one.hard
-        where = f"{one.resource} of quota {cause.quota}"
-        text = f"create the pod with at most {one.hard} {one.resource}"
+        amount, resource = one.requested - one.hard, named.resource(one.resource)
+        text = f"create the pod with at most {one.hard} {resource}"
         yield Unblock(Action.SHRINK_POD, text, cause.quota, one.resource, amount)
-        text = f"raise {where} by at least {amount}, to {one.requested}"
+        text = _raised(named, resource, f"at least {amount}", one.requested)
         yield Unblock(Action.RAISE_QUOTA, text, cause.quota, one.resource, amount)
     if not above:
         yield Unblock(Action.DELETE_POD, "delete the pod and create it with smaller requests")

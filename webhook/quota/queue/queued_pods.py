@@ -23,7 +23,7 @@ from webhook.quota.charging.deferral import (
     claim_for_bind,
     uncountable_fields,
 )
-from webhook.quota.charging.denials import MustSpecify, QuotaExceeded
+from webhook.quota.charging.denials import MustSpecify, QuotaExceeded, name_quota
 from webhook.quota.charging.limited_resources import may_limit_other_names
 from webhook.quota.charging.pod_usage import is_terminal, usage_of
 from webhook.quota.charging.scopes import ScopeError
@@ -212,13 +212,13 @@ class PendingStatus:
 
 def never_fits_text(quota: str) -> str:
     """Return that a pod can never fit; with a quota, that it is larger than that."""
-    excess = f"asks for more than the limit of quota {quota} and " if quota else ""
+    excess = f"asks for more than the limit of {name_quota(quota).text} and " if quota else ""
     return f"the pod {excess}can never fit"
 
 
 def behind_text(holder: str, quota: str) -> str:
     """Return which pod another waits behind, and the quota that it needs."""
-    return f"waits behind pod {holder}, which needs quota {quota}"
+    return f"waits behind pod {holder}, which needs {name_quota(quota).text}"
 
 
 def other_gates_text(gates: Iterable[str]) -> str:
