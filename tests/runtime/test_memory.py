@@ -6,12 +6,17 @@ import ctypes
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
-from tests.admission.handlers.harness import eventually
+from tests.admission.handlers.harness import a_namespace, eventually
+from tests.builders import a_quota
+from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, RESOURCE_QUOTAS
 from webhook.runtime import Engine, EngineOptions, engine
+from webhook.state.quota_cache import QuotaCache
 from webhook.telemetry.metrics import Metrics
 
 HAS_TRIM = hasattr(ctypes.CDLL(None), "malloc_trim")
@@ -50,5 +55,38 @@ def test_an_engine_gives_memory_back_again_and_again(monkeypatch: pytest.MonkeyP
     try:
         for _ in range(2):
             eventually(lambda: trimmed.acquire(blocking=False), "the heap is trimmed")
+    finally:
+        made.stop()
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own quotas", "shared quotas"])
+def test_of_namespaces_that_went_a_webhook_keeps_no_quotas(
+    monkeypatch: pytest.MonkeyPatch, is_shared: bool
+) -> None:
+    caches: list[QuotaCache] = []
+
+    class Kept(QuotaCache):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            caches.append(self)
+
+    monkeypatch.setattr(engine, "QuotaCache", Kept)
+    cluster = FakeCluster()
+    api = FakeClient(cluster)
+    api.create(NAMESPACES, a_namespace("team-a"))
+    if is_shared:
+        api.create(CLUSTER_DEFERRED_QUOTAS, a_cluster_quota(selector={}))
+    else:
+        api.create(RESOURCE_QUOTAS, a_quota("p1", uid="", namespace="team-a"))
+    made = Engine(api, Metrics(), EngineOptions(controller=None))
+    made.start()
+    try:
+        (cache,) = caches
+        eventually(lambda: bool(cache.up_to_date("team-a").deferred.quotas), "the quota is seen")
+        assert len(cache) == 1
+        if not is_shared:
+            api.delete(RESOURCE_QUOTAS, "p1", namespace="team-a")
+        api.delete(NAMESPACES, "team-a")
+        eventually(lambda: not len(cache), "the namespace is forgotten")
     finally:
         made.stop()

@@ -163,7 +163,7 @@ class Engine:
         )
         self._shared = shared
         self._stores = ledgers, store
-        caches.namespaces.informer.add_handler(partial(_forget_deleted_namespace, caches.ledgers))
+        caches.namespaces.informer.add_handler(partial(_forget_deleted_namespace, caches))
         caches.namespaces.informer.add_handler(self._note_own_namespace)
         self._is_namespace_gone = False
         self._informers: dict[str, CacheStatus] = {
@@ -514,9 +514,10 @@ def _not_listed(name: str, informer: CacheStatus) -> str:
     return f"{name} cannot be listed: {error}"
 
 
-def _forget_deleted_namespace(ledgers: LedgerStore, change: Change[bool]) -> None:
+def _forget_deleted_namespace(caches: SharedCaches, change: Change[bool]) -> None:
     if change.type == "DELETED":
-        ledgers.forget(change.key)
+        caches.ledgers.forget(change.key)
+        caches.quotas.forget(change.key)
 
 
 def _stats(metrics: Metrics) -> ReserverStats:

@@ -106,6 +106,11 @@ class QuotaCache:
         """Return of how many namespaces the derived quotas are kept."""
         return len(self._derived)
 
+    def forget(self, namespace: str) -> None:
+        """Forget what was derived for a namespace that is gone; its quotas go by themselves."""
+        self._derived.pop(namespace, None)
+        self._selected.pop(namespace, None)
+
     def keys(self) -> Set[str]:
         """Return which resources are deferred now."""
         return self._keys()
