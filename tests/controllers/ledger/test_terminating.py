@@ -73,3 +73,15 @@ def test_a_pod_that_is_gone_or_counted_anew_is_not_released_by_what_was_noted_be
     pods.track(NS, anew, deleted("counted", 5), 4.0)
     assert pods.pop_due({NS: anew}, 11.0) == []
     assert pods.pop_due({NS: anew}, 15.0) == [(NS, "counted")]
+
+
+def test_pods_with_a_long_grace_period_that_are_gone_do_not_pile_up() -> None:
+    pods, place, gone = TerminatingPods(), a_place(), a_place()
+    pods.track(NS, place, deleted("stays", 86_400), 0.0)
+    for number in range(5_000):
+        pods.track(NS, place, deleted(f"u{number}", 86_400), 0.0)
+        pods.track("team-b", gone, deleted(f"u{number}", 86_400), 0.0)
+        place.remove_pod(f"u{number}")
+        assert pods.pop_due({NS: place}, 1.0) == []
+    assert len(pods) < 2_000
+    assert pods.pop_due({NS: place}, 200_000.0) == [(NS, "stays")]

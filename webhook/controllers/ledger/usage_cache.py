@@ -33,6 +33,8 @@ from webhook.quota.queue.queued_pods import QueuedPod
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import SCHEDULING_GATE
 
+_MIN_TIDIED: Final = 1000
+"""Pods being deleted from which on those are looked for that are gone."""
 _MAX_SUMMED: Final = 500
 """Pods of a namespace that wait for room and are summed; of more, some do not fit."""
 NAMESPACE_CACHE_LAG_SECONDS: Final = 5.0
@@ -79,6 +81,8 @@ class TerminatingPods:
     def __init__(self) -> None:
         self._due: list[tuple[float, str, str]] = []
         """Heap of (time, namespace, uid); an entry that `uncharge_at` does not have is void."""
+        self._tidy_at = _MIN_TIDIED
+        """With how many entries void ones are taken out."""
 
     def __len__(self) -> int:
         return len(self._due)
@@ -95,13 +99,22 @@ class TerminatingPods:
 
     def pop_due(self, states: Mapping[str, NamespaceState], now: float) -> list[tuple[str, str]]:
         """Take out (namespace, uid) of pods that are not charged any more, the earliest first."""
+        if len(self._due) >= self._tidy_at:  # most pods are gone long before their time
+            self._due = [one for one in self._due if _is_valid(one, states)]
+            heapq.heapify(self._due)
+            self._tidy_at = max(_MIN_TIDIED, 2 * len(self._due))
         due: list[tuple[str, str]] = []
         while self._due and self._due[0][0] <= now:
-            uncharge_at, namespace, uid = heapq.heappop(self._due)
-            state = states.get(namespace)
-            if state is not None and state.uncharge_at.get(uid) == uncharge_at:
-                due.append((namespace, uid))
+            one = heapq.heappop(self._due)
+            if _is_valid(one, states):
+                due.append(one[1:])
         return due
+
+
+def _is_valid(one: tuple[float, str, str], states: Mapping[str, NamespaceState]) -> bool:
+    uncharge_at, namespace, uid = one
+    state = states.get(namespace)
+    return state is not None and state.uncharge_at.get(uid) == uncharge_at
 
 
 class UsageCache:
