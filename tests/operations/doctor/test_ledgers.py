@@ -244,6 +244,23 @@ def test_a_reservation_that_is_written_again_is_young() -> None:
     assert serious(examined(cluster, renewing(cluster), again)) == []
 
 
+def test_what_is_held_for_a_new_pod_of_the_name_is_not_old() -> None:
+    cluster = healthy()
+    count(cluster, with_reservation("web-1"))
+
+    def anew() -> None:
+        def both(ledger: Ledger) -> Ledger:
+            following = with_reservation("web-1")(ledger)
+            (old,) = following.reservations.values()
+            new = replace(old, uid="uid-anew", sequence=2)
+            return replace(following, reservations={old.uid: old, new.uid: new}, sequence=2)
+
+        count(cluster, both)
+
+    found = the(examined(cluster, renewing(cluster), anew), "ledger.old-reservations")
+    assert found.message == "1 reservations are not settled: requests.cpu=1 is held"
+
+
 def test_a_reservation_of_a_waiting_pod_is_old_only_after_its_time() -> None:
     cluster = healthy()
     load(cluster, a_pod(name="waits", uid="uid-waits"))

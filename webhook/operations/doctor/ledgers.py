@@ -7,7 +7,7 @@ to be so at a second look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -228,27 +228,25 @@ def _old_reservations(
     is_long = not settings.is_offline and settings.pause_seconds > 2 * settings.expire_seconds
     assigned = {pod.uid for pod in second.pods if pod.is_assigned}
     before = _reservations(first)
-    old = sorted(
-        one.pod
+    old = [
+        one
         for uid, one in _reservations(second).items()
         if uid in before
         and before[uid].sequence == one.sequence
         and ((uid in assigned and not one.base_version) or is_long)
-    )
+    ]
     if old:
-        held = _held(second, old)
         yield warning(
             "ledger.old-reservations",
             _subject(namespace),
-            f"{len(old)} reservations are not settled{held}",
+            f"{len(old)} reservations are not settled{_held(old)}",
             CONTROLLER_LOG,
-            tuple(old),
+            tuple(sorted(one.pod for one in old)),
         )
 
 
-def _held(look: _Look, pods: list[str]) -> str:
+def _held(reservations: Iterable[Reservation]) -> str:
     total: ResourceList = {}
-    for one in _reservations(look).values():
-        if one.pod in pods:
-            total = add(total, one.usage)
+    for one in reservations:
+        total = add(total, one.usage)
     return f": {render(total)} is held" if total else ""
