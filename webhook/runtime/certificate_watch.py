@@ -117,7 +117,8 @@ class CertificateWatch:
 
     def warnings(self) -> Sequence[str]:
         """Return what people should see to although another certificate would not mend it."""
-        unread = {str(each.last_error) for each in self._informers if each.last_error is not None}
+        errors = [str(each.last_error) for each in self._informers if each.last_error is not None]
+        unread = dict.fromkeys(errors)
         return [
             *(f"what is served is not compared with the cluster: {each}" for each in unread),
             *(() if self._found is None else self._found.notes),
