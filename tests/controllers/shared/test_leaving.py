@@ -20,7 +20,7 @@ from tests.controllers.shared.shared_quota_steps import (
     status_of,
     steps,
 )
-from tests.reactions import Call, conflict, expire, preceded_by, unavailable
+from tests.reactions import Call, Proceed, conflict, expire, preceded_by, unavailable
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
@@ -103,6 +103,22 @@ def test_a_few_are_looked_up_and_go_with_one_write(harness: ControllerHarness) -
     assert harness.client.calls_of("list") == []
     assert len(harness.client.calls_of("get", QUOTA_LEDGERS)) == 5
     assert writes(harness) == 1
+
+
+def test_what_a_fault_of_this_program_kept_from_being_looked_at_is_looked_at_again(
+    harness: ControllerHarness,
+) -> None:
+    def fault(_call: Call, _proceed: Proceed) -> object:
+        raise RuntimeError("a fault")
+
+    forge(harness, *GHOSTS[:5])
+    with (
+        harness.client.on("get", CLUSTER_DEFERRED_QUOTAS, fault),
+        pytest.raises(RuntimeError, match="a fault"),
+    ):
+        harness.reconcile_once()
+    harness.reconcile_once()
+    assert granted(harness) == {NAMESPACE: "0", OTHER: "0"}
 
 
 def test_one_whose_ledger_counts_the_quota_stays_until_it_does_not(

@@ -317,11 +317,11 @@ class LedgerController:
         Raises:
             ApiError: A leadership cannot begin yet.
         """
+        self.usage_cache.uncharge_stuck_pods(self._timings.clock())
         if self._is_synced():
             epoch = self._leadership.current_epoch()
             if epoch:
                 self.shared_controller.reconcile(epoch)
-        self.usage_cache.uncharge_stuck_pods(self._timings.clock())
 
     def _is_synced(self) -> bool:
         are_ledgers_seen = self._ledger_informer is None or self._ledger_informer.has_synced

@@ -107,6 +107,18 @@ class SharedQuotaController:
         if not self._is_due.is_set():
             return
         self._is_due.clear()
+        has_failed = (
+            True  # also by a fault of this program: what was not looked at is not forgotten
+        )
+        try:
+            has_failed = self._has_failed(epoch)
+        finally:
+            if has_failed:
+                self.requeue()
+
+    def _has_failed(self, epoch: int) -> bool:
+        """Look at all shared quotas; return whether one has to be looked at again."""
+        has_failed = False
         for quota in self.shared.usage_cache.managed.shared_specs():
             try:
                 if isinstance(quota, UnreadableClusterQuota):
@@ -115,7 +127,8 @@ class SharedQuotaController:
                     self._reconcile_quota(quota, epoch)
             except (ApiError, InvalidFieldError) as err:
                 _log.info("shared quota not kept", extra={"quota": quota.name, "error": str(err)})
-                self.requeue()
+                has_failed = True
+        return has_failed
 
     def pending_quotas(self) -> list[str]:
         """Return the names, as in ledgers, of shared quotas that are still being counted.
