@@ -332,8 +332,8 @@ def test_namespaces_that_are_exempt_are_never_asked_about() -> None:
 
 
 BAD = {
-    "unknown field": ("surprise: 1", "configuration: surprise"),
-    "no extended resource": ("deferredResources: [pods]", r"configuration: deferredResources\[0\]"),
+    "unknown field": ("surprise: 1", "--config: surprise"),
+    "no extended resource": ("deferredResources: [pods]", r"--config: deferredResources\[0\]"),
 }
 
 

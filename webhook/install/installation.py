@@ -456,7 +456,7 @@ def _installed_configuration(api: ClusterApi, namespace: str) -> str | None:
 def _read(text: str, wish: InstallOptions) -> Configuration:
     """Judge the configuration that is given, or the one that is installed and would stay."""
     is_given = wish.configuration is not None
-    source = "configuration" if is_given else f"ConfigMap {wish.namespace}/{CONFIG_MAP}"
+    source = "--config" if is_given else f"ConfigMap {wish.namespace}/{CONFIG_MAP}"
     try:
         return load_configuration(text, source, check=check_configuration)
     except ConfigurationError as err:

@@ -461,6 +461,17 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
 }
 
 
+@pytest.mark.parametrize("rotates", [True, False])
+def test_a_missing_ca_is_written_by_what_keeps_the_certificates(rotates: bool) -> None:
+    cluster = healthy()
+    lose = ENTRIES["no CA"][1]
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, lose)
+    writer = (
+        "The controller that leads writes it" if rotates else "Run scripts/install, which writes"
+    )
+    assert the(examined(cluster, rotates=rotates), "webhooks.ca").remedy.startswith(writer)
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "name", "severity", "words"), ENTRIES.values(), ids=ENTRIES
 )

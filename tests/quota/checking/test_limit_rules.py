@@ -181,3 +181,14 @@ def test_the_webhooks_own_rules_for_quotas_hold_where_it_is_asked() -> None:
 
 def test_other_kinds_have_no_such_rules() -> None:
     assert limit_errors("pods", {"spec": {"limits": [{"type": "Job"}]}}) == ()
+
+
+def test_a_field_that_the_spec_does_not_have_is_named_with_what_may_be_meant() -> None:
+    quota: Object = {"metadata": {"name": "q"}, "spec": {"hards": {"cpu": "1"}, "x": 1}}
+    assert [str(error) for error in limit_errors("resourcequotas", quota)] == [
+        "spec.hards: unknown field, did you mean 'hard'?",
+        "spec.x: unknown field",
+    ]
+    (error,) = limit_errors("limitranges", {"spec": {"limit": []}})
+    assert str(error) == "spec.limit: unknown field, did you mean 'limits'?"
+    assert limit_errors("resourcequotas", {"spec": {"hard": {"cpu": "1"}, "scopes": []}}) == ()

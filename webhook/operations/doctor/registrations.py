@@ -163,12 +163,17 @@ def _entry(
             "webhooks.ca",
             subject,
             f"webhook {name}: clientConfig.caBundle {problem}",
-            _ca_remedy(node.child("clientConfig")),
+            _ca_remedy(scene, node.child("clientConfig")),
         )
 
 
-def _ca_remedy(client: FieldReader) -> str:
+def _ca_remedy(scene: CheckContext, client: FieldReader) -> str:
     """Return what writes the CA: it comes with the certificate of a webhook in the cluster."""
+    if not client.has("url") and scene.settings.rotates:
+        return (
+            "The controller that leads writes it within seconds. If none leads: kubectl get pods -n"
+            f" {scene.settings.system_namespace} -l app.kubernetes.io/component=controller"
+        )
     if not client.has("url"):
         return (
             "Run scripts/install, which writes the CA of the webhook's certificate there and"

@@ -8,7 +8,8 @@ pkg/apis/scheduling/validation/validation.go ValidatePriorityClass; for quotas s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import FieldError
@@ -22,6 +23,11 @@ from webhook.quota.objects.quota_validation import quota_errors
 
 _Object: TypeAlias = Mapping[str, object]
 
+_FIELDS: Final[Mapping[str, Sequence[str]]] = {
+    "resourcequotas": ("hard", "scopes", "scopeSelector"),
+    "limitranges": ("limits",),
+}
+"""Resource → the fields of its spec."""
 _POD: Final = "Pod"
 _CLAIM: Final = "PersistentVolumeClaim"
 _TYPES: Final = ("Container", _POD, _CLAIM)
@@ -51,10 +57,21 @@ def limit_errors(
         InvalidFieldError: A field has the wrong type.
         InvalidQuantityError: An amount is not a quantity.
     """
+    unknown = tuple(_unknown_fields(raw, _FIELDS.get(resource, ())))
     if resource == "resourcequotas":
-        return tuple(quota_errors(raw, is_guarded=is_guarded))
+        return (*unknown, *quota_errors(raw, is_guarded=is_guarded))
     rule = _RULES.get(resource)
-    return () if rule is None else tuple(dict.fromkeys(rule(raw, field)))
+    return unknown if rule is None else (*unknown, *dict.fromkeys(rule(raw, field)))
+
+
+def _unknown_fields(raw: _Object, fields: Sequence[str]) -> Iterator[FieldError]:
+    """Yield the fields of the spec that kubectl has the API server refuse: it would drop them."""
+    spec = raw.get("spec")
+    for name in spec if fields and isinstance(spec, Mapping) else ():
+        if name not in fields:
+            close = get_close_matches(str(name), fields, n=1)
+            meant = f", did you mean {close[0]!r}?" if close else ""
+            yield FieldError("FieldValueInvalid", f"spec.{name}", f"unknown field{meant}")
 
 
 def _limit_range_errors(raw: _Object, field: str) -> Iterator[FieldError]:
