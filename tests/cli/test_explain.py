@@ -892,7 +892,10 @@ def test_a_name_that_is_not_there_ends_with_1(snapshot: Path) -> None:
     assert "Pod team-a/nope does not exist" in ran.stderr
 
 
-def test_wrong_usage_ends_with_2(snapshot: Path, tmp_path: Path) -> None:
+def test_wrong_usage_ends_with_2(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert run("pods", "x").exit_code == ExitCode.BAD_INPUT
     watched = run("pod", "x", "--watch", "--snapshot", str(snapshot))
     assert watched.exit_code == ExitCode.BAD_INPUT

@@ -144,6 +144,7 @@ def test_gates_that_no_controller_removes_are_found() -> None:
     )
     found = the(examined(cluster), "gates.stuck")
     assert (str(found.subject), found.details) == ("Namespace team-b", ("b-1",))
+    assert found.message.startswith("1 pod waits behind the scheduling gate deferredquota.io/quota")
     assert found.remedy == "Run: deferred-quota disable team-b"
 
 

@@ -488,6 +488,11 @@ def quota_subject(quota: ResourceQuota) -> Subject:
     return Subject("ResourceQuota", quota.name, quota.namespace)
 
 
+def waiting(count: int) -> str:
+    """Return how many pods wait, as the beginning of a sentence."""
+    return "1 pod waits" if count == 1 else f"{count} pods wait"
+
+
 def _is_about(event: FieldReader, subject: Subject) -> bool:
     about = event.child("involvedObject")
     is_ours = event.text("reportingComponent").startswith(_EVENT_SOURCE)

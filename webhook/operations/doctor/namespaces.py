@@ -14,6 +14,7 @@ from webhook.operations.doctor.check_context import (
     CheckContext,
     Namespace,
     unreadable,
+    waiting,
 )
 from webhook.operations.findings import Finding, Subject, error, information, subject_of, warning
 from webhook.operations.gates import gate_of
@@ -179,9 +180,8 @@ def gates(scene: CheckContext) -> Iterator[Finding]:
         yield error(
             "gates.stuck",
             Subject("Namespace", namespace),
-            f"{len(names)} pods wait behind the scheduling gate {SCHEDULING_GATE}, and the"
-            " namespace has not"
-            " opted in: no controller has removed it",
+            f"{waiting(len(names))} behind the scheduling gate {SCHEDULING_GATE}, and the"
+            " namespace has not opted in: no controller has removed it",
             f"Run: deferred-quota disable {namespace}",
             tuple(sorted(names)),
         )

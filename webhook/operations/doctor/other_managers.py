@@ -14,7 +14,7 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import PODS, NotFoundError, Object
 from webhook.kube.kinds import Kind, kind_of
-from webhook.operations.doctor.check_context import CheckContext, Namespace, unreadable
+from webhook.operations.doctor.check_context import CheckContext, Namespace, unreadable, waiting
 from webhook.operations.enable_plan import manager_of_gate
 from webhook.operations.findings import Finding, Subject, information, subject_of, warning
 from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, OTHER_MANAGERS
@@ -129,7 +129,7 @@ def _waiting(namespace: str, gate: str, pods: list[str], since: str) -> Finding:
     return judge(
         "gates.others",
         Subject("Namespace", namespace),
-        f"{len(pods)} pods wait {since}behind the scheduling gate {gate}, which"
+        f"{waiting(len(pods))} {since}behind the scheduling gate {gate}, which"
         f" {manager or 'another controller'} has to remove: no quota releases them before",
         f"Look at {manager or 'the controller that removes it'}.",
         tuple(sorted(pods)),
