@@ -81,6 +81,7 @@ def test_a_group_is_as_young_as_its_oldest_pod() -> None:
 OWNERS = {
     "of Kubernetes": ("apps/v1", True, True),
     "of another group": ("example.com/v1", True, False),
+    "of a version that is not served": ("apps/v2", True, False),
     "an owner that does not control": ("apps/v1", False, False),
 }
 

@@ -104,16 +104,16 @@ def was_bound_within(bound: datetime | None, seconds: int, now: datetime) -> boo
 def is_of_daemon_set(metadata: FieldReader) -> bool:
     """Return whether a DaemonSet controls a pod.
 
-    Those that make pods write its owners. An owner of the group `apps` that is not there has the
-    pod deleted, and one that does not select it lets it go; a kind of this name of another group
-    does neither.
+    Those that make pods write its owners. An owner of `apps/v1` that is not there has the pod
+    deleted, and one that does not select it lets it go; a kind of this name of another group, or of
+    a version that no API server serves, does neither.
 
     Source: kubernetes v1.36, pkg/controller/garbagecollector/garbagecollector.go;
     pkg/controller/daemon/daemon_controller.go getNodesToDaemonPods.
     """
     return any(
         one.text("kind") == "DaemonSet"
-        and one.text("apiVersion").startswith("apps/")
+        and one.text("apiVersion") == "apps/v1"
         and one.boolean("controller")
         for one in metadata.children("ownerReferences")
     )

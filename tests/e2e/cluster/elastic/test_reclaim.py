@@ -382,23 +382,18 @@ def editor(own_plane: ControlPlane, teams: Teams) -> Tenant:
     return Tenant(own_plane.rest_as("mallory"), namespace)
 
 
+def a_daemon_set(version: str) -> Object:
+    """Return it as the owner of a pod; there is none."""
+    owner = {"apiVersion": version, "kind": "DaemonSet", "name": "d", "uid": "u"}
+    return {**owner, "controller": True}
+
+
 WAYS_TO_KEEP: Final = {
     # its oldest pod, within the min of the quota, stays; the others go together
     "one group": ({"labels": {"elastic.deferredquota.io/group": "all"}}, 1),
-    "a DaemonSet of another group": (
-        {
-            "ownerReferences": [
-                {
-                    "apiVersion": "example.com/v1",
-                    "kind": "DaemonSet",
-                    "name": "d",
-                    "uid": "u",
-                    "controller": True,
-                }
-            ]
-        },
-        4,
-    ),
+    "a DaemonSet of another group": ({"ownerReferences": [a_daemon_set("example.com/v1")]}, 4),
+    # the garbage collector can look up no such owner, and leaves its pods
+    "a DaemonSet of another version": ({"ownerReferences": [a_daemon_set("apps/v2")]}, 4),
 }
 
 
