@@ -72,6 +72,14 @@ def test_of_a_shared_quota_it_is_a_fourth(used: str, most: str) -> None:
     assert cpu_of(limits_of(a_ledger({CPU: used}, name="cdq/both", requests_cpu="8"))) == most
 
 
+def test_no_pod_of_an_elastic_pool_goes_ungated() -> None:
+    """Reclaim gives owners back what is borrowed for pods behind our gate only."""
+    found = limits_of(a_ledger(name="cdq/epool.default", requests_cpu="8"))
+    assert (cpu_of(found), found.is_open) == ("0", False)
+    assert found.reason == "elastic pool default: its owners come first"
+    assert cpu_of(limits_of(a_ledger(name="cdq/eq.team-a.q", requests_cpu="8"))) == "1"
+
+
 def test_what_is_held_elsewhere_is_taken() -> None:
     ledger = a_ledger({CPU: "1"}, name="cdq/both", requests_cpu="8")
     account = replace(ledger.accounts["cdq/both"], used_elsewhere=amounts({CPU: "5"}))

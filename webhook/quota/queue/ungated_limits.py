@@ -11,7 +11,8 @@ is zero: every pod that takes anything of that resource is gated. Pods that came
 server went by an older object are at worst refused at their bind. A level is left at once and
 reached again only with a fourth more than it needs, so that pods which come and go do not have the
 object written each time. Of a shared quota it is a fourth of what is left, because pods in flight
-elsewhere are not seen.
+elsewhere are not seen. No pod goes ungated that takes of an elastic pool: others may borrow what is
+left before it has a node, and owners get that back for pods behind our gate only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Final
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.charging.constraints import KEYS_OF_LIMITS, KEYS_OF_REQUESTS
+from webhook.quota.charging.denials import name_quota
 from webhook.quota.ledger.ledger_values import Account, Ledger
 from webhook.quota.objects.names import SHARED_PREFIX
 
@@ -121,6 +123,16 @@ class _Room:
     """The most that a pod may take → what has to be left for it, in 10^-9."""
     free: Quantity
 
+    @property
+    def reason(self) -> str:
+        """Why pods are gated that are not large; empty where the limit itself is too small."""
+        name = name_quota(self.quota)
+        if name.is_pool:
+            return f"{name.text}: its owners come first"
+        if self.levels and self.most(is_risen=True) == ZERO:
+            return f"{name.text}: little {name.resource(self.key)} is left"
+        return ""
+
     def most(self, *, is_risen: bool) -> Quantity:
         """Return the most that a pod may take, zero where it is to take none.
 
@@ -152,11 +164,7 @@ def _limits(
         made[stated][resource] = most
         if most == ZERO:
             # without the amounts, by which the object would have to be written all the time
-            reasons += [
-                f"quota {room.quota}: little {room.key} is left"
-                for room in found
-                if room.levels and room.most(is_risen=True) == ZERO
-            ]
+            reasons += [room.reason for room in found if room.reason not in ("", *reasons)]
     return UngatedLimits(made[_REQUESTS], made[_LIMITS], gates_extended, reason="; ".join(reasons))
 
 
@@ -185,6 +193,8 @@ def _levels(hard: Quantity, quota: str, *, is_whole: bool) -> dict[Quantity, int
     Args:
         is_whole: Whether containers name whole units of the resource only.
     """
+    if name_quota(quota).is_pool:
+        return {}
     part = _PART_OF_SHARED if quota.startswith(SHARED_PREFIX) else _PART
     unit = _UNIT if is_whole else 1
     nanos = (hard.nano // (level * part) // unit * unit for level in LEVELS)

@@ -16,6 +16,7 @@ from tests.builders import a_container
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.admission.creation import is_gated
+from tests.e2e.cluster.elastic.pools import Pool
 from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.over_and_over import OverAndOver
 from tests.e2e.cluster.product import Product, apply_namespace
@@ -144,6 +145,21 @@ def test_a_pod_that_never_fits_closes_nothing_for_others(tenant: Tenant) -> None
     eventually(lambda: "can never fit" in str(tenant.seen("never").body), "its condition says so")
     assert gating(tenant)["state"] == "Open"
     assert not is_new_gated(tenant, "2")
+
+
+def test_pods_of_an_elastic_pool_are_gated(opened: tuple[ControlPlane, Product]) -> None:
+    """Others may borrow all of it before a pod has its node; reclaim is for gated pods only."""
+    plane, _ = opened
+    pool = Pool(plane, {"a": {"min": {"cpu": 16}}, "b": {"min": {"cpu": 1}}}, gating="auto")
+    try:
+        owner = pool.teams["a"]
+        becomes_open(owner, "0")
+        assert gating(owner)["reason"] == f"elastic pool {pool.name}: its owners come first"
+        assert is_gated(owner.pod("a0", "100m").body)
+        eventually(lambda: not is_gated(owner.seen("a0").body), "there is room for it")
+        assert not is_new_gated(owner, "", requests={"memory": "1Gi"})
+    finally:
+        pool.close()
 
 
 def test_a_quota_of_nothing_gates_only_those_that_ask_for_it(tenant: Tenant) -> None:
