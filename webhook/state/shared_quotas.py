@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
 from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
 from webhook.kube.api import (
@@ -108,7 +109,7 @@ class SharedQuotaLookup:
         return None if self.version is None else self.version.shared
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class _Reads:
     """Reads of one quota by threads that join one another's."""
 
@@ -128,9 +129,10 @@ class SharedQuotaStore:
         self._api = api
         self._lock = threading.Lock()
         self._known: dict[str, SharedQuotaVersion] = {}
-        self._locks: dict[str, threading.Lock] = {}
+        # of quotas that come and go nothing is left: an entry stays while a thread holds its value
+        self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        self._reads: WeakValueDictionary[str, _Reads] = WeakValueDictionary()
         self._contended: dict[str, float] = {}
-        self._reads: dict[str, _Reads] = {}
 
     def follow(self, timing: InformerTimings | None = None) -> Informer[SharedQuotaVersion]:
         """Return an informer that, once started, keeps aside what others write."""
@@ -265,6 +267,7 @@ class SharedQuotaStore:
             self._keep(change.new)
             return
         name = ledger_name(change.key)
+        self._contended.pop(name, None)
         with self._lock:
             known = self._known.get(name)
             if known is not None and known.resource_version <= change.resource_version:
