@@ -211,6 +211,13 @@ def test_a_label_that_may_not_be_removed_is_an_error_and_nothing_is_done() -> No
     assert gates_of(api, "web-1") == [SCHEDULING_GATE]
 
 
+def test_a_user_without_any_right_learns_that_the_namespace_comes_first() -> None:
+    api = ReactiveClient(a_cluster(a_namespace(), a_gated_pod("web-1")))
+    api.on("*", "*", forbid)
+    with pytest.raises(ForbiddenError, match=r'^namespaces "team-a" is forbidden'):
+        opt_out(api, NAMESPACE, patience=QUICK)
+
+
 def test_a_client_that_goes_on_masking_is_reported() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}))
     behind = ApiServer(cluster)  # it never hears that the label went

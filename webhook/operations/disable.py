@@ -17,6 +17,7 @@ whole of it is run again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -24,7 +25,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ClusterApi, ForbiddenError, ListOptions, NotFoundError
 from webhook.kube.metadata import object_name
 from webhook.operations.cluster_quotas import shared_quotas
-from webhook.operations.gates import gated_pods, strip_gates
+from webhook.operations.gates import GatedPod, gated_pods, strip_gates
 from webhook.operations.native_enforcement import OverQuota, over_quota, restore_statuses
 from webhook.operations.reading import inhabitants
 from webhook.operations.retry import Report, RetryPolicy, RetryTimer, silent
@@ -135,7 +136,7 @@ def opt_out(
     """
     wait = patience.begin()
     left = wait.retry(lambda: _shared_by(api, namespace))
-    gated, _ = wait.retry(lambda: gated_pods(api, namespace))
+    gated = wait.retry(lambda: _gated_pods(api, namespace))
     try:
         had_label = _remove_label(api, namespace, wait, report, keeps_label=keeps_label)
         if forgets_gating:
@@ -154,6 +155,14 @@ def opt_out(
         left=left if had_label and not keeps_label else (),
         problems=(*stripped.problems, *restored.problems),
     )
+
+
+def _gated_pods(api: ClusterApi, namespace: str) -> Sequence[GatedPod]:
+    """Return the pods with our gate; none where they may not be listed, which is said later."""
+    try:
+        return gated_pods(api, namespace)[0]
+    except ForbiddenError:
+        return ()
 
 
 def preview(api: ClusterApi, namespace: str) -> OptedOut:
