@@ -107,9 +107,7 @@ class SharedQuotaController:
         if not self._is_due.is_set():
             return
         self._is_due.clear()
-        has_failed = (
-            True  # also by a fault of this program: what was not looked at is not forgotten
-        )
+        has_failed = True  # also where a fault of the program ends the round
         try:
             has_failed = self._has_failed(epoch)
         finally:

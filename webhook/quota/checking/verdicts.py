@@ -61,7 +61,7 @@ class _Demand:
     usage: ResourceList
     """Of one pod."""
     is_charged: bool = False
-    """Whether it is that of a pod that is there already, and charged for it."""
+    """Whether the pod exists and is charged already."""
 
 
 @dataclass(frozen=True, slots=True)
