@@ -673,6 +673,69 @@ def test_a_quota_that_the_webhook_refuses_does_not_replace_the_one_that_is_there
     assert (waits["quota"], waits["resources"][0]["hard"]) == ("odd", "4")
 
 
+SHARED: Final = """\
+apiVersion: deferredquota.io/v1alpha1
+kind: ClusterDeferredQuota
+metadata: {name: shared}
+spec:
+"""
+ELASTIC: Final = """\
+apiVersion: nos.nebuly.com/v1alpha1
+kind: ElasticQuota
+metadata: {name: quota, namespace: team-a}
+spec:
+"""
+INVALID_QUOTAS: Final = {
+    "not deferred": (
+        SHARED + "  hard: {count/pods: 1}\n  namespaceSelector: {}\n",
+        "spec.hard[count/pods]: is not deferred",
+    ),
+    "no selector": (
+        SHARED + "  hard: {requests.cpu: 1}\n",
+        "spec.namespaceSelector: Required value: must say which namespaces share the quota",
+    ),
+    "wrong amount": (
+        SHARED + "  hard: {requests.cpu: 1x}\n  namespaceSelector: {}\n",
+        "spec.hard[requests.cpu]: '1x' is not a quantity",
+    ),
+    "unknown field": (
+        SHARED + "  hard: {requests.cpu: 1}\n  namespaceSelector: {}\n  keep: []\n",
+        "spec.keep: unknown field, did you mean 'kept'?",
+    ),
+    "min above max": (
+        ELASTIC + "  min: {cpu: 4}\n  max: {cpu: 2}\n",
+        'spec.min[cpu]: Invalid value: "4": must be less than or equal to spec.max[cpu]',
+    ),
+    "wrong type": (ELASTIC + "  min: [cpu]\n", "spec.min: must be an object, not a list"),
+    "no namespaces": (
+        ELASTIC.replace("kind: ", "kind: Composite") + "  min: {cpu: 4}\n",
+        "spec.namespaces: Required value: must name at least one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), INVALID_QUOTAS.values(), ids=INVALID_QUOTAS)
+def test_a_quota_of_our_kinds_that_the_webhook_refuses_is_refused(text: str, words: str) -> None:
+    (refused,) = findings(checked("-f", "-", text=text))
+    assert refused["rule"] == "invalid"
+    assert f" is invalid: {words}" in refused["text"]
+    assert refused["field"] == words.partition(": ")[0]
+
+
+def test_what_a_cluster_quota_can_limit_is_as_configured() -> None:
+    quota = SHARED + "  hard: {requests.example.com/licences: 1}\n  namespaceSelector: {}\n"
+    assert findings(checked("-f", "-", text=quota)) == []
+    config: Object = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "Configuration",
+        "deferredResources": ["requests.deviceclass.resource.kubernetes.io/a"],
+    }
+    write("config.yaml", dumped(config))
+    quota = quota.replace("example.com/licences", "deviceclass.resource.kubernetes.io/a")
+    assert [one["rule"] for one in findings(checked("-f", "-", text=quota))] == ["invalid"]
+    assert findings(checked("-f", "-", "--config", "config.yaml", text=quota)) == []
+
+
 def test_pods_that_run_already_are_not_counted_twice() -> None:
     owner = {"kind": "ReplicaSet", "name": "web-abc", "controller": True, "uid": "rs"}
     meta = {"labels": {"pod-template-hash": "abc"}, "ownerReferences": [owner]}

@@ -216,6 +216,7 @@ class ClusterState:
             coverage=rules.coverage if is_deferred else Terms().coverage,
             must_specify=rules.must_specify,
             is_deferred=is_deferred,
+            deferred_keys=policy.deferred_keys,
             is_strict=is_gated and rules.order is QueueingStrategy.STRICT,
             quotas=quotas,
             labels=labels,

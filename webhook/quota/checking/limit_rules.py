@@ -1,4 +1,4 @@
-"""Rules for the objects that limit others: ResourceQuotas, LimitRanges and PriorityClasses.
+"""Rules for the objects that limit others: quotas, LimitRanges and PriorityClasses.
 
 Source: kubernetes v1.36, pkg/apis/core/validation/validation.go ValidateLimitRange;
 pkg/apis/scheduling/validation/validation.go ValidatePriorityClass; for quotas see
@@ -8,7 +8,7 @@ pkg/apis/scheduling/validation/validation.go ValidatePriorityClass; for quotas s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
 from typing import Final, TypeAlias
 
@@ -17,15 +17,23 @@ from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.checking.classes import SYSTEM_CLASSES, PriorityClass
 from webhook.quota.checking.limit_ranges import LimitRange, LimitRangeItem, decimal
+from webhook.quota.elastic.elastic_quotas import elastic_quota_errors
 from webhook.quota.jobs.resource_rules import container_name_errors, resource_name_errors
 from webhook.quota.objects.names import is_hugepages, is_native, qualified_name_errors
 from webhook.quota.objects.quota_validation import quota_errors
+from webhook.quota.shared.cluster_quota_validation import cluster_quota_errors
 
 _Object: TypeAlias = Mapping[str, object]
 
+CLUSTER_QUOTAS: Final = "clusterdeferredquotas.deferredquota.io"
+_QUOTA: Final = ("hard", "scopes", "scopeSelector")
+_ELASTIC: Final = ("min", "max", "lendable", "weight", "reclaim")
 _FIELDS: Final[Mapping[str, Sequence[str]]] = {
-    "resourcequotas": ("hard", "scopes", "scopeSelector"),
+    "resourcequotas": _QUOTA,
     "limitranges": ("limits",),
+    CLUSTER_QUOTAS: (*_QUOTA, "namespaceSelector", "kept", "headroom"),
+    "elasticquotas.nos.nebuly.com": _ELASTIC,
+    "compositeelasticquotas.nos.nebuly.com": (*_ELASTIC, "namespaces"),
 }
 """Resource → the fields of its spec."""
 _POD: Final = "Pod"
@@ -62,6 +70,17 @@ def limit_errors(
         return (*unknown, *quota_errors(raw, is_guarded=is_guarded))
     rule = _RULES.get(resource)
     return unknown if rule is None else (*unknown, *dict.fromkeys(rule(raw, field)))
+
+
+def cluster_limit_errors(raw: _Object, keys: Set[str]) -> tuple[FieldError, ...]:
+    """Return the errors of a ClusterDeferredQuota.
+
+    Args:
+        raw: The object.
+        keys: The deferred resources.
+    """
+    unknown = _unknown_fields(raw, _FIELDS[CLUSTER_QUOTAS])
+    return (*unknown, *cluster_quota_errors(raw, keys))
 
 
 def _unknown_fields(raw: _Object, fields: Sequence[str]) -> Iterator[FieldError]:
@@ -171,6 +190,10 @@ def _priority_class_errors(raw: _Object, field: str) -> Iterator[FieldError]:
         yield FieldError("FieldValueForbidden", "metadata.name", f"{_RESERVED}{fault}")
 
 
+def _elastic_errors(raw: _Object, _field: str) -> Iterator[FieldError]:
+    yield from elastic_quota_errors(raw)
+
+
 def _system_class_fault(one: PriorityClass) -> str:
     """Source: kubernetes v1.36, pkg/apis/scheduling/v1/helpers.go IsKnownSystemPriorityClass."""
     if one.name not in SYSTEM_CLASSES:
@@ -186,5 +209,7 @@ def _system_class_fault(one: PriorityClass) -> str:
 _RULES: Final[Mapping[str, Callable[[_Object, str], Iterator[FieldError]]]] = {
     "limitranges": _limit_range_errors,
     "priorityclasses.scheduling.k8s.io": _priority_class_errors,
+    "elasticquotas.nos.nebuly.com": _elastic_errors,
+    "compositeelasticquotas.nos.nebuly.com": _elastic_errors,
 }
 """Resource → its rules."""

@@ -19,7 +19,7 @@ from webhook.quota.checking.limit_ranges import (
     violations,
     with_defaults,
 )
-from webhook.quota.checking.limit_rules import limit_errors
+from webhook.quota.checking.limit_rules import CLUSTER_QUOTAS, cluster_limit_errors, limit_errors
 from webhook.quota.checking.name_rules import container_errors, has_good_containers, object_errors
 from webhook.quota.checking.object_usage import (
     claim_requests,
@@ -233,6 +233,8 @@ def _invalid_name(one: ManifestObject) -> Iterator[Issue]:
 def _invalid_limits(one: ManifestObject, terms: Terms) -> Iterator[Issue]:
     """Yield the refusal of a quota, a LimitRange or a PriorityClass for its own fields."""
     errors = one.guarded_limit_errors if terms.is_deferred else one.limit_errors
+    if one.resource == CLUSTER_QUOTAS:
+        errors = cluster_limit_errors(one.raw, terms.deferred_keys)
     if errors:
         yield _invalid(one, errors, child(one.field, errors[0].field))
 

@@ -13,6 +13,7 @@ from webhook.quota.checking.limit_ranges import LimitRange
 from webhook.quota.explaining.values import Shortage
 from webhook.quota.jobs.policy import JobRule
 from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
 
 
 class Verdict(StrEnum):
@@ -123,6 +124,8 @@ class Terms:
     must_specify: bool = True
     """Whether containers have to state what a quota limits that is charged at the bind."""
     is_deferred: bool = False
+    deferred_keys: frozenset[str] = DEFERRED_KEYS
+    """The resources that a quota of several namespaces can limit."""
     is_strict: bool = False
     """Whether a pod that waits holds those behind it."""
     quotas: tuple[ResourceQuota, ...] = ()
