@@ -35,6 +35,7 @@ from webhook.kube.api import (
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
     ForbiddenError,
     InternalError,
     Kind,
@@ -45,7 +46,12 @@ from webhook.operations.explain.explaining import KINDS, NotThereError, Target, 
 from webhook.operations.explain.session import ExplainOptions
 from webhook.operations.snapshot_usage import COUNTED_FROM_PODS
 from webhook.quota.explaining.values import Action, CauseKind, ConsumerState
-from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
+from webhook.state.well_known import (
+    DEFAULT_NAMESPACE,
+    EMERGENCY_SINCE,
+    LEADER_LEASE,
+    REGISTRATION,
+)
 
 SCHEMA = json.loads(
     (Path(webhook.__file__).parent / "schemas/explain.schema.json").read_text(encoding="utf-8")
@@ -318,7 +324,23 @@ def test_a_large_namespace_takes_no_more_requests(cluster: FakeCluster) -> None:
         counts.append(len(api.calls))
     small, large = counts
     assert large - small <= 4, "two lists have three pages of 500 instead of one"
-    assert small <= 18
+    assert small <= 19
+
+
+@pytest.mark.parametrize(("kind", "name"), [("pod", "x"), ("deployment", "x")])
+def test_an_open_emergency_is_noted(cluster: FakeCluster, kind: str, name: str) -> None:
+    wait_for_quota(cluster, a_gated_pod("x", cpu="4"))
+    load(cluster, a_workload("Deployment", "x"))
+    edit(
+        cluster,
+        VALIDATING_WEBHOOKS,
+        REGISTRATION,
+        lambda found: found["metadata"].update(annotations={EMERGENCY_SINCE: "2026-11-26"}),
+    )
+    note, *_ = why(cluster, name, kind)["notes"]
+    assert note.startswith("the emergency is open since 2026-11-26: the API server enforces")
+    api = forbidden(VALIDATING_WEBHOOKS)(cluster)
+    assert not any("emergency" in one for one in why(api, name, kind)["notes"])
 
 
 def test_a_pod_made_anew_is_reported(cluster: FakeCluster) -> None:

@@ -12,9 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.jsonfields.fields import mapping, sequence
+from webhook.jsonfields.fields import InvalidFieldError, mapping, sequence
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind, Object
+from webhook.kube.api import (
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    ClusterApi,
+    ForbiddenError,
+    Kind,
+    NotFoundError,
+    Object,
+)
 from webhook.operations.creation import AUTO_GATE_POLICY, GATE_POLICY
 from webhook.operations.names import MASK_POLICY, STAMP_POLICY
 from webhook.state.webhook_selectors import WebhookSelector
@@ -74,6 +82,21 @@ def state_of(objects: Iterable[Object]) -> EmergencyState:
         for name, _, holder in selectors_of(obj):
             (opened if is_nowhere(holder) else asking).append(name)
     return EmergencyState(since, tuple(opened), tuple(asking))
+
+
+def emergency_notes(api: ClusterApi) -> Iterator[str]:
+    """Yield that the emergency was opened; a user without the right to read that sees none."""
+    kind, name = GUARDS
+    try:
+        state = state_of([api.get(kind, name)])
+    except (ForbiddenError, NotFoundError, InvalidFieldError):
+        return
+    if state.is_begun:
+        since = f" since {state.since}" if state.since else ""
+        yield (
+            f"the emergency is open{since}: the API server enforces quotas when pods are created,"
+            " and no bind is held to them; doctor says more"
+        )
 
 
 def selectors_of(obj: Object) -> Iterator[tuple[str, str, Mapping[str, object]]]:

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import QUOTA_LEDGERS, ForbiddenError, NotFoundError, Object
-from webhook.operations.emergency_state import GUARDS, state_of
+from webhook.kube.api import QUOTA_LEDGERS, Object
+from webhook.operations.emergency_state import emergency_notes
 from webhook.operations.explain.parts import controller_part
 from webhook.operations.explain.session import Session
 from webhook.operations.reading import name_of
@@ -82,7 +82,7 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
         ApiError: The cluster does not answer.
     """
     wanted = tuple(dict.fromkeys(namespaces))
-    notes = [*_emergency(session)]
+    notes = [*emergency_notes(session.api)]
     unread: set[str | None] = set()
     ledgers = dict(_ledgers(session, wanted, notes, unread))
     if session.has_no_ledgers and not unread:
@@ -104,21 +104,6 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     if None in unread:
         notes.append("to see a namespace of yours, give -n NAMESPACE")
     return UsageReport(tuple(rows), (*session.unknown, *notes), is_whole=not unread)
-
-
-def _emergency(session: Session) -> Iterator[str]:
-    """Yield that the emergency was opened; a user without the right to read that sees none."""
-    kind, name = GUARDS
-    try:
-        state = state_of([session.api.get(kind, name)])
-    except (ForbiddenError, NotFoundError, InvalidFieldError):
-        return
-    if state.is_begun:
-        since = f" since {state.since}" if state.since else ""
-        yield (
-            f"the emergency is open{since}: the API server enforces quotas when pods are created,"
-            " and nothing keeps binds within these figures; doctor says more"
-        )
 
 
 def _ledgers(

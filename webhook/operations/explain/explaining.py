@@ -18,6 +18,7 @@ from webhook.kube.api import (
     Object,
     kind_of,
 )
+from webhook.operations.emergency_state import emergency_notes
 from webhook.operations.explain.namespaces import Inside, read_namespace
 from webhook.operations.explain.nodes import judged_nodes
 from webhook.operations.explain.owners import with_owners
@@ -68,11 +69,22 @@ def explain(api: ClusterApi, target: Target, options: ExplainOptions) -> Explana
     except NotFoundError as err:
         raise NotThereError(_gone(session, target)) from err
     inside = with_owners(session, read_namespace(session, target.namespace))
-    if target.kind == PODS:
-        subject = _subject(inside, raw)
-        anew = tuple(_anew(session, target, subject))  # first: it notes what may not be read
-        explained = _explained(session, inside, subject, raw)
-        return replace(explained, notes=(*explained.notes, *anew))
+    explain_it = _explained_pod if target.kind == PODS else _explained_workload
+    explained = explain_it(session, target, inside, raw)
+    emergency = emergency_notes(api) if inside.facts.is_deferred else ()
+    return replace(explained, notes=(*emergency, *explained.notes))
+
+
+def _explained_pod(session: Session, target: Target, inside: Inside, raw: Object) -> Explanation:
+    subject = _subject(inside, raw)
+    anew = tuple(_anew(session, target, subject))  # first: it notes what may not be read
+    explained = _explained(session, inside, subject, raw)
+    return replace(explained, notes=(*explained.notes, *anew))
+
+
+def _explained_workload(
+    session: Session, target: Target, inside: Inside, raw: Object
+) -> Explanation:
     owned = read_workload(session, target.kind, raw, inside)
     open_pods = _not_running(owned)
     waiting = [one for one in open_pods if not is_starting(one, inside.facts)]
