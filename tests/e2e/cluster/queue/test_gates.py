@@ -374,3 +374,20 @@ def test_an_administrator_outside_of_the_groups_opts_the_namespace_out(
     left = [gates(team.seen(f"web-{number}")) or [] for number in range(20)]
     assert left == [[FOREIGN] if number % 2 else [] for number in range(20)]
     plane.kubectl("delete", "clusterrolebinding", "ops")
+
+
+@pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "released"])
+def test_after_the_end_the_condition_of_what_waited_goes_and_that_of_the_others_stays(
+    team: Tenant, plane: ControlPlane, *, is_bound: bool
+) -> None:
+    team.pod("fits", "1")
+    team.pod("waits", LARGE)
+    becomes(lambda: team.condition("fits", QUOTA_RESERVED)[0], "True", "quota is reserved", 30)
+    becomes(lambda: team.condition("waits", QUOTA_RESERVED)[0], "False", "the other waits", 30)
+    if is_bound:
+        assert team.bind("fits").ok
+    kubeconfig = str(plane.kubeconfig("admin", ("system:masters",)))
+    done = CliRunner().invoke(cli, ["disable", "--kubeconfig", kubeconfig, team.namespace])
+    assert done.exit_code == ExitCode.OK, done.output
+    becomes(lambda: team.condition("waits", QUOTA_RESERVED)[0], "", "the condition goes", 60)
+    assert team.condition("fits", QUOTA_RESERVED)[:2] == ("True", "Reserved")
