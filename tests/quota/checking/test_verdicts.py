@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -184,6 +185,46 @@ def test_a_pod_that_is_there_stays_though_its_quota_has_less(hard: str, at_bind:
     )
     assert other.issues[0].shortages[0].used == Quantity.parse("2")
     assert other.verdict is not Verdict.ADMITTED
+
+
+HELD: Final = Pod.from_object({**a_pod("web-1"), "spec": {**a_pod_spec("1"), "nodeName": "node-1"}})
+
+
+@pytest.mark.parametrize("at_bind", [False, True])
+def test_pods_of_a_workload_that_are_there_stay_though_the_quota_has_less(at_bind: bool) -> None:
+    balance = a_balance(requests_cpu="2", used=amounts(requests_cpu="3"))
+    terms = Terms((replace(balance, at_bind=at_bind),))
+
+    def check(kind: str, replicas: int, rollout: Rollout) -> Result:
+        raw = a_workload(kind, replicas=replicas)
+        there = replace(a_subject(raw, rollout=rollout, is_new=False), held=(HELD,) * 3)
+        result, other = check_namespace([there, a_subject(a_pod("b"))], terms).results
+        assert other.verdict is not Verdict.ADMITTED
+        return result
+
+    result = check("StatefulSet", 3, Rollout.SURGE)
+    (issue,) = result.issues
+    late = "wait" if at_bind else "be refused"
+    assert issue.text == (
+        f"all 3 pods are there already and stay; a new one would {late}: exceeded quota: team,"
+        " requested: requests.cpu=1, used: requests.cpu=2, limited: requests.cpu=2"
+    )
+    assert result.verdict is Verdict.ADMITTED
+    stays, stuck_rollout = check("Deployment", 3, Rollout.SURGE).issues
+    assert stays.text == issue.text
+    assert "stands still: no room for 1 pod more" in stuck_rollout.text
+    for rollout, replicas, count in ((Rollout.STEADY, 5, 2), (Rollout.RECREATE, 3, 1)):
+        (issue,) = check("Deployment", replicas, rollout).issues
+        assert issue.verdict is Verdict.WAITS
+        assert issue.text.startswith(f"{count} of {replicas} pods ")
+
+
+def test_the_former_pods_of_an_object_are_given_back_once() -> None:
+    terms = Terms((a_balance(requests_cpu="4", used=amounts(requests_cpu="4")),))
+    one = a_subject(a_workload(replicas=1), is_new=False)
+    both = replace(one, groups=one.groups * 2, held=(HELD,) * 2)
+    results = check_namespace([both, a_subject(a_pod("b"))], terms).results
+    assert verdicts(results) == ["admitted", "refused"]
 
 
 def test_a_pod_that_is_to_grow_is_judged_by_what_is_left() -> None:

@@ -42,6 +42,8 @@ _Object = Mapping[str, object]
 
 JOB_SETS: Final = "jobset.x-k8s.io"
 _JOBS: Final = frozenset({"jobs.batch", "cronjobs.batch", "jobsets.jobset.x-k8s.io"})
+_UNCHANGED: Final = frozenset({"pods", "jobs.batch"})
+"""Resources whose pods no rollout replaces."""
 _VALIDATED: Final = frozenset({"", "apps", "batch"})
 """API groups whose objects the API server validates itself."""
 _ORDINARY: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -148,6 +150,7 @@ def read_subject(
         tuple(groups),
         usage,
         made,
+        is_replaced=options.rollout is Rollout.RECREATE and one.resource not in _UNCHANGED,
         refusals=(*refusals, *claims) if is_claim else tuple(refusals),
         issues=tuple(issues),
     )

@@ -170,6 +170,8 @@ class Subject:
     """Pods of its former state, which the quotas are charged for."""
     reserved: frozenset[str] = frozenset()
     """Uids of those that have no node and a reservation."""
+    is_replaced: bool = False
+    """Whether those pods are gone before new ones are made."""
     refusals: tuple[Issue, ...] = ()
     """Why the object itself is refused whatever is used."""
     issues: tuple[Issue, ...] = ()

@@ -60,8 +60,30 @@ class _Demand:
     account: _Account
     usage: ResourceList
     """Of one pod."""
-    is_charged: bool = False
-    """Whether the pod exists and is charged already."""
+    charged: int = 0
+    """How many of the pods exist, and are charged already: they stay."""
+
+
+@dataclass(slots=True)
+class _Former:
+    """What the former pods of an object took of one account."""
+
+    total: ResourceList
+    parts: list[ResourceList]
+    """Of each pod that no group of the object has taken over."""
+
+    def take_over(self, usage: ResourceList, most: int) -> int:
+        """Return how many pods of a usage were charged already, up to some number."""
+        self.parts.sort(key=lambda part: part != usage)  # the larger ones may be of other groups
+        taken = 0
+        rest: list[ResourceList] = []
+        for part in self.parts:
+            if taken < most and all(amount <= part.get(key, ZERO) for key, amount in usage.items()):
+                taken += 1
+            else:
+                rest.append(part)
+        self.parts = rest
+        return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +128,7 @@ class _Check:
     def run(self, subjects: Sequence[Subject]) -> Outcome:
         issues = [list(self._issues(index, one)) for index, one in enumerate(subjects)]
         for index, rolling in self._rolling:
-            if not issues[index]:
+            if _all_stay(issues[index]):
                 issues[index] += self._rollout(rolling)
         results = [Result(one, tuple(found)) for one, found in zip(subjects, issues, strict=True)]
         late = [one for one in self._accounts if one.balance.at_bind]
@@ -118,8 +140,9 @@ class _Check:
         if not refused:
             yield from self._charged_made(subject)
         if not (refused or subject.issues):
+            former: dict[int, _Former] = {}
             for group in subject.groups:
-                yield from self._group(index, subject, group)
+                yield from self._group(index, subject, group, former)
 
     def _charged_object(self, subject: Subject) -> Iterator[Issue]:
         """Charge the object itself; yield why it is refused, for each quota."""
@@ -158,9 +181,11 @@ class _Check:
             )
         ]
 
-    def _group(self, index: int, subject: Subject, group: PodGroup) -> Iterator[Issue]:
+    def _group(
+        self, index: int, subject: Subject, group: PodGroup, former: dict[int, _Former]
+    ) -> Iterator[Issue]:
         if not group.count:
-            self._give_back(subject)
+            self._give_back(subject, former)
             return
         try:
             applying = self._applying(group.pod)
@@ -172,13 +197,16 @@ class _Check:
         yield from refused
         if refused:
             return
-        former = self._give_back(subject)
+        self._give_back(subject, former)
         usage = usage_of(group.pod, now=None)
-        demands = tuple(_demand(subject, one, usage, former) for one in applying)
+        most = 0 if subject.is_replaced else group.count
+        demands = tuple(_demand(one, usage, former.get(id(one)), most) for one in applying)
         found = list(self._charge(subject, group, demands))
         yield from found
-        if group.surge and not found:
-            beyond = tuple(_beyond(former, one, group.count) for one in demands)
+        if group.surge and _all_stay(found):
+            beyond = tuple(
+                _beyond(former.get(id(one.account)), one, group.count) for one in demands
+            )
             self._rolling.append((index, _Rolling(group, demands, beyond)))
 
     def _applying(self, pod: Pod) -> list[_Account]:
@@ -220,20 +248,23 @@ class _Check:
                     unstated=tuple(unsaid),
                 )
 
-    def _give_back(self, subject: Subject) -> dict[int, ResourceList]:
-        """Take the former pods of an object out of the accounts; return what they took of each."""
-        taken: dict[int, ResourceList] = {}
+    def _give_back(self, subject: Subject, former: dict[int, _Former]) -> None:
+        """Take the former pods of an object out of the accounts, once for all of its groups."""
+        if former:
+            return
         for account in self._accounts if subject.held else ():
-            total: ResourceList = {}
+            parts: list[ResourceList] = []
             for pod in subject.held:
                 is_charged = not account.balance.at_bind or (
                     pod.is_assigned or pod.uid in subject.reserved
                 )
                 if is_charged and _selects(account, pod):
-                    total = add(total, _part(charged_to(pod), account))
-            taken[id(account)] = total
+                    parts.append(_part(charged_to(pod), account))
+            total: ResourceList = {}
+            for part in parts:
+                total = add(total, part)
+            former[id(account)] = _Former(total, parts)
             account.used = {**account.used, **_less(account.used, total)}
-        return taken
 
     def _charge(
         self, subject: Subject, group: PodGroup, demands: Sequence[_Demand]
@@ -242,7 +273,7 @@ class _Check:
         early = [one for one in demands if not one.account.balance.at_bind]
         late = [one for one in demands if one.account.balance.at_bind]
         created = min([_room(one, group.count) for one in early], default=group.count)
-        rooms = [0 if _holder(one, group.pod) else _room(one, created) for one in late]
+        rooms = [one.charged if _holder(one, group.pod) else _room(one, created) for one in late]
         started = min(rooms, default=created)
         for one in demands:
             yield from _kept(subject, group, one)
@@ -285,11 +316,10 @@ class _Check:
 def _kept(subject: Subject, group: PodGroup, demand: _Demand) -> Iterator[Issue]:
     """Yield what keeps some of the pods, by one quota."""
     balance = demand.account.balance
-    denial = _over(demand.account, demand.usage)
-    if demand.is_charged:
-        if denial is not None:
-            yield _over_quota(group, demand, denial)
+    if demand.charged >= group.count:
+        yield from _over_quota(group, demand)
         return
+    denial = _over(demand.account, demand.usage)
     if denial is not None and _never_fits(demand):
         yield Issue(
             Rule.NEVER_FITS,
@@ -309,31 +339,39 @@ def _kept(subject: Subject, group: PodGroup, demand: _Demand) -> Iterator[Issue]
         yield Issue(Rule.QUEUE, Verdict.WAITS, text, group.field, balance.name)
 
 
-def _over_quota(group: PodGroup, demand: _Demand, denial: QuotaExceeded) -> Issue:
-    """Return that a pod is there although there would be no room for it now."""
-    account = demand.account
+def _over_quota(group: PodGroup, demand: _Demand) -> Iterator[Issue]:
+    """Yield that pods are there although there would be no room for the last of them now."""
+    account, count = demand.account, group.count
+    others = add(account.used, times(demand.usage, count - 1))
+    denial = over_hard(account.balance.name, demand.usage, others, account.balance.hard)
+    if denial is None:
+        return
     rule, late = Rule.QUOTA_EXCEEDED, "be refused"
     if account.balance.at_bind:
         rule, late = Rule.QUOTA_WAIT, "wait"
-    return Issue(
+    stay = (
+        "the pod is there already and stays"
+        if count == 1
+        else f"all {count} pods are there already and stay"
+    )
+    yield Issue(
         rule,
         Verdict.ADMITTED,
-        f"the pod is there already and stays; a new one would {late}: {denial.message}",
+        f"{stay}; a new one would {late}: {denial.message}",
         group.field,
         account.balance.name,
         _shortages(denial, account),
     )
 
 
-def _demand(
-    subject: Subject, account: _Account, usage: ResourceList, former: Mapping[int, ResourceList]
-) -> _Demand:
+def _all_stay(issues: Iterable[Issue]) -> bool:
+    """Return whether issues are warnings at most."""
+    return all(one.verdict is Verdict.ADMITTED for one in issues)
+
+
+def _demand(account: _Account, usage: ResourceList, former: _Former | None, most: int) -> _Demand:
     part = _part(usage, account)
-    before = former.get(id(account), {}) if subject.resource == "pods" else {}
-    is_charged = bool(before) and all(
-        amount <= before.get(key, ZERO) for key, amount in part.items()
-    )
-    return _Demand(account, part, is_charged)
+    return _Demand(account, part, 0 if former is None else former.take_over(part, most))
 
 
 def _never_fits(demand: _Demand) -> bool:
@@ -363,7 +401,7 @@ def _short(subject: Subject, group: PodGroup, demand: _Demand, room: int) -> Iss
 def _holder(demand: _Demand, pod: Pod) -> str:
     """Return what holds a pod back that asks for a quota for which others wait; empty if none."""
     holder = demand.account.holder
-    if holder is None or not demand.usage or demand.is_charged:
+    if holder is None or not demand.usage:
         return ""
     return holder[1] if (pod.priority or 0) <= holder[0] else ""
 
@@ -373,9 +411,9 @@ def _hold(account: _Account, subject: Subject, group: PodGroup) -> None:
         account.holder = group.pod.priority or 0, f"{subject.kind} {subject.name}"
 
 
-def _beyond(former: Mapping[int, ResourceList], demand: _Demand, count: int) -> ResourceList:
+def _beyond(former: _Former | None, demand: _Demand, count: int) -> ResourceList:
     """Return what the former pods took of a quota beyond what the new ones do."""
-    before = former.get(id(demand.account), {})
+    before = {} if former is None else former.total
     return remove_zeros(positive_part(subtract(before, mask(times(demand.usage, count), before))))
 
 
@@ -408,14 +446,13 @@ def _less(used: ResourceList, given_back: ResourceList) -> ResourceList:
 
 
 def _room(demand: _Demand, count: int) -> int:
-    """Return how many of some pods have room now."""
-    if demand.is_charged:
-        return count
+    """Return how many of some pods have room now, those that are there already among them."""
+    least = min(count, demand.charged)
     used, hard = demand.account.used, demand.account.balance.hard
     for key, amount in demand.usage.items():
         left = hard[key].nano - used.get(key, ZERO).nano
         count = min(count, max(0, left // amount.nano)) if amount.nano > 0 else count
-    return count
+    return max(count, least)
 
 
 def _shortages(denial: QuotaExceeded, account: _Account) -> tuple[Shortage, ...]:
