@@ -15,8 +15,8 @@ from webhook.controllers.requeue.requeue_client import REQUEUED_ANNOTATION
 from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS
 from webhook.quota.charging.denials import InsufficientQuota, MustSpecify, UncoveredScopes
 from webhook.quota.objects.model import ScopeExpression
+from webhook.quota.objects.scheduler_messages import exceeded_text, is_denied_by_quota
 from webhook.quota.queue.pod_conditions import RESERVED, untried_by, untried_condition
-from webhook.quota.queue.scheduler_messages import exceeded_text, is_denied_by_quota
 
 SPEC = the_one("ValidatingAdmissionPolicy", "deferred-quota-service-accounts")["spec"]
 VARIABLES: dict[str, str] = {each["name"]: each["expression"] for each in SPEC["variables"]}

@@ -24,7 +24,7 @@ from tests.quota.explaining import (
 )
 from webhook.quota.charging.coverage import CoverageRules
 from webhook.quota.explaining.facts import Health, NamespaceFacts, Part
-from webhook.quota.explaining.queue_position import queue_state
+from webhook.quota.explaining.queue_position import queue_state, waits_for_pools
 from webhook.quota.explaining.values import ConsumerState, Shortage
 from webhook.quota.objects.model import ScopeExpression
 from webhook.quota.queue.queued_pods import QueueingStrategy, QueuePolicy
@@ -411,6 +411,18 @@ def test_other_namespaces_hear_of_a_shared_quota() -> None:
 def test_without_a_list_of_nodes_no_node_is_gone() -> None:
     there = namespace(pod("x"), bound("lost", "2", node="node-9"), used=FULL, node_names=None)
     assert [one.state.value for one in why(there, "x").consumers] == ["running"]
+
+
+def test_a_pod_of_a_pool_whose_bind_was_denied_has_its_place() -> None:
+    denied = 'admission webhook "bind.deferredquota.io" denied the request: used up'
+    said = condition("PodScheduled", "False", "SchedulerError", denied)
+    there = namespace(
+        pod("x", gates=(), conditions=[said]),
+        a_quota("cdq/epool.default"),
+        used={"cdq/epool.default": {"requests.cpu": "2"}},
+    )
+    assert why(there, "x").text.endswith("; place 1 of 1")
+    assert list(waits_for_pools(there)) == ["cdq/epool.default"]
 
 
 TEXTS: dict[str, tuple[dict[str, Any], str]] = {

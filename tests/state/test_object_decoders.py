@@ -110,9 +110,24 @@ WAITING: dict[str, object] = {
         "nominatedNodeName": "node-2",
     },
 }
+_DENIED = 'admission webhook "bind.deferredquota.io" denied the request: quota is used up'
+REFUSED: dict[str, object] = {
+    **WAITING,
+    "status": {
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "SchedulerError",
+                "message": _DENIED,
+            }
+        ]
+    },
+}
 KINDS: dict[str, tuple[Decode, Read, dict[str, object]]] = {
     "pod": (decode_pod, Pod.from_object, POD),
     "waiting pod": (decode_pod, Pod.from_object, WAITING),
+    "refused pod": (decode_pod, Pod.from_object, REFUSED),
     "quota": (decode_quota, ResourceQuota.from_object, QUOTA),
     "namespace": (decode_namespace, is_deferred, NAMESPACE),
 }

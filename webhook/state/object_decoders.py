@@ -94,6 +94,7 @@ class _Condition(TypedDict, total=False):
     type: Any
     status: Any
     reason: Any
+    message: Any
     observedGeneration: Any
 
 

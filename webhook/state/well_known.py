@@ -21,7 +21,7 @@ REGISTRATION: Final = "deferred-quota"
 """Name of the mutating and of the validating webhook configuration."""
 LAST_REGISTRATION: Final = "zz-deferred-quota-jobs"
 """Name of a second mutating one, which the API server asks last: it goes by their names."""
-BIND_ENTRY: Final = "bind.deferredquota.io"
+BIND_ENTRY: Final = names.BIND_ENTRY
 """The entry of the validating one that is asked about every bind."""
 KNOWN_CLIENTS_ONLY: Final = "this webhook answers only clients that it knows by their certificate"
 """What `serve --client-ca` says to other clients; the API server hands it on."""

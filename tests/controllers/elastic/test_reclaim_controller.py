@@ -83,9 +83,8 @@ class Reclaiming(World):
             namespace=namespace,
             requests={"cpu": cpu},
             uid=f"{namespace}-{name}",
-            schedulingGates=[{"name": SCHEDULING_GATE}],
             terminationGracePeriodSeconds=30,
-            **fields,
+            **{"schedulingGates": [{"name": SCHEDULING_GATE}], **fields},
         )
 
     def ending(self, namespace: str = "team-b") -> list[str]:
@@ -193,6 +192,25 @@ def test_a_second_pod_is_planned_for_beside_the_first(tmp_path: Path) -> None:
         here.create("a2", "team-a")
         here.says("a2", "team-a", "QuotaExceeded")
         eventually(lambda: "nothing is evicted for it" in here.says_of("a2"), "it has its min")
+        assert here.ending() == []
+
+
+def test_an_owner_whose_bind_was_denied_gets_its_min_back(tmp_path: Path) -> None:
+    """Its gate went when quota was reserved for it, and nothing is reserved any more."""
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a", schedulingGates=[])
+        denied = 'admission webhook "bind.deferredquota.io" denied the request: used up'
+        said = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
+        condition = {**said, "message": f'running Bind plugin "DefaultBinder": {denied}'}
+        status = {"status": {"conditions": [condition]}}
+        here.harness.api.patch(PODS, "a0", status, namespace="team-a", subresource="status")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        here.create("b4", "team-b")
+        here.end("b3", "team-b")
+        here.says("a0", "team-a", "Released")
+        here.says("b4", "team-b", "QuotaExceeded")
+        here.harness.catch_up()
+        assert here.harness.bind_in_fact("a0", namespace="team-a").allowed
         assert here.ending() == []
 
 

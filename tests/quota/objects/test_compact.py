@@ -414,6 +414,37 @@ def test_a_pod_is_unplaced_when_the_scheduler_has_found_no_node_for_it(
     assert not compact_pod(a_pod(node="n", status=status)).is_unplaced
 
 
+_DENIED = (
+    'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied the'
+    " request: elastic pool p is used up, requested: cpu=1, used: cpu=4, size: cpu=4"
+)
+_REFUSED = (
+    "0/3 nodes are available: 3 quota exceeded: p1, requested: cpu=1, used: cpu=2, limited: cpu=2."
+)
+BIND_REFUSED: Mapping[str, tuple[Object, bool]] = {
+    "the bind was refused": ({"reason": "SchedulerError", "message": _DENIED}, True),
+    "a volume failed": (
+        {"reason": "SchedulerError", "message": "binding volumes: timed out"},
+        False,
+    ),
+    "an extender refused": ({"message": _REFUSED}, True),
+    "no node takes it": ({"message": "0/3 nodes are available: 3 Insufficient cpu."}, False),
+    "it is behind gates": ({"reason": "SchedulingGated", "message": _REFUSED}, False),
+    "it has been scheduled": ({"reason": "SchedulerError", "status": "True"}, False),
+}
+
+
+@pytest.mark.parametrize(("condition", "expected"), BIND_REFUSED.values(), ids=BIND_REFUSED)
+def test_a_bind_is_refused_when_the_scheduler_had_found_a_node(
+    condition: Object, expected: bool
+) -> None:
+    status: Object = {"conditions": [{**UNSCHEDULABLE, **condition}], "nominatedNodeName": "n"}
+    waits = a_pod(status=status)
+    assert compact_pod(waits).is_bind_refused is Pod.from_object(waits).is_bind_refused is expected
+    assert not compact_pod(a_pod(node="n", status=status)).is_bind_refused
+    assert not compact_pod(a_pod()).is_bind_refused
+
+
 def test_a_mirror_pod_stays_one() -> None:
     metadata = {"annotations": {"kubernetes.io/config.mirror": "hash", "other": "x"}}
     assert compact_pod(a_pod(metadata=metadata)).is_mirror

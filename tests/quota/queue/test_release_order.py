@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,9 +37,11 @@ from webhook.quota.queue.queued_pods import (
     WaitHistory,
     is_queued,
     to_queued_pod,
+    with_retried,
 )
 from webhook.quota.queue.release_order import run_cycle
 
+POOL = "cdq/epool.default"
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 BEST = QueuePolicy(order=QueueingStrategy.BEST_EFFORT)
 
@@ -95,6 +98,60 @@ def test_those_that_fit_go_in_the_order_of_their_age() -> None:
         ReservationSource.RELEASE
     }
     assert [one.position for one in passed.pending.values()] == list(range(1, 31))
+
+
+def refused(name: str, cpu: str = "1", **fields: Any) -> Object:
+    """A pod that was released, and whose bind was refused."""
+    denied = 'admission webhook "bind.deferredquota.io" denied the request: used up'
+    said = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
+    said["message"] = f'running Bind plugin "DefaultBinder": {denied}'
+    return gated(name, cpu, schedulingGates=[], status={"conditions": [said]}, **fields)
+
+
+def after_refusals(
+    gated_pods: list[Object], refused_pods: list[Object], used: str, **given: Any
+) -> CycleResult:
+    """A cycle over a pool of 4 cpu, with pods whose bind was refused."""
+    terms = terms_of(a_quota(POOL, hard={"requests.cpu": "4"}))
+    ledger = ledger_of(terms, **{POOL: {"requests.cpu": used}})
+    queue = with_retried(tuple(line_of(terms, *gated_pods)), line_of(terms, *refused_pods))
+    return run_cycle(ledger, queue, terms.rules, room=9, **given)
+
+
+def test_a_pod_whose_bind_was_refused_waits_while_the_pool_is_used_up() -> None:
+    passed = after_refusals([gated("late")], [refused("early", age=9)], "4")
+    assert reasons(passed) == {
+        "early": (PendingReason.QUOTA_EXCEEDED, 1, ""),
+        "late": (PendingReason.QUOTA_EXCEEDED, 2, ""),
+    }
+    history = {uid: WaitHistory(seconds=1.0) for uid in passed.pending}
+    passed = after_refusals([gated("late")], [refused("early", age=9)], "3", history=history)
+    assert names(passed.released) == ["early"]
+    assert passed.releasable == ()
+    assert reasons(passed) == {"late": (PendingReason.QUOTA_EXCEEDED, 1, "")}
+
+
+def test_one_that_has_not_waited_is_left_to_its_next_bind() -> None:
+    passed = after_refusals([gated("late")], [refused("early", age=9)], "3")
+    assert names(passed.released) == ["late"]
+    assert passed.pending == {}
+
+
+def test_it_holds_no_other_pod() -> None:
+    passed = after_refusals([gated("late")], [refused("early", "2", age=9)], "3")
+    assert names(passed.released) == ["late"]
+    assert reasons(passed) == {"early": (PendingReason.QUOTA_EXCEEDED, 1, "")}
+
+
+@pytest.mark.parametrize("used", ["0", "4"])
+def test_one_that_can_never_fit_is_not_in_the_queue(used: str) -> None:
+    passed = after_refusals([], [refused("huge", "5")], used)
+    assert (passed.released, passed.pending) == ((), {})
+
+
+def test_only_pods_of_pools_are_in_the_queue_for_a_refused_bind() -> None:
+    terms = terms_of(a_quota("p1", hard={"requests.cpu": "4"}))
+    assert with_retried((), line_of(terms, refused("early"))) == ()
 
 
 def test_of_one_second_the_first_seen_goes_first() -> None:

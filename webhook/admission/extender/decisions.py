@@ -29,7 +29,7 @@ from webhook.admission.review import (
     GroupVersionKind,
     Phase,
 )
-from webhook.quota.queue.scheduler_messages import exceeded_text
+from webhook.quota.objects.scheduler_messages import exceeded_text
 
 ReviewHandler: TypeAlias = Callable[[AdmissionRequest, Deadline], AdmissionResponse]
 

@@ -206,7 +206,7 @@ class UsageCache:
         with self.lock:
             for namespace, state in self.namespaces.items():
                 is_about = any(one.name == name for one in state.usage.quotas.quotas)
-                if is_about and len(state.usage.gated_pods):
+                if is_about and not state.usage.gated_pods.is_empty:
                     self.mark_dirty(namespace, state)
 
     def complete_version(self, state: NamespaceState) -> int:
@@ -315,7 +315,7 @@ class UsageCache:
         """Look again at every namespace in which pods wait: lines move by other rules."""
         with self.lock:
             for namespace, state in self.namespaces.items():
-                if len(state.usage.gated_pods):
+                if not state.usage.gated_pods.is_empty:
                     self.mark_dirty(namespace, state)
 
     def requeue_after(self, namespace: str, seconds: float) -> None:
@@ -328,9 +328,9 @@ class UsageCache:
     # -- with the lock held --------------------------------------------------------------------
 
     def _queue(self, namespace: str, state: NamespaceState) -> tuple[QueuedPod, ...]:
-        if not len(state.usage.gated_pods):
+        if state.usage.gated_pods.is_empty:
             return ()
-        earliest = None
+        earliest = math.inf
         if self._options.may_admit_ungated(namespace):
             earliest = self._timings.clock() - self._options.gate_release_seconds()
         return state.queue(

@@ -1,7 +1,8 @@
 """The pods of one namespace that wait behind our scheduling gate, in their order.
 
 Beside them stand those that are underway: they have no gate and no node yet. While others wait,
-what they take is reserved for them in their turn.
+what they take is reserved for them in their turn. Those of elastic pools whose bind was refused
+wait as well: their gate went when quota was reserved, and nothing is any more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from webhook.quota.queue.queued_pods import (
     is_queued,
     to_queued_pod,
     with_pods_ahead,
+    with_retried,
 )
 from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.well_known import SCHEDULING_GATE
@@ -37,6 +39,8 @@ class GatedPods:
         self._pods: dict[str, Pod] = {}
         self._in_flight: dict[str, Pod] = {}
         self._in_flight_usage: dict[str, Quantity] = {}
+        self._retried: set[str] = set()
+        """Uids of those in flight whose bind was refused."""
         self._first_seen: dict[str, int] = {}
         self._criteria: QueueCriteria | None = None
         self._queued: dict[str, QueuedPod] = {}
@@ -48,6 +52,11 @@ class GatedPods:
     def __contains__(self, uid: object) -> bool:
         return uid in self._pods
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pod can be in the queue."""
+        return not (self._pods or self._retried)
+
     def put(self, pod: Pod) -> None:
         """Note a pod that is new or has changed; only one that waits, or is underway, stays."""
         self._forget(pod.uid)
@@ -57,6 +66,8 @@ class GatedPods:
         elif is_in_flight(pod):
             self._in_flight[pod.uid] = pod
             add_to(self._in_flight_usage, usage_of(pod, now=None))
+            if pod.is_bind_refused:
+                self._retried.add(pod.uid)
         else:
             self._first_seen.pop(pod.uid, None)
             return
@@ -80,19 +91,24 @@ class GatedPods:
     ) -> tuple[QueuedPod, ...]:
         """Return all that wait, and of those underway the ones that some of them stand behind.
 
+        Those whose bind was refused are among them in any case where they take of an elastic pool.
+
         Args:
             criteria: What they are judged by.
             in_flight: Uids of pods for which room may be kept.
         """
         queue = self.ordered(criteria)
-        if not any(one.is_waiting_for_quota for one in queue):
+        if any(one.is_waiting_for_quota for one in queue):
+            judged = [
+                self._evaluate(uid, pod, criteria)
+                for uid, pod in self._in_flight.items()
+                if uid in in_flight
+            ]
+            queue = with_pods_ahead(queue, judged)
+        if not self._retried:
             return queue
-        judged = [
-            self._evaluate(uid, pod, criteria)
-            for uid, pod in self._in_flight.items()
-            if uid in in_flight
-        ]
-        return with_pods_ahead(queue, judged)
+        retried = [self._evaluate(uid, self._in_flight[uid], criteria) for uid in self._retried]
+        return with_retried(queue, retried)
 
     def in_flight_usage(self, reserved: Iterable[str], keys: Iterable[str]) -> ResourceList:
         """Return what pods without gate and node take for which nothing is reserved.
@@ -117,6 +133,7 @@ class GatedPods:
 
     def _forget(self, uid: str) -> None:
         self._queued.pop(uid, None)
+        self._retried.discard(uid)
         former = self._in_flight.pop(uid, None)
         if former is not None:
             take_from(self._in_flight_usage, usage_of(former, now=None))

@@ -72,7 +72,7 @@ class PodQueueState:
             counted: The quotas that pods are counted for.
             cached: The quotas as they are cached.
             earliest: Room is kept for a pod without a gate that is without a node since later than
-                this time; None where every pod gets a gate.
+                this time; None for the gated pods alone.
         """
         self.criteria = next_criteria(self.criteria, counted, cached, policy)
         if earliest is None:

@@ -20,8 +20,8 @@ from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBuck
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.kube.api import PODS, ApiError, ClusterApi, ConflictError, NotFoundError
 from webhook.quota.objects.model import Pod
+from webhook.quota.objects.scheduler_messages import is_denied_by_quota
 from webhook.quota.queue.queued_pods import QueuedPod
-from webhook.quota.queue.scheduler_messages import is_denied_by_quota
 from webhook.state.well_known import MANAGED_PREFIX
 
 _log = logging.getLogger(__name__)

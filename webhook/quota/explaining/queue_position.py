@@ -24,6 +24,7 @@ from webhook.quota.queue.queued_pods import (
     is_queued,
     to_queued_pod,
     with_pods_ahead,
+    with_retried,
 )
 from webhook.quota.queue.release_order import run_cycle
 
@@ -114,6 +115,8 @@ def _queue(there: NamespaceFacts, judged: Mapping[str, QueuedPod]) -> tuple[Queu
     queue = tuple(sorted(gated, key=lambda one: one.sort_key))
     if there.keeps_room:
         queue = with_pods_ahead(queue, [judged[pod.uid] for pod in pods if is_in_flight(pod)])
+    refused = [judged[pod.uid] for pod in pods if is_in_flight(pod) and pod.is_bind_refused]
+    queue = with_retried(queue, refused)
     if there.ledger is None or not there.shares:
         return queue
     return owners_first(queue, there.shares, there.ledger.reservations)

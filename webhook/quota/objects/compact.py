@@ -36,6 +36,7 @@ from webhook.quota.objects.model import (
     PodResources,
     PodStatusResources,
     ResourceQuota,
+    is_bind_refused,
     is_reported_unreserved,
     is_unplaced,
     node_name_of,
@@ -179,7 +180,7 @@ def _template(key: bytes) -> Pod:
 def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
     """Return the pod that `raw` is, with the parts of its template."""
     node = ResourceReader(raw)
-    meta, spec = node.child("metadata"), node.child("spec")
+    meta, spec, status = node.child("metadata"), node.child("spec"), node.child("status")
     node_name = node_name_of(spec)
     pod = Pod(
         namespace=sys.intern(meta.text("namespace")),
@@ -209,8 +210,9 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
         statuses=shared.statuses,
         reported=shared.reported,
         has_many_names=shared.has_many_names,
-        is_unplaced=is_unplaced(spec, node.child("status")),
-        is_reported_unreserved=is_reported_unreserved(node.child("status")),
+        is_unplaced=is_unplaced(spec, status),
+        is_bind_refused=is_bind_refused(spec, status),
+        is_reported_unreserved=is_reported_unreserved(status),
     )
     object.__setattr__(pod, "_usage", shared._usage)  # noqa: SLF001 - of the very same parts
     return pod

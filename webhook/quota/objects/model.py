@@ -18,6 +18,7 @@ from webhook.quota.amounts.quantity import InvalidQuantityError
 from webhook.quota.amounts.resource_reader import ResourceReader, StoredResourceReader
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.objects.names import MAX_NAME_BYTES, QUOTA_RESERVED
+from webhook.quota.objects.scheduler_messages import says_bind_denied
 
 _T = TypeVar("_T")
 
@@ -116,6 +117,9 @@ class Pod:
     """Whether the pod names more resources than any node has; see `pods.charged_to`."""
     is_unplaced: bool = False
     """Whether the pod waits, the scheduler has tried to place it in vain, and nominates no node."""
+    is_bind_refused: bool = False
+    """Whether it waits although the scheduler had found a node at its last try, because its bind
+    was denied by this product."""
     is_reported_unreserved: bool = False
     """Whether our condition says that no quota is reserved for it."""
     _usage: ResourceList | None = dataclass_field(
@@ -215,6 +219,7 @@ class Pod:
             reported=_reported(spec, status),
             has_many_names=_has_many_names(asking),
             is_unplaced=is_unplaced(spec, status),
+            is_bind_refused=is_bind_refused(spec, status),
             is_reported_unreserved=is_reported_unreserved(status),
         )
 
@@ -440,14 +445,31 @@ def is_unplaced(spec: ResourceReader, status: ResourceReader) -> bool:
 
     Source: kubernetes v1.36, pkg/scheduler/schedule_one.go handleSchedulingFailure.
     """
-    nominated = status.text("nominatedNodeName")
+    failure = _scheduling_failure(spec, status)
+    tried = failure is not None and failure.text("reason") != "SchedulingGated"
+    return tried and not status.text("nominatedNodeName")
+
+
+def is_bind_refused(spec: ResourceReader, status: ResourceReader) -> bool:
+    """Return whether a pod has no node because this product denied the bind to the one found.
+
+    An extender is asked about nodes that all else is right about, so a pod that it refuses for its
+    quota is one as well.
+
+    Source: as of `is_unplaced`; a bind fails with the reason SchedulerError.
+    """
+    failure = _scheduling_failure(spec, status)
+    return failure is not None and says_bind_denied(failure.text("reason"), failure.text("message"))
+
+
+def _scheduling_failure(spec: ResourceReader, status: ResourceReader) -> ResourceReader | None:
+    """Return the condition by which a pod without a node has not been scheduled."""
     if spec.text("nodeName") or not status.has("conditions"):
-        return False
+        return None
     for condition in status.children("conditions"):
         if condition.text("type") == "PodScheduled":
-            tried = condition.text("reason") != "SchedulingGated"
-            return condition.text("status") == "False" and tried and not nominated
-    return False
+            return condition if condition.text("status") == "False" else None
+    return None
 
 
 def is_reported_unreserved(status: ResourceReader) -> bool:

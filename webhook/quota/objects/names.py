@@ -19,6 +19,9 @@ _T = TypeVar("_T")
 LET_THROUGH_ANNOTATION: Final = "deferredquota.io/ungated"
 """Written on a new pod that needs no gate because there is room; its value is a token."""
 
+BIND_ENTRY: Final = "bind.deferredquota.io"
+"""The entry of the validating registration that is asked about every bind; in its refusals."""
+
 DEFERRED_KEYS: Final = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -132,6 +132,9 @@ class QueuedPod:
     is_gated: bool = True
     """Whether it waits behind our gate. One that does not was let through: what it takes is
     reserved for it in its turn, so that it is not given to those behind it."""
+    is_retried: bool = False
+    """Whether it is no gate but a refused bind that has it wait. What it takes is reserved for it
+    once it has waited: until then its next bind decides. It holds no other pod."""
 
     @property
     def uid(self) -> str:
@@ -324,6 +327,24 @@ def with_pods_ahead(
             last.update(dict.fromkeys(one.quotas, one.sort_key))
     ahead = sorted([one for one in in_flight if _is_ahead(one, last)], key=_sort_key)
     return tuple(heapq.merge(queue, ahead, key=_sort_key)) if ahead else queue
+
+
+def with_retried(
+    queue: tuple[QueuedPod, ...], retried: Iterable[QueuedPod]
+) -> tuple[QueuedPod, ...]:
+    """Return a queue, and in their places the pods of elastic pools whose bind was refused.
+
+    Args:
+        queue: The gated pods in their order, and others that are in flight.
+        retried: Pods without a gate and a node that no bind was admitted for.
+    """
+    known = {one.uid for one in queue if not one.is_gated}
+    added = [
+        replace(one, is_retried=True)
+        for one in retried
+        if one.uid not in known and any(name_quota(name).is_pool for name in one.quotas)
+    ]
+    return tuple(heapq.merge(queue, sorted(added, key=_sort_key), key=_sort_key))
 
 
 def _is_ahead(queued: QueuedPod, last: Mapping[str, SortKey]) -> bool:

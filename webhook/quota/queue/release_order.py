@@ -3,6 +3,8 @@
 A cycle takes the pods in order (priority, age) and decides on one running ledger. For a pod that
 fits, a reservation is made (`ledger.admit`); its gate may be removed once that ledger is written.
 Ungated pods in flight have their own position in the queue, so that their room is not given away.
+So have pods of elastic pools whose bind was refused when nothing was reserved for them any more:
+by their place here it is known that they wait, and what others borrow can be reclaimed for them.
 
 Laws:
 
@@ -103,6 +105,8 @@ class _Cycle:
         """Decide on the next pod of the queue."""
         if self._is_reserved(waiter):
             self._reserved.append(waiter)
+        elif waiter.is_retried and not self._must_wait(waiter):
+            return
         elif waiter.needs_no_quota:
             self._free.append(waiter)
         elif waiter.blocker is not None:
@@ -115,6 +119,12 @@ class _Cycle:
             return False
         found = self._before.reservations.get(waiter.uid)
         return found is not None and not found.is_intent
+
+    def _must_wait(self, retried: QueuedPod) -> bool:
+        """Return whether a pod whose bind is tried again cannot be left to that."""
+        if retried.claim is None or retried.blocker is not None or self._running is None:
+            return False
+        return retried.uid in self._history or bool(_failed(self._running, retried.claim))
 
     def _wait(self, waiter: QueuedPod, why: Blocker, holder: QueuedPod | None = None) -> None:
         self._waiting.append((waiter, why, holder))
@@ -163,7 +173,7 @@ class _Cycle:
 
     def _hold(self, waiter: QueuedPod, failing: frozenset[str]) -> None:
         """Let a pod that does not fit hold those behind it, now or once too many have passed."""
-        if not failing:
+        if not failing or waiter.is_retried:
             return
         waited = self._history.get(waiter.uid, WaitHistory())
         left = self._rules.max_overtakes - waited.overtaken

@@ -307,6 +307,25 @@ def test_a_plan_that_comes_to_nothing_is_withdrawn(own_plane: ControlPlane, team
         teams.become(a=0, b=8, c=0)
 
 
+def test_an_owner_whose_node_comes_too_late_gets_its_min_back(
+    own_plane: ControlPlane, teams: Teams
+) -> None:
+    """Its pod was released and has lost its reservation, and others have borrowed all since."""
+    hostname = f"node-{len(own_plane.rest.get('/api/v1/nodes')['items'])}"
+    with Kubelets(own_plane.rest, teams.namespaces):
+        (late,) = teams.create("a", nodeSelector={"kubernetes.io/hostname": hostname})
+        eventually(lambda: late in teams.released("a"), "it is released")
+        eventually(
+            lambda: teams.says("a", late)[1] == "ReservationExpired",
+            "its reservation is lost",
+            90.0,
+        )
+        teams.run("b", 8)
+        assert own_plane.add_nodes(1, cpu="50") == [hostname]
+        eventually(lambda: teams["a"].node_of(late), "it has taken what it is guaranteed", 60.0)
+        teams.become(a=1, b=7, c=0)
+
+
 def test_a_composite_gives_and_takes_as_one_quota(own_plane: ControlPlane, acting: Product) -> None:
     assert acting.webhooks
     pool = Pool(own_plane, {"x": None, "y": None, "z": {"min": {"cpu": 4}}}, gating="always")

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from webhook.quota.objects.names import BIND_ENTRY
+
 _EXCEEDED: Final = "quota exceeded: "
 _NAME: Final = r"(?:cdq/)?[a-z0-9][a-z0-9.-]*"
 _KEY: Final = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
@@ -30,10 +32,24 @@ _OURS: Final = re.compile(rf"[:,] \d+ (?:{'|'.join(_FORMS)})", flags=re.ASCII)
 separated by commas, each behind the number of its nodes.
 """
 
+_BIND_DENIED: Final = f'admission webhook "{BIND_ENTRY}" denied the request'
+
 
 def exceeded_text(*, quota: str, requested: str, used: str, limited: str) -> str:
     """Word a refusal as a plugin of the scheduler would."""
     return f"{_EXCEEDED}{quota}, requested: {requested}, used: {used}, limited: {limited}"
+
+
+def says_bind_denied(reason: str, message: str) -> bool:
+    """Return whether a scheduler had found a node for a pod, and was refused by this product.
+
+    Args:
+        reason: Of the condition by which the pod has not been scheduled.
+        message: Of it.
+    """
+    if reason == "SchedulerError":
+        return _BIND_DENIED in message
+    return reason == "Unschedulable" and _OURS.search(message) is not None
 
 
 def is_denied_by_quota(pod: Mapping[str, object]) -> bool:

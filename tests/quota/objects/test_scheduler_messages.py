@@ -9,7 +9,7 @@ import pytest
 from tests.builders import a_pod
 from webhook.quota.charging.denials import InsufficientQuota, MustSpecify, UncoveredScopes
 from webhook.quota.objects.model import ScopeExpression
-from webhook.quota.queue.scheduler_messages import exceeded_text, is_denied_by_quota
+from webhook.quota.objects.scheduler_messages import exceeded_text, is_denied_by_quota
 
 WORDS = exceeded_text(quota="p1", requested="cpu=1", used="cpu=2", limited="cpu=2")
 BEHIND = "no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not"
