@@ -736,6 +736,62 @@ def test_what_a_cluster_quota_can_limit_is_as_configured() -> None:
     assert findings(checked("-f", "-", "--config", "config.yaml", text=quota)) == []
 
 
+ODD_TYPES: Final = {
+    "a word that is a flag": (
+        "nodeSelector: {disk: yes}\n  containers: [{name: a}]",
+        "nodeSelector.disk",
+    ),
+    "a number for a text": (
+        "containers: [{name: a, env: [{name: PORT, value: 8080}]}]",
+        "containers[0].env[0].value",
+    ),
+    "a text for a list": (
+        "containers: [{name: a, command: sleep 1}]",
+        "containers[0].command",
+    ),
+    "a flag for a text": (
+        "tolerations: [{key: a, value: true}]\n  containers: [{name: a}]",
+        "tolerations[0].value",
+    ),
+    "a text for a flag": ("hostNetwork: 'true'\n  containers: [{name: a}]", "hostNetwork"),
+    "a text for a number": (
+        "terminationGracePeriodSeconds: '5'\n  containers: [{name: a}]",
+        "terminationGracePeriodSeconds",
+    ),
+    "a list for an object": (
+        "securityContext: []\n  containers: [{name: a}]",
+        "securityContext",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "field"), ODD_TYPES.values(), ids=ODD_TYPES)
+def test_a_field_of_a_pod_of_the_wrong_type_is_named(spec: str, field: str) -> None:
+    head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: team-a}\nspec:\n  "
+    report = checked("-f", "-", text=f"{head}{spec}\n")
+    (problem,) = report["problems"]
+    assert problem["field"] == f"spec.{field}"
+    assert problem["text"].startswith("must be ")
+
+
+def test_an_annotation_that_is_no_text_is_named_wherever_it_is() -> None:
+    odd = WEB.replace("name: web\n", "name: web\n  annotations: {example.com/scrape: true}\n")
+    problems = checked("-f", "-", text=odd)["problems"]
+    assert [(one["field"], one["line"]) for one in problems] == [
+        ("metadata.annotations[example.com/scrape]", 5)
+    ]
+
+
+def test_what_kubectl_reads_as_the_right_type_is_no_problem() -> None:
+    spec = (
+        "terminationGracePeriodSeconds: 5.0\n  nodeSelector: {since: 2026-01-01, at: 1:30, no: }\n"
+        "  containers: [{name: a, env: [{name: PORT, value: '8080'}], command: null}]\n"
+    )
+    head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: team-a}\nspec:\n  "
+    report = checked("-f", "-", text=f"{head}{spec}")
+    assert [one["verdict"] for one in report["objects"]] == ["admitted"]
+
+
 def test_pods_that_run_already_are_not_counted_twice() -> None:
     owner = {"kind": "ReplicaSet", "name": "web-abc", "controller": True, "uid": "rs"}
     meta = {"labels": {"pod-template-hash": "abc"}, "ownerReferences": [owner]}

@@ -31,6 +31,8 @@ from webhook.quota.checking.rollouts import Rollout, surge_of
 from webhook.quota.checking.template_paths import TemplatePath, pods_by_path
 from webhook.quota.checking.values import Issue, PodGroup, Rule, Subject, Terms, Verdict
 from webhook.quota.jobs.capacity import shares_of, shortfalls
+from webhook.quota.jobs.equality import check_types
+from webhook.quota.jobs.job_fields import TEMPLATE_SHAPE
 from webhook.quota.jobs.job_pods import pods_of_job_set
 from webhook.quota.jobs.policy import Verdict as JobVerdict
 from webhook.quota.jobs.policy import rule_for
@@ -42,6 +44,7 @@ _Object = Mapping[str, object]
 
 JOB_SETS: Final = "jobset.x-k8s.io"
 _JOBS: Final = frozenset({"jobs.batch", "cronjobs.batch", "jobsets.jobset.x-k8s.io"})
+_METADATA: Final = TEMPLATE_SHAPE.members["metadata"]
 _UNCHANGED: Final = frozenset({"pods", "jobs.batch"})
 """Resources whose pods no rollout replaces."""
 _VALIDATED: Final = frozenset({"", "apps", "batch"})
@@ -118,10 +121,11 @@ def read_subject(
         is_new: Whether there is no object of its name yet.
 
     Raises:
-        InvalidFieldError: A field that is read has the wrong type or an impossible value, or
-            there is no container.
+        InvalidFieldError: A field that is read, or one of the metadata or of pods, has the wrong
+            type; one that is read has an impossible value; or there is no container.
         InvalidQuantityError: An amount is not a quantity.
     """
+    check_types(one.raw.get("metadata"), child(one.field, "metadata"), _METADATA)
     sets = _pod_sets(one, options)
     usage: ResourceList = {}
     if is_new and one.resource != "pods":
@@ -188,6 +192,7 @@ class _Written:
     @classmethod
     def read(cls, pods: PodSet) -> _Written:
         """Read a pod, or a template of pods; raises as `read_subject`."""
+        check_types(pods.pod, pods.field, TEMPLATE_SHAPE)
         raw = created_pod(pods.pod)
         pod = Pod.from_object(raw, field=pods.field)
         if not has_defaults(pod):

@@ -27,10 +27,14 @@ from typing import Final, TypeAlias
 from webhook.jsonfields.encoding import NumberText
 from webhook.jsonfields.fields import (
     InvalidFieldError,
+    boolean,
     child,
+    integer,
     json_type_of,
     mapping,
+    sequence,
     string_map,
+    text,
     timestamp,
 )
 from webhook.quota.amounts.resources import parse_stored_amount, parse_stored_list
@@ -61,6 +65,9 @@ class Shape:
     """A flag or number that says no more than its absence, if there is one."""
     is_optional: bool = False
     """Whether an empty text says something else than its absence."""
+    check: _Reader | None = None
+    """Refuses a value of the wrong type, where `read` does not and it is no object or list. It
+    makes no difference to what is equal."""
 
 
 ANY: Final = Shape()
@@ -80,6 +87,7 @@ def list_of(shape: Shape) -> Shape:
 
 def struct(
     *names: str,
+    texts: str = "",
     flags: str = "",
     numbers: str = "",
     optional: str = "",
@@ -91,6 +99,7 @@ def struct(
 
     Args:
         names: Fields of which nothing more has to be known, several in one text.
+        texts: Texts of which the empty one is the same as their absence.
         flags: Flags of which false is the same as their absence.
         numbers: Numbers of which 0 is.
         optional: Texts of which the empty one is not.
@@ -100,11 +109,37 @@ def struct(
         members: All other fields.
     """
     known = dict.fromkeys(" ".join((*names, gated)).split(), ANY)
-    known |= dict.fromkeys(flags.split(), Shape(default=False))
-    known |= dict.fromkeys(numbers.split(), Shape(default=0))
-    known |= dict.fromkeys(optional.split(), Shape(is_optional=True))
+    known |= dict.fromkeys(texts.split(), TEXT)
+    known |= dict.fromkeys(flags.split(), Shape(default=False, check=boolean))
+    known |= dict.fromkeys(numbers.split(), Shape(default=0, check=_whole))
+    known |= dict.fromkeys(optional.split(), OPTIONAL_TEXT)
     known |= {**(others or {}), **members}
     return Shape(members=MappingProxyType(known), gated=frozenset(gated.split()))
+
+
+def check_types(value: object, field: str, shape: Shape) -> None:
+    """Refuse what the API server cannot read; what no shape names is not looked at.
+
+    Args:
+        value: Decoded JSON or YAML.
+        field: YAML path of the value, for messages.
+        shape: What stands there.
+
+    Raises:
+        InvalidFieldError: The first value that is of a wrong type, or is no amount or time.
+    """
+    read = shape.read or shape.check
+    if value is None:
+        return
+    if read is not None:
+        read(value, field)
+    elif shape.members:
+        for name, item in mapping(value, field).items():
+            if name in shape.members:
+                check_types(item, child(field, name), shape.members[name])
+    elif shape.items is not None:
+        for index, item in enumerate(sequence(value, field)):
+            check_types(item, f"{field}[{index}]", shape.items)
 
 
 def canonical(value: object, field: str, shape: Shape = ANY, *, depth: int = 0) -> object:
@@ -166,6 +201,11 @@ def _scalar(value: object, field: str, shape: Shape) -> object:
             raise InvalidFieldError(field, f"must be a JSON value, not {json_type_of(value)}")
 
 
+def _whole(value: object, field: str) -> object:
+    """Read an integer; kubectl writes 1.0 as 1."""
+    return value if isinstance(value, NumberText) else integer(value, field)
+
+
 def _amounts(value: object, field: str) -> object:
     return parse_stored_list(value, field=field) or None
 
@@ -211,3 +251,9 @@ NUMBER_OR_TEXT: Final = Shape(_number_or_text)
 TIME: Final = Shape(_time)
 TIME_BUT_ZERO: Final = Shape(_time_but_zero)
 """A time whose absence is the first of all times."""
+TEXT: Final = Shape(check=text)
+OPTIONAL_TEXT: Final = Shape(is_optional=True, check=text)
+INTEGER: Final = Shape(check=_whole)
+"""An integer that is 0 or absent, which is not the same."""
+FLAG: Final = Shape(check=boolean)
+"""A flag that is false or absent, which is not the same."""

@@ -5,6 +5,8 @@ their JSON type to be compared. `gated` are those that an API server drops from 
 their feature gate is off and the stored Job does not use them. What is not here is compared by
 its JSON type.
 
+`check` reads the types of fields here, too.
+
 Source: kubernetes v1.36, api/core/v1/types.go, api/batch/v1/types.go,
 apimachinery/pkg/apis/meta/v1/types.go; pkg/api/pod/util.go dropDisabledFields and
 pkg/registry/batch/job/strategy.go PrepareForUpdate, here and in the releases since 1.30.
@@ -19,8 +21,12 @@ from webhook.quota.jobs.equality import (
     AMOUNT_BUT_ZERO,
     AMOUNTS,
     ANY,
+    FLAG,
+    INTEGER,
     NUMBER_OR_TEXT,
+    OPTIONAL_TEXT,
     STRINGS,
+    TEXT,
     TIME,
     TIME_BUT_ZERO,
     Shape,
@@ -29,54 +35,62 @@ from webhook.quota.jobs.equality import (
     struct,
 )
 
-_SELECTOR: Final = struct(
-    matchLabels=STRINGS, matchExpressions=list_of(struct("key operator values"))
-)
+_TEXTS: Final = list_of(TEXT)
+_EXPRESSIONS: Final = list_of(struct(texts="key operator", values=_TEXTS))
+_SELECTOR: Final = struct(matchLabels=STRINGS, matchExpressions=_EXPRESSIONS)
 _METADATA: Final = struct(
-    "name generateName namespace selfLink uid resourceVersion finalizers",
-    "deletionGracePeriodSeconds",
+    texts="name generateName namespace selfLink uid resourceVersion",
     numbers="generation",
+    deletionGracePeriodSeconds=INTEGER,
+    finalizers=_TEXTS,
     creationTimestamp=TIME_BUT_ZERO,
     deletionTimestamp=TIME,
     labels=STRINGS,
     annotations=STRINGS,
-    ownerReferences=list_of(struct("apiVersion kind name uid controller blockOwnerDeletion")),
+    ownerReferences=list_of(
+        struct(texts="apiVersion kind name uid", controller=FLAG, blockOwnerDeletion=FLAG)
+    ),
     managedFields=list_of(
-        struct("manager operation apiVersion fieldsType fieldsV1 subresource", time=TIME)
+        struct("fieldsV1", texts="manager operation apiVersion fieldsType subresource", time=TIME)
     ),
 )
 
 # -- containers ----------------------------------------------------------------------------
 
 _RESOURCES: Final = struct("claims", requests=AMOUNTS, limits=AMOUNTS)
-_RESOURCE_FIELD: Final = struct("containerName resource", divisor=AMOUNT_BUT_ZERO)
-_FIELD: Final = struct("apiVersion fieldPath")
+_RESOURCE_FIELD: Final = struct(texts="containerName resource", divisor=AMOUNT_BUT_ZERO)
+_FIELD: Final = struct(texts="apiVersion fieldPath")
 _HTTP: Final = struct(
-    "path host scheme", port=NUMBER_OR_TEXT, httpHeaders=list_of(struct("name value"))
+    texts="path host scheme",
+    port=NUMBER_OR_TEXT,
+    httpHeaders=list_of(struct(texts="name value")),
 )
 _HANDLERS: Final = {
-    "exec": struct("command"),
+    "exec": struct(command=_TEXTS),
     "httpGet": _HTTP,
-    "tcpSocket": struct("host", port=NUMBER_OR_TEXT),
+    "tcpSocket": struct(texts="host", port=NUMBER_OR_TEXT),
 }
 _PROBE: Final = struct(
-    "terminationGracePeriodSeconds",
+    terminationGracePeriodSeconds=INTEGER,
     numbers="initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold",
     grpc=struct(numbers="port", optional="service"),
     others=_HANDLERS,
 )
 _HOOK: Final = struct(gated="sleep", others=_HANDLERS)
-_USERS: Final = "runAsUser runAsGroup runAsNonRoot seLinuxOptions windowsOptions seccompProfile"
+_USERS: Final = "seLinuxOptions windowsOptions seccompProfile"
+_USER_IDS: Final = {"runAsUser": INTEGER, "runAsGroup": INTEGER, "runAsNonRoot": FLAG}
 _CONTAINER: Final = struct(
-    "name image command args workingDir terminationMessagePath terminationMessagePolicy",
-    "imagePullPolicy volumeDevices",
+    "volumeDevices",
+    texts="name image workingDir terminationMessagePath terminationMessagePolicy imagePullPolicy",
     flags="stdin stdinOnce tty",
     gated="resizePolicy restartPolicy restartPolicyRules",
-    ports=list_of(struct("name protocol hostIP", numbers="hostPort containerPort")),
-    envFrom=list_of(struct("prefix configMapRef secretRef")),
+    command=_TEXTS,
+    args=_TEXTS,
+    ports=list_of(struct(texts="name protocol hostIP", numbers="hostPort containerPort")),
+    envFrom=list_of(struct("configMapRef secretRef", texts="prefix")),
     env=list_of(
         struct(
-            "name value",
+            texts="name value",
             valueFrom=struct(
                 "configMapKeyRef secretKeyRef",
                 gated="fileKeyRef",
@@ -88,7 +102,7 @@ _CONTAINER: Final = struct(
     resources=part(_RESOURCES),
     volumeMounts=list_of(
         struct(
-            "name mountPath subPath subPathExpr mountPropagation",
+            texts="name mountPath subPath subPathExpr mountPropagation",
             flags="readOnly",
             gated="recursiveReadOnly",
         )
@@ -99,8 +113,12 @@ _CONTAINER: Final = struct(
     lifecycle=struct(gated="stopSignal", postStart=_HOOK, preStop=_HOOK),
     securityContext=struct(
         _USERS,
-        "capabilities privileged readOnlyRootFilesystem allowPrivilegeEscalation",
+        "capabilities",
         gated="procMount appArmorProfile",
+        others=_USER_IDS,
+        privileged=FLAG,
+        readOnlyRootFilesystem=FLAG,
+        allowPrivilegeEscalation=FLAG,
     ),
 )
 
@@ -113,7 +131,7 @@ _CLAIM: Final = struct(
     gated="dataSourceRef volumeAttributesClassName",
     selector=_SELECTOR,
     resources=part(struct(requests=AMOUNTS, limits=AMOUNTS)),
-    volumeAttributesClassName=Shape(is_optional=True),
+    volumeAttributesClassName=OPTIONAL_TEXT,
 )
 
 
@@ -123,10 +141,11 @@ def _disk(names: str, *, numbers: str = "", flags: str = "", **members: Shape) -
 
 
 _VOLUME: Final = struct(
-    "name gitRepo secret configMap flocker vsphereVolume photonPersistentDisk",
+    "gitRepo secret configMap flocker vsphereVolume photonPersistentDisk",
+    texts="name",
     gated="image",
-    hostPath=struct("path", optional="type"),
-    emptyDir=struct("medium", sizeLimit=AMOUNT),
+    hostPath=struct(texts="path", optional="type"),
+    emptyDir=struct(texts="medium", sizeLimit=AMOUNT),
     gcePersistentDisk=_disk("pdName fsType", numbers="partition"),
     awsElasticBlockStore=_disk("volumeID fsType", numbers="partition"),
     nfs=_disk("server path"),
@@ -136,7 +155,7 @@ _VOLUME: Final = struct(
         flags="chapAuthDiscovery chapAuthSession",
     ),
     glusterfs=_disk("endpoints path"),
-    persistentVolumeClaim=_disk("claimName"),
+    persistentVolumeClaim=_disk("", claimName=TEXT),
     rbd=_disk("monitors image fsType pool user keyring secretRef"),
     flexVolume=_disk("driver fsType secretRef", options=STRINGS),
     cinder=_disk("volumeID fsType secretRef"),
@@ -172,11 +191,11 @@ _VOLUME: Final = struct(
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_EXPRESSIONS: Final = list_of(struct("key operator values"))
 _NODE_TERM: Final = struct(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)
 _POD_TERM: Final = struct(
-    "namespaces topologyKey",
+    texts="topologyKey",
     gated="matchLabelKeys mismatchLabelKeys",
+    namespaces=_TEXTS,
     labelSelector=_SELECTOR,
     namespaceSelector=_SELECTOR,
 )
@@ -198,15 +217,21 @@ _AFFINITY: Final = struct(
 )
 
 _POD: Final = struct(
-    "restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds dnsPolicy",
-    "serviceAccountName serviceAccount automountServiceAccountToken nodeName",
-    "shareProcessNamespace imagePullSecrets hostname subdomain schedulerName hostAliases",
-    "priorityClassName priority dnsConfig readinessGates enableServiceLinks preemptionPolicy",
-    "setHostnameAsFQDN os schedulingGates",
+    "dnsConfig os imagePullSecrets hostAliases readinessGates schedulingGates",
+    texts="restartPolicy dnsPolicy serviceAccountName serviceAccount nodeName hostname subdomain"
+    " schedulerName priorityClassName",
     flags="hostNetwork hostPID hostIPC",
     optional="runtimeClassName",
     gated="hostUsers resourceClaims resources hostnameOverride schedulingGroup",
-    hostnameOverride=Shape(is_optional=True),
+    terminationGracePeriodSeconds=INTEGER,
+    activeDeadlineSeconds=INTEGER,
+    priority=INTEGER,
+    preemptionPolicy=TEXT,
+    automountServiceAccountToken=FLAG,
+    shareProcessNamespace=FLAG,
+    enableServiceLinks=FLAG,
+    setHostnameAsFQDN=FLAG,
+    hostnameOverride=OPTIONAL_TEXT,
     volumes=list_of(_VOLUME),
     containers=list_of(_CONTAINER),
     initContainers=list_of(_CONTAINER),
@@ -215,16 +240,21 @@ _POD: Final = struct(
     overhead=AMOUNTS,
     resources=_RESOURCES,
     affinity=_AFFINITY,
-    tolerations=list_of(struct("key operator value effect tolerationSeconds")),
+    tolerations=list_of(struct(texts="key operator value effect", tolerationSeconds=INTEGER)),
     securityContext=struct(
         _USERS,
-        "supplementalGroups fsGroup sysctls fsGroupChangePolicy",
+        "sysctls",
+        others=_USER_IDS,
+        fsGroup=INTEGER,
+        fsGroupChangePolicy=TEXT,
+        supplementalGroups=list_of(INTEGER),
         gated="supplementalGroupsPolicy seLinuxChangePolicy appArmorProfile",
     ),
     topologySpreadConstraints=list_of(
         struct(
-            "topologyKey whenUnsatisfiable minDomains",
+            texts="topologyKey whenUnsatisfiable",
             numbers="maxSkew",
+            minDomains=INTEGER,
             gated="nodeAffinityPolicy nodeTaintsPolicy matchLabelKeys",
             labelSelector=_SELECTOR,
         )
@@ -241,7 +271,7 @@ JOB_SHAPE: Final = struct(
     " podReplacementPolicy managedBy",
     selector=_SELECTOR,
     template=part(TEMPLATE_SHAPE),
-    managedBy=Shape(is_optional=True),
+    managedBy=OPTIONAL_TEXT,
     podFailurePolicy=struct(rules=list_of(ANY)),
     successPolicy=struct(rules=list_of(ANY)),
 )
