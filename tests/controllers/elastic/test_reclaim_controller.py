@@ -205,10 +205,12 @@ def test_an_owner_whose_bind_was_denied_gets_its_min_back(tmp_path: Path) -> Non
         status = {"status": {"conditions": [condition]}}
         here.harness.api.patch(PODS, "a0", status, namespace="team-a", subresource="status")
         eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        eventually(lambda: "evicting team-b/b3" in here.says_of("a0"), "it says so")
         here.create("b4", "team-b")
         here.end("b3", "team-b")
-        here.says("a0", "team-a", "Released")
+        eventually(lambda: here.promises() == [], "what was promised is reserved")
         here.says("b4", "team-b", "QuotaExceeded")
+        eventually(lambda: "quota is reserved" in here.says_of("a0"), "it says so")
         here.harness.catch_up()
         assert here.harness.bind_in_fact("a0", namespace="team-a").allowed
         assert here.ending() == []

@@ -38,9 +38,9 @@ _RESERVED: Final = "Reserved"
 
 QueueListener: TypeAlias = Callable[[str, Mapping[str, PendingStatus], Collection[str]], None]
 """Receives, after a look at a namespace, its name, why each of its pods waits (by uid, in the order
-of the queue), and the uids of those that may go and were still behind the gate; none while the
-namespace opts out. It must not block, and may be called from several threads for different
-namespaces."""
+of the queue), and the uids of those that may go and were still behind the gate, or whose bind had
+been refused; none while the namespace opts out. It must not block, and may be called from several
+threads for different namespaces."""
 
 
 LostReservationsListener: TypeAlias = Callable[[str, Collection[str]], None]
@@ -160,8 +160,8 @@ class PodQueues:
                 },
             )
         # pods of a namespace that has opted out leave the queue with nothing reserved
-        releasable = [] if state.is_opted_out else [one.uid for one in cycle.releasable]
-        self._options.on_queue(namespace, cycle.pending, releasable)
+        going = () if state.is_opted_out else (*cycle.releasable, *cycle.retried)
+        self._options.on_queue(namespace, cycle.pending, [one.uid for one in going])
 
     def report_lost_reservations(
         self, namespace: str, state: NamespaceState, uids: Collection[str]

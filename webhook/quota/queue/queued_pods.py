@@ -269,6 +269,11 @@ class CycleResult:
         every = (*self.free, *self.reserved, *self.released)
         return tuple([one for one in every if one.is_gated])
 
+    @property
+    def retried(self) -> tuple[QueuedPod, ...]:
+        """Pods whose bind was refused, and for which quota is reserved once the ledger is."""
+        return tuple([one for one in (*self.reserved, *self.released) if one.is_retried])
+
 
 def is_queued(pod: Pod, gate: str) -> bool:
     """Return whether a pod is queued: it has our gate, no node, and is meant to run."""

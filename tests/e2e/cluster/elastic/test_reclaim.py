@@ -323,6 +323,7 @@ def test_an_owner_whose_node_comes_too_late_gets_its_min_back(
         teams.run("b", 8)
         assert own_plane.add_nodes(1, cpu="50") == [hostname]
         eventually(lambda: teams["a"].node_of(late), "it has taken what it is guaranteed", 60.0)
+        becomes(lambda: teams.says("a", late)[1], "Reserved", "its condition says so")
         teams.become(a=1, b=7, c=0)
 
 
