@@ -195,6 +195,31 @@ def test_a_guard_that_comes_is_counted_on_when_every_api_server_can_know() -> No
     assert not guard().problem
 
 
+def test_a_guard_that_leaves_out_another_namespace_is_counted_on_for_all_others() -> None:
+    """Else nothing would be masked for some seconds, and each quota have an event about it."""
+    api, clock = FakeClient(FakeCluster()), [10.0]
+    guard = RegistrationReader(api, cache_seconds=0, propagation_seconds=3, clock=lambda: clock[0])
+    sandbox = {**OPTED_IN, "kubernetes.io/metadata.name": "sandbox"}
+    (narrowed,) = of_kind(
+        "ValidatingWebhookConfiguration",
+        cast("Any", render(exempt_namespaces=["sandbox"]).registrations),
+    )
+    api.create(VALIDATING_WEBHOOKS, narrowed)
+    assert guard().gap(OPTED_IN) == ""
+    assert "does not select" in guard().gap(sandbox)
+    api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
+    api.create(VALIDATING_WEBHOOKS, shipped())
+    assert guard().gap(OPTED_IN) == ""
+    assert guard().is_settling
+    assert "only just changed" in guard().gap(sandbox)
+    clock[0] += 3.1
+    assert guard().gap(sandbox) == guard().gap(OPTED_IN) == ""
+    api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
+    api.create(VALIDATING_WEBHOOKS, narrowed)
+    assert guard().gap(OPTED_IN) == ""
+    assert "does not select" in guard().gap(sandbox)
+
+
 def test_a_guard_that_goes_and_comes_is_noticed_once() -> None:
     states = [
         RegistrationState(),

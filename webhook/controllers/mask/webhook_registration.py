@@ -33,6 +33,7 @@ _CACHE_SECONDS: Final = 2.0
 _PROPAGATION_SECONDS: Final = 3.0
 _CONFIGURATION: Final = f"ValidatingWebhookConfiguration {REGISTRATION}"
 _ENTRY: Final = f"{_CONFIGURATION}: entry {BIND_ENTRY}"
+_JUST_CHANGED: Final = f"{_CONFIGURATION} has only just changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,15 @@ class RegistrationState:
     is_there: bool = True
     """Whether the entry of the guard exists."""
     is_settling: bool = False
-    """It stands, and the only problem is that not every API server may know it yet."""
+    """It stands, and not every API server may know it yet."""
+    former_terms: tuple[Term, ...] = ()
+    """What the labels had to be until then, where it stood before as well."""
     emergency_since: int = field(default=0, compare=False)
     """When the emergency was opened, in seconds since 1970; 0 where it was not, or is closed."""
 
     def gap(self, labels: Mapping[str, str]) -> str:
         """Return why a namespace with these labels is not guarded; nothing when it is."""
-        return self.problem or self._left_out_by(labels)
+        return self.problem or self._left_out_by(labels) or self._left_out_before(labels)
 
     def may_ask(self, labels: Mapping[str, str]) -> bool:
         """Return whether the guard may be asked about such a namespace, whatever it lets pass."""
@@ -64,6 +67,10 @@ class RegistrationState:
             if not term.accepts(labels.get(term.key)):
                 return f"{_ENTRY} does not select this namespace, by {term.key}"
         return ""
+
+    def _left_out_before(self, labels: Mapping[str, str]) -> str:
+        is_new = not all(term.accepts(labels.get(term.key)) for term in self.former_terms)
+        return _JUST_CHANGED if is_new else ""
 
 
 ASSUMED_REGISTERED: Final = RegistrationState()
@@ -79,8 +86,8 @@ class RegistrationReader:
 
     Args:
         cache_seconds: How old an answer may be, so that many quotas cost one call.
-        propagation_seconds: How long a guard that was seen to come is not counted on yet: every API
-            server has to see it first.
+        propagation_seconds: How long a guard that was seen to come is not counted on yet, but where
+            the one before stood too: every API server has to see it first.
     """
 
     def __init__(
@@ -97,6 +104,8 @@ class RegistrationReader:
         self._clock = clock
         self._last_read: RegistrationState | None = None
         self._trusted_from = -math.inf
+        self._former: list[RegistrationState] = []
+        """Guards that an API server may still go by."""
         self._cached: tuple[float, RegistrationState] | None = None
 
     def __call__(self) -> RegistrationState:
@@ -112,18 +121,26 @@ class RegistrationReader:
             registration = parse_registration(self._api.get(VALIDATING_WEBHOOKS, REGISTRATION))
         except NotFoundError:
             registration = RegistrationState(f"{_CONFIGURATION} is not there", is_there=False)
+        if asked >= self._trusted_from:
+            self._former.clear()
         if registration != self._last_read:
             if self._last_read is not None:
                 self._trusted_from = asked + self._propagation_seconds
+                self._former.append(self._last_read)
             self._last_read = registration
         if asked < self._trusted_from and not registration.problem:
-            registration = RegistrationState(
-                f"{_CONFIGURATION} has only just changed",
-                is_settling=True,
-                emergency_since=registration.emergency_since,
-            )
+            registration = self._settling(registration)
         self._cached = (asked, registration)
         return registration
+
+    def _settling(self, registration: RegistrationState) -> RegistrationState:
+        """Return a guard that stands as far as those before it did."""
+        if any(one.problem for one in self._former):
+            return RegistrationState(
+                _JUST_CHANGED, is_settling=True, emergency_since=registration.emergency_since
+            )
+        terms = (term for one in self._former for term in one.selector_terms)
+        return replace(registration, is_settling=True, former_terms=tuple(terms))
 
 
 class RegistrationWatch:
@@ -164,7 +181,7 @@ class RegistrationWatch:
         if registration != self._last:
             self._last = registration
             self._is_changed = True
-            if registration.is_settling:
+            if registration.is_settling and registration.problem:
                 _log.info("the guard at the bind is new; it is not counted on yet")
             elif registration.problem:
                 _log.error(

@@ -73,6 +73,29 @@ def test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas
         )
 
 
+def test_the_quotas_of_others_stay_hidden_when_a_namespace_is_exempted(tmp_path: Path) -> None:
+    with (
+        a_cluster(tmp_path) as cluster,
+        a_product(cluster, tmp_path / "product") as product,
+        a_tenant(cluster) as tenant,
+    ):
+        cluster.install(url=product.url)
+        is_hidden(tenant, product)
+        quota(tenant, "q", {"requests.cpu": "2"})
+        is_counted(tenant)
+        eventually(lambda: tenant.create("fits", "1").ok, "pods are not judged when created")
+        text = json.dumps({**HEAD, "exemptNamespaces": ["sandbox"]})
+        file = tmp_path / "product/config.yaml"
+        file.write_text(text)
+        cluster.install("--config", file, url=product.url)
+        give_up = time.monotonic() + 8  # the controller looks every few seconds
+        number = 0
+        while time.monotonic() < give_up:
+            number += 1
+            assert tenant.create(f"waits-{number}", "5").ok
+        assert not tenant.events("NotGuarded")
+
+
 def is_refused_with_its_node(tenant: Tenant, name: str) -> bool:
     """Return whether a pod of 3 GPUs that names its node is refused when it is created."""
     gpus = {"nvidia.com/gpu": "3"}
