@@ -1133,6 +1133,25 @@ def test_pods_of_the_past_are_not_remembered(condition_harness: ConditionHarness
     assert condition_harness.reasons.is_idle
 
 
+def test_pods_of_the_past_are_not_remembered_where_nothing_is_written() -> None:
+    condition_harness = ConditionHarness(rate=0)
+    for number in range(20):
+        name = f"w{number}"
+        condition_harness.pods(name)
+        condition_harness.update(in_line([name]))
+        condition_harness.run(2)
+        condition_harness.update({}, name)
+        condition_harness.write()
+        condition_harness.bind(name)
+        condition_harness.update({})
+        condition_harness.run(5)
+    condition_harness.run(15)
+    condition_harness.update({})
+    condition_harness.write()
+    assert condition_harness.reasons.is_idle
+    assert condition_harness.reads == []
+
+
 def test_nor_are_those_for_which_nothing_is_reserved_any_more(
     condition_harness: ConditionHarness,
 ) -> None:

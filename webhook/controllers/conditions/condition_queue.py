@@ -308,6 +308,17 @@ class ConditionQueue:
                     return state
         return None
 
+    def purge(self, now: float, is_past: Callable[[PodConditionState], bool]) -> None:
+        """Forget pods of which nothing is to be said, of those whose turn it is; others keep it."""
+        kept: list[PodConditionState] = []
+        while (state := self.get(now)) is not None:
+            if is_past(state):
+                self.forget(state)
+            else:
+                kept.append(state)
+        for state in kept:
+            self._enqueue(state)
+
     def requeue_at(self, state: PodConditionState, due_at: float) -> None:
         """Come back to a pod at a time, and no earlier whatever changes."""
         self._withdraw(state)

@@ -29,6 +29,7 @@ may have written it, and `lastTransitionTime` is to be kept. The cache of pods h
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -81,6 +82,8 @@ _IDLE_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 10.0
 _CHECKS_PER_WRITE: Final = 10
 """Most looks that end in nothing to write, for each write that is allowed: they cost processor."""
+_PURGE_SECONDS: Final = 10.0
+"""How often pods of the past are forgotten while nothing may be written."""
 _UNCOUNTED_SECONDS: Final = 10.0
 """For how long nothing is known of a namespace's usage until its pods say so."""
 _CONFLICT_BACKOFF: Final = ExponentialBackoff(1.0, 30.0)
@@ -186,6 +189,7 @@ class PodConditionController:
         self._epoch = 0
         self._failures = 0
         self._paused_until = 0.0
+        self._next_purge = 0.0
         self._thread = PeriodicThread(
             "pod-conditions", self.reconcile_next, retry_seconds=_IDLE_SECONDS
         )
@@ -233,6 +237,9 @@ class PodConditionController:
         wait = max(self._paused_until - now, self._writes.delay(), self._looks.delay())
         state = None if wait > 0 else self._queue.get(now)
         if state is None:
+            if wait == math.inf and now >= self._next_purge:
+                self._next_purge = now + _PURGE_SECONDS
+                self._queue.purge(now, self._is_past)
             self._export_backlog()
             return min(max(wait, 0.0), _IDLE_SECONDS) or _IDLE_SECONDS
         try:
@@ -435,6 +442,11 @@ class PodConditionController:
             self._events.normal(regarding, _RELEASED_REASON, wanted.text)
 
     # -- what comes to nothing -----------------------------------------------------------------
+
+    def _is_past(self, state: PodConditionState) -> bool:
+        """Return whether nothing is to be said of a pod any more."""
+        pod = self._pods().get(state.key)
+        return pod is None or _needs_no_condition(pod, state)
 
     def _has_opted_out(self, namespace: str) -> bool:
         """Return whether a write was refused because the namespace is not opted in any more.
