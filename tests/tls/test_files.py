@@ -344,6 +344,21 @@ def test_an_offer_that_begins_later_is_served_then(files: CertificateFiles, cloc
     assert (served(files.context()), files.refusals()) == (der(ahead), ())
 
 
+def test_files_that_begin_later_are_served_then(
+    files: CertificateFiles, clock: Clock, tmp_path: Path, metrics: Metrics
+) -> None:
+    """As where the clock of the program that renews them is ahead of ours."""
+    before = served(files.context())
+    ahead = a_serving_certificate(now=NOW + timedelta(hours=1, seconds=30))
+    written(tmp_path, ahead)
+    for _ in range(3):
+        assert served(files.context()) == before
+    assert "which is not yet" in files.refusals()[0]
+    assert reloads(metrics, "refused") == 1
+    clock.now = NOW + timedelta(seconds=31)
+    assert (served(files.context()), files.refusals()) == (der(ahead), ())
+
+
 def test_a_pair_that_has_ended_gives_way_to_one_that_has_not(
     files: CertificateFiles, clock: Clock
 ) -> None:

@@ -1,8 +1,9 @@
 """Certificate files: serve a pair, and take up new files while the server runs.
 
 Rule 1: the server never gets worse by new files. A pair with any problem is reported once and the
-last good pair stays. One that lacks a name by which the server is called is such a pair; only where
-nothing was served before it is taken up, and the server is not ready.
+last good pair stays; the files are read again, as they may only begin later. One that lacks a name
+by which the server is called is such a pair; only where nothing was served before it is taken up,
+and the server is not ready.
 
 The CAs of clients, where they are asked for certificates, are files of the same kind.
 
@@ -25,7 +26,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -47,6 +48,8 @@ KEY_MODE: Final = 0o600
 CERTIFICATE_MODE: Final = 0o644
 ATTEMPTS: Final = 3
 """How often a pair is read again when the files change while they are read."""
+RETRY: Final = timedelta(seconds=10)
+"""After which files that were refused are read again, though they are the same."""
 
 Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 Clock: TypeAlias = Callable[[], datetime]
@@ -92,6 +95,7 @@ class CertificateFiles:
         self._of_offer: _Usable | None = None
         self._in_use: _Usable | None = None
         self._refused_files: tuple[str, ...] = ()
+        self._retry_at: datetime | None = None
         self._refused_offer: tuple[str, ...] = ()
         self._outside: tuple[str, ...] = ()
         self._metrics: TlsMetrics | None = None
@@ -139,8 +143,8 @@ class CertificateFiles:
         Raises:
             CertificateFileError: No pair was ever usable.
         """
-        stamp, in_use = self._stamp(), self._in_use
-        if stamp != self._seen or (in_use is not None and self._clock() >= in_use.not_after):
+        stamp = self._stamp()
+        if stamp != self._seen or self._is_over():
             with self._lock:
                 self._reload(stamp)
         if self._in_use is None:
@@ -176,13 +180,20 @@ class CertificateFiles:
     def _show_end(self, metrics: TlsMetrics) -> None:
         metrics.not_after.set(self._in_use.not_after.timestamp() if self._in_use else 0)
 
+    def _is_over(self) -> bool:
+        """Return whether something else may be served though no file has changed."""
+        now, in_use, retry_at = self._clock(), self._in_use, self._retry_at
+        has_ended = in_use is not None and now >= in_use.not_after
+        return has_ended or (retry_at is not None and now >= retry_at)
+
     def _reload(self, stamp: Stamp) -> None:
-        before, problems = self._in_use, tuple[str, ...]()
-        if stamp == self._seen:  # another thread was first, or what is in use has ended
-            self._choose()
+        before, former, problems = self._in_use, self._refused_files, tuple[str, ...]()
+        is_same = stamp == self._seen
+        if is_same and (self._retry_at is None or self._clock() < self._retry_at):
+            self._choose()  # another thread was first, or what is in use has ended
         else:
             problems = self._load(stamp)
-        self._note(before, problems)
+        self._note(before, () if is_same and problems == former else problems)
 
     def _note(self, before: _Usable | None, problems: Sequence[str]) -> None:
         """Log and count what became of new files, or of a pair that was offered."""
@@ -208,6 +219,7 @@ class CertificateFiles:
             if stamp == self._seen:
                 break
         self._refused_files = problems
+        self._retry_at = self._clock() + RETRY if problems else None
         if self._seen[2:] != authorities:
             self._take_up_offer()
         self._choose()
