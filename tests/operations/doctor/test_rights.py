@@ -109,6 +109,10 @@ SUBJECTS = {
     "ours": (a_subject("ServiceAccount", "x", "deferred-quota-system"), False),
     "a workload": (a_subject("ServiceAccount", "x", NAMESPACE), True),
     "everybody": (a_subject("Group", "system:authenticated"), True),
+    "all workloads of a tenant": (a_subject("Group", f"system:serviceaccounts:{NAMESPACE}"), True),
+    "all of the platform": (a_subject("Group", "system:serviceaccounts:kube-system"), False),
+    "a workload as a user": (a_subject("User", f"system:serviceaccount:{NAMESPACE}:x"), True),
+    "ours as a user": (a_subject("User", "system:serviceaccount:deferred-quota-system:x"), False),
 }
 
 

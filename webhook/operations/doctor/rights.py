@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
@@ -140,8 +141,9 @@ _Roles = Mapping[tuple[str, str, str], tuple[_Rule, ...]]
 def rights(scene: CheckContext) -> Iterator[Finding]:
     """Look through all roles and bindings for powers in the hands of people and workloads.
 
-    The platform's own subjects (`system:...`, kube-system) and this product's are left out. So is
-    what counts only in a namespace that is not looked at.
+    The platform's own subjects (`system:...`, kube-system) and this product's are left out, but for
+    service accounts of other namespaces. So is what counts only in a namespace that is not looked
+    at.
     """
     yield from _own_rights(scene)
     odd: list[Finding] = []
@@ -242,6 +244,9 @@ def _holder(subject: FieldReader, namespace: str, trusted: Set[str]) -> str:
     home = subject.text("namespace") or namespace
     if kind == "ServiceAccount":
         return "" if home in trusted else f"ServiceAccount {home}/{name}"
+    accounts = _ACCOUNTS.match(name)
+    if accounts is not None:
+        return "" if accounts["namespace"] in trusted else f"{kind} {name}"
     return "" if name.startswith("system:") and name not in _EVERYBODY else f"{kind} {name}"
 
 
@@ -249,3 +254,5 @@ _EVERYBODY: Final = frozenset(
     {"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:anonymous"}
 )
 """Names of the platform that mean every user."""
+_ACCOUNTS: Final = re.compile(r"system:serviceaccounts?:(?P<namespace>[^:]+)")
+"""A service account as a user, and the group of all those of a namespace."""
