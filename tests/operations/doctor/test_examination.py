@@ -34,6 +34,12 @@ def test_what_may_not_be_read_is_named_and_the_rest_goes_on() -> None:
     assert roles.endswith("you may not list clusterroles of rbac.authorization.k8s.io")
 
 
+def test_statuses_are_looked_at_although_policies_may_not_be_listed() -> None:
+    api = refusing(healthy(), ForbiddenError("no"), *policy_kinds(POLICY_VERSIONS[0]))
+    found = examined(api)
+    assert {"emergency", "answers", "statuses"} <= set(found.checked)
+
+
 def test_a_check_that_fails_is_named_and_the_rest_goes_on() -> None:
     api = refusing(healthy(), InternalError.of("etcd is gone"), PODS)
     found = examined(api)
