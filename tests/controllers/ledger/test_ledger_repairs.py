@@ -16,10 +16,11 @@ from tests.controllers.controller_harness import (
     new_harness,
 )
 from tests.reactions import unreachable
-from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
 from webhook.quota.ledger.ledger import Undecided
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.reserver import Reserved
+from webhook.state.well_known import EMERGENCY_SINCE, REGISTRATION
 
 LOOK_SECONDS = 0.6
 
@@ -109,6 +110,23 @@ def test_a_deletion_is_noticed_at_once_and_reported_and_so_is_the_new_ledger(
     harness.step()
     assert harness.conditions()["Rebuilt"] == ("True", "LedgerLost")
     assert harness.metric("ledger_repairs_total", reason="lost") == 1
+
+
+def test_a_deletion_in_the_emergency_is_no_loss(
+    harness: ControllerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    guards = {"metadata": {"name": REGISTRATION, "annotations": {EMERGENCY_SINCE: "2026-11-26"}}}
+    harness.api.create(VALIDATING_WEBHOOKS, guards)
+    with caplog.at_level("INFO"):
+        harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+        look(harness)
+    (record,) = [one for one in caplog.records if one.message.startswith("the ledger is gone")]
+    assert record.levelname == "INFO"
+    harness.pass_time(EXPIRE_SECONDS + 0.1)
+    harness.step()
+    assert harness.has_ledger()
+    assert harness.events_recorded() == []
+    assert harness.metric("ledger_repairs_total", reason="lost") == 0
 
 
 def test_the_first_ledger_of_a_namespace_is_not_called_rebuilt(harness: ControllerHarness) -> None:

@@ -1074,6 +1074,7 @@ class SharingSimulation:
             leadership=leadership,
             timings=timing,
             recorder=LedgerRecorder(),
+            is_emergency_open=lambda: False,
         )
         reconciler = LedgerReconciler(
             context,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -42,4 +43,6 @@ class LedgerContext:
     leadership: Leadership
     timings: ControllerTimings
     recorder: LedgerRecorder
+    is_emergency_open: Callable[[], bool]
+    """Asks the API server: `emergency close` deletes ledgers to have them counted anew."""
     feed: LedgerFeed = NO_FEED

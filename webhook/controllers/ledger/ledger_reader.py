@@ -27,6 +27,7 @@ class LedgerReader:
         self._timings = context.timings
         self._feed = context.feed
         self._recorder = context.recorder
+        self._is_emergency_open = context.is_emergency_open
         self._newer: set[str] = set()
 
     def cached(
@@ -101,6 +102,12 @@ class LedgerReader:
             if version is None and state.last_write is not None:
                 if self._usage_cache.managed.namespaces.is_terminating(namespace):
                     _log.info("the ledger went with its namespace", extra={"namespace": namespace})
+                    return self._seconds_until_new(state, now)
+                if self._is_emergency_open():
+                    _log.info(
+                        "the ledger is gone in the emergency; it is counted anew",
+                        extra={"namespace": namespace},
+                    )
                     return self._seconds_until_new(state, now)
                 _log.error(
                     "the ledger is gone; it stays away until its reservations are over",

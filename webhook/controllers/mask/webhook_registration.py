@@ -209,6 +209,18 @@ class RegistrationWatch:
         return is_other
 
 
+def is_emergency_open(api: ClusterApi) -> bool:
+    """Return whether the emergency was opened, and is not closed to the last write.
+
+    Where that cannot be read it is taken not to be.
+    """
+    try:
+        registration = parse_registration(api.get(VALIDATING_WEBHOOKS, REGISTRATION))
+    except (ApiError, InvalidFieldError):
+        return False
+    return registration.emergency_since > 0
+
+
 def registered_resources(configuration: Object) -> tuple[str, ...] | None:
     """Return the resources that a registration names as deferred; None where nothing is annotated.
 
