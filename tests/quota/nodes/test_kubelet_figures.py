@@ -1,18 +1,15 @@
-"""What a kubelet makes of a pod: allocatable, OOM scores, shares of cpu."""
+"""What a kubelet makes of a pod: OOM scores, shares of cpu."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.amounts.resources import parse_resource_list, to_text
 from webhook.quota.nodes.kubelet import (
     CpuWeights,
     container_cpu_weights,
-    node_allocatable,
     oom_score_adj,
     pod_cpu_weight,
     quadratic_weight,
@@ -81,37 +78,3 @@ def test_cpu_weights(given: Pod, of_pod: int, of_container: CpuWeights) -> None:
 
 def test_the_curve_goes_through_the_kernels_default() -> None:
     assert [quadratic_weight(shares) for shares in (2, 1024, 262144)] == [1, 100, 10000]
-
-
-ALLOCATABLE = {
-    "parts are taken away": (
-        {"cpu": "4", "memory": "16Gi", "pods": "110"},
-        ({"cpu": "100m"}, {"cpu": "100m", "memory": "1Gi"}, {"memory": "100Mi"}),
-        {"cpu": "3800m", "memory": "15260Mi", "pods": "110"},
-    ),
-    "never less than nothing": ({"memory": "1Gi"}, ({"memory": "2Gi"}, {}, {}), {"memory": "0"}),
-    "huge pages are not memory": (
-        {"memory": "8Gi", "hugepages-2Mi": "1Gi"},
-        ({}, {}, {}),
-        {"memory": "7Gi", "hugepages-2Mi": "1Gi"},
-    ),
-    "what the node does not have": ({"cpu": "1"}, ({"memory": "1Gi"}, {}, {}), {"cpu": "1"}),
-}
-
-
-@pytest.mark.parametrize(
-    ("capacity", "reserved", "expected"), ALLOCATABLE.values(), ids=ALLOCATABLE.keys()
-)
-def test_allocatable(
-    capacity: Mapping[str, str],
-    reserved: tuple[Mapping[str, str], ...],
-    expected: Mapping[str, str],
-) -> None:
-    kube, system, eviction = (parse_resource_list(one, field="") for one in reserved)
-    found = node_allocatable(
-        parse_resource_list(capacity, field=""),
-        kube_reserved=kube,
-        system_reserved=system,
-        eviction=eviction,
-    )
-    assert to_text(found) == dict(sorted(expected.items()))

@@ -1,10 +1,10 @@
-"""Settings of a kubelet for a pod: its allocatable, protection from OOM kills, shares of cpu.
+"""Settings of a kubelet for a pod: protection from OOM kills, shares of cpu.
 
 The QoS class is in `objects.qos`.
 
 Source: kubernetes v1.36, pkg/kubelet/qos/policy.go, helpers.go; pkg/kubelet/cm/helpers_linux.go,
 cgroup_manager_linux.go; pkg/kubelet/kuberuntime/kuberuntime_container_linux.go;
-pkg/kubelet/nodestatus/setters.go; opencontainers/cgroups v0.0.6 utils.go.
+opencontainers/cgroups v0.0.6 utils.go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, positive_part, subtract
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.pod_requests import (
     container_requests,
     is_pod_level_resource,
@@ -23,7 +23,6 @@ from webhook.quota.charging.pod_requests import (
 )
 from webhook.quota.nodes.requested import CPU, MEMORY, scheduler_amount
 from webhook.quota.objects.model import Container, Pod
-from webhook.quota.objects.names import is_hugepages
 from webhook.quota.objects.qos import effective_qos_class
 
 _PROTECTED: Final = -997
@@ -47,33 +46,6 @@ class CpuWeights:
     """Of runc before 1.3.2 and crun before 1.23: proportional."""
     quadratic: int
     """Of these and later ones: 1024 shares are 100, the kernel's default."""
-
-
-def node_allocatable(
-    capacity: ResourceList,
-    *,
-    kube_reserved: ResourceList,
-    system_reserved: ResourceList,
-    eviction: ResourceList,
-) -> ResourceList:
-    """Return what a node of this capacity offers to pods, never less than zero.
-
-    Args:
-        capacity: The node's resources; only these are in the result.
-        kube_reserved: Set aside for kubelet and runtime.
-        system_reserved: Set aside for everything else.
-        eviction: Thresholds of hard eviction, by resource: `memory` for `memory.available`,
-            `ephemeral-storage` for `nodefs.available`.
-    """
-    rest = dict(capacity)
-    for reserved in (kube_reserved, system_reserved, eviction):
-        rest = dict(subtract(rest, {name: reserved.get(name, ZERO) for name in capacity}))
-    allocatable = dict(positive_part(rest))
-    if MEMORY in allocatable:
-        pages = [amount for name, amount in capacity.items() if is_hugepages(name)]
-        left = allocatable[MEMORY] - sum(pages, ZERO)
-        allocatable[MEMORY] = left if left.sign >= 0 else ZERO
-    return allocatable
 
 
 def oom_score_adj(pod: Pod, container: Container, memory_capacity: Quantity) -> int:
