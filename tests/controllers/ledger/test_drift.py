@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -81,6 +82,25 @@ def test_a_pod_that_is_counted_and_gone_is_found(harness: ControllerHarness) -> 
     harness.step()
     assert harness.is_exact()
     assert harness.metric("drift_pods_total", kind="ghost") == 1
+
+
+def test_nothing_is_remembered_of_a_pod_that_was_counted_and_gone(
+    harness: ControllerHarness,
+) -> None:
+    pod, state = harness.controller.pods.in_namespace(NAMESPACE)[0], harness.state()
+    ghost = replace(pod, uid="ghost", name="ghost", node_name="")
+    ended = datetime(2026, 6, 1, tzinfo=UTC)
+    harness.put_pod(replace(ghost, deletion_timestamp=ended, deletion_grace_period_seconds=30))
+    remembered = [state.uncharge_at, state.pod_queue.untried_since]
+    assert all("ghost" in times for times in remembered)
+    harness.pod("later", "1m")
+    harness.step()
+    harness.catch_up()
+    harness.check_drift()
+    harness.pass_time(1)
+    harness.step()
+    assert harness.metric("drift_pods_total", kind="ghost") == 1
+    assert not any("ghost" in times for times in remembered)
 
 
 def test_a_missed_change_is_found(harness: ControllerHarness) -> None:

@@ -251,7 +251,7 @@ class DriftDetector:
             for pod in missed:
                 self._usage_cache.put_pod(namespace, state, pod)
             for uid in ghosts:
-                state.usage.remove(uid)
+                state.remove_pod(uid)
             if missed or ghosts:
                 self._usage_cache.mark_dirty(namespace, state)
         return Drift(tuple(missed), tuple(ghosts))
