@@ -10,7 +10,12 @@ import pytest
 from tests.builders import a_pod, a_quota
 from tests.install.twin import Twin, registrations, run
 from webhook.install.emergency.closing import Closed, close_emergency, wait_for_counts
-from webhook.install.emergency.opening import Opened, open_emergency, plan_opening
+from webhook.install.emergency.opening import (
+    Opened,
+    deferred_namespaces,
+    open_emergency,
+    plan_opening,
+)
 from webhook.install.emergency.switching import EmergencySwitch
 from webhook.kube.api import (
     ALL,
@@ -103,7 +108,7 @@ def open_on(twin: Any, lines: list[str] | None = None, **options: Any) -> Opened
 
 def close_on(twin: Any) -> Closed:
     api = cast("ClusterApi", twin)
-    return close_emergency(api, plan_opening(api, QUICK, silent).namespaces, silent, patience=QUICK)
+    return close_emergency(api, lambda: deferred_namespaces(api, QUICK), silent, patience=QUICK)
 
 
 def state(twin: Any) -> EmergencyState:
@@ -257,6 +262,28 @@ def test_no_ledger_is_left_that_was_counted_before_the_guards_were_asked() -> No
             break
     assert twin.counted_while_open == {"team-a": False, "team-b": False}
     assert kills == 12
+
+
+def test_nor_in_a_namespace_that_opts_in_while_the_emergency_is_closed() -> None:
+    class OptingIn(Counting):
+        """One opts in, and is counted, just before the guards are asked."""
+
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == VALIDATING_WEBHOOKS and "team-c" not in self.counted_while_open:
+                self.counted_while_open["team-c"] = True
+                labels = {"deferredquota.io/mode": "deferred"}
+                self.api.create(NAMESPACES, {"metadata": {"name": "team-c", "labels": labels}})
+                metadata = {"name": "ledger", "namespace": "team-c"}
+                self.api.create(QUOTA_LEDGERS, {"metadata": metadata})
+            return super().patch(kind, name, *args, **kwargs)
+
+    opting_in = OptingIn()
+    opting_in.api = a_cluster(Counting()).api
+    open_on(opting_in)
+    opting_in.api.delete(NAMESPACES, "team-c")
+    opting_in.counted_while_open.clear()
+    assert not close_on(opting_in).problems
+    assert opting_in.counted_while_open == dict.fromkeys(("team-a", "team-b", "team-c"), False)
 
 
 def test_guards_stay_away_while_a_ledger_cannot_be_deleted(twin: Any) -> None:

@@ -29,6 +29,7 @@ from webhook.install.emergency.closing import (
 from webhook.install.emergency.opening import (
     Opened,
     OpeningPlan,
+    deferred_namespaces,
     open_emergency,
     plan_opening,
     preview_namespace,
@@ -146,6 +147,12 @@ def close_on(
 ) -> ExitCode:
     """Close the emergency of a cluster and print what was done."""
     plan = _plan(api, patience)
+
+    def opted_in() -> tuple[str, ...]:
+        return tuple(
+            one for one in deferred_namespaces(api, patience) if one not in settings.exempt
+        )
+
     namespaces = tuple(one for one in plan.namespaces if one not in settings.exempt)
     announce_closing(plan, namespaces, dry_run=dry_run)
     done = Closed()
@@ -159,7 +166,7 @@ def close_on(
             return ExitCode.OK
         if asks:
             confirm_on_terminal("Close the emergency?")
-        done = close_emergency(api, namespaces, _say, patience=patience)
+        done = close_emergency(api, opted_in, _say, patience=patience)
     elif dry_run:
         return ExitCode.OK
     counted = wait_for_counts(

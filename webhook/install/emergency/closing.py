@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from webhook.install.apply import ApplyApi, delete
 from webhook.install.emergency.switching import EmergencySwitch
-from webhook.install.endpoint_probe import CannotProbeError, probing
+from webhook.install.endpoint_probe import CannotProbeError, Namespaces, probing
 from webhook.install.endpoint_switch import probed_client
 from webhook.jsonfields.fields import InvalidFieldError, mapping, sequence
 from webhook.kube.api import QUOTA_LEDGERS, ApiError, ClusterApi, NotFoundError, Object
@@ -79,7 +79,7 @@ def unreached_reason(api: ApplyApi, namespaces: Sequence[str], patience: RetryPo
 
 def close_emergency(
     api: ClusterApi,
-    namespaces: Sequence[str],
+    namespaces: Namespaces,
     report: Report,
     *,
     patience: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
@@ -87,7 +87,8 @@ def close_emergency(
     """Close the emergency; run again, it goes on, and begins the recount anew.
 
     Args:
-        namespaces: Those that have opted in.
+        namespaces: Returns those that have opted in by now: until the guards are asked there may be
+            more.
         report: Receives a line for each write.
         patience: How long to go on with one thing.
 
@@ -96,12 +97,12 @@ def close_emergency(
     """
     switch = EmergencySwitch(api, report, patience)
     deleted: set[str] = set()
-    problems = _delete_ledgers(api, namespaces, deleted, report, patience)
+    problems = _delete_ledgers(api, namespaces(), deleted, report, patience)
     if problems:
         return Closed(problems=problems)  # the guards would decide by what is left
     switch.close(*GUARDS)
     patience.begin().wait_for_caches()  # the guards, until every API server asks them
-    problems = _delete_ledgers(api, namespaces, deleted, report, patience)
+    problems = _delete_ledgers(api, namespaces(), deleted, report, patience)
     for place in (*OTHERS, *reversed(switch.bindings())):
         switch.close(*place)
     if not switch.problems and not problems:
