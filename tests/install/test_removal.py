@@ -141,6 +141,32 @@ def test_the_guards_of_the_bind_stay_while_gates_are_taken_off(twin: Twin) -> No
     assert seen == [["bind", "assigned", "resize", "jobs", "quotas"]] * 2
 
 
+def test_a_ca_that_is_written_meanwhile_stays_in_the_guards(twin: Twin) -> None:
+    """The controller keeps the certificates until it is stopped."""
+    rotated = "cm90YXRlZA=="
+
+    class Rotating(Twin):
+        is_rotated = False
+
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == VALIDATING_WEBHOOKS and not self.is_rotated:
+                self.is_rotated = True
+                found: Any = self.api.get(kind, name)
+                places = [f"/webhooks/{at}/clientConfig/caBundle" for at in range(3)]
+                assert len(found["webhooks"]) >= len(places)
+                made = [{"op": "add", "path": each, "value": rotated} for each in places]
+                self.api.patch(kind, name, made)
+            elif kind == PODS:
+                (found,) = cast("Any", self.api.list(VALIDATING_WEBHOOKS).items)
+                assert found["webhooks"][0]["clientConfig"]["caBundle"] == rotated
+            return super().patch(kind, name, *args, **kwargs)
+
+    rotating = Rotating()
+    rotating.api = twin.api
+    problems, _ = remove(rotating)
+    assert (problems, rotating.is_rotated) == ((), True)
+
+
 def test_quotas_are_complete(twin: Twin) -> None:
     remove(twin)
     quota: Any = twin.api.get(RESOURCE_QUOTAS, "q", namespace="team-a")

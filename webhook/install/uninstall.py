@@ -49,6 +49,7 @@ from webhook.kube.api import (
     ApiError,
     ClusterApi,
     ForbiddenError,
+    InvalidError,
     JsonPatch,
     ListOptions,
     NotFoundError,
@@ -208,30 +209,34 @@ class _Uninstall:
         self._problems += wait_until_gone(self._api, deleted, self._removal.patience, self._report)
 
     def _reduce(self, configuration: Object, keeps: Callable[[str], bool]) -> None:
-        """Take entries out of a webhook configuration."""
-        found = current(self._api, configuration)
-        if found is None:
-            return
-        every = list(entries_of(found))
-        kept = [entry for entry in every if keeps(str(entry.get("name")))]
-        if len(kept) == len(every):
-            return
-        what = ", ".join(str(entry.get("name")) for entry in every if entry not in kept)
-        if self._removal.dry_run:
-            self._report(f"{describe(configuration)}: would be left without {what}")
-            return
-        patch: JsonPatch = [{"op": "replace", "path": "/webhooks", "value": kept}]
+        """Take entries out of a webhook configuration, of the version that is there."""
+
+        def write() -> str:
+            found = current(self._api, configuration)
+            every = [] if found is None else list(entries_of(found))
+            kept = [entry for entry in every if keeps(str(entry.get("name")))]
+            if found is not None and len(kept) < len(every) and not self._removal.dry_run:
+                version = mapping(found["metadata"], "metadata")["resourceVersion"]
+                patch: JsonPatch = [
+                    {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+                    {"op": "replace", "path": "/webhooks", "value": kept},
+                ]
+                self._api.patch(kind_of_object(configuration), _name(configuration), patch)
+            return ", ".join(str(entry.get("name")) for entry in every if entry not in kept)
+
         try:
-            self._removal.patience.begin().retry(
-                lambda: self._api.patch(kind_of_object(configuration), _name(configuration), patch),
-                passing=(*PASSING, *CONFLICTS),
+            # the certificates are kept in the same object until the controller stops
+            what = self._removal.patience.begin().retry(
+                write, passing=(*PASSING, *CONFLICTS, InvalidError)
             )
         except NotFoundError:
             return
         except ForbiddenError as err:
             self._problems.append(f"{describe(configuration)}: {err.message}")
             return
-        self._report(f"{describe(configuration)}: is left without {what}")
+        if what:
+            verb = "would be" if self._removal.dry_run else "is"
+            self._report(f"{describe(configuration)}: {verb} left without {what}")
 
     def _delete_one(self, obj: Object) -> bool:
         found = current(self._api, obj)
