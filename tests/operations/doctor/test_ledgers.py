@@ -216,7 +216,7 @@ def test_a_reservation_of_a_pod_that_has_its_node_is_settled_at_once() -> None:
     cluster = healthy()
     count(cluster, with_reservation("web-1"))
     found = the(examined(cluster), "ledger.old-reservations")
-    assert found.message == "1 reservations are not settled: requests.cpu=1 is held"
+    assert found.message == "1 reservation is not settled: requests.cpu=1 is held"
     assert found.details == ("web-1",)
 
 
@@ -258,7 +258,7 @@ def test_what_is_held_for_a_new_pod_of_the_name_is_not_old() -> None:
         count(cluster, both)
 
     found = the(examined(cluster, renewing(cluster), anew), "ledger.old-reservations")
-    assert found.message == "1 reservations are not settled: requests.cpu=1 is held"
+    assert found.message == "1 reservation is not settled: requests.cpu=1 is held"
 
 
 def test_a_reservation_of_a_waiting_pod_is_old_only_after_its_time() -> None:

@@ -255,7 +255,7 @@ def test_what_a_replica_says_of_its_own_configuration_file_is_said() -> None:
     assert found.severity == "warn"
     assert str(found.subject) == f"Deployment {DEFAULT_NAMESPACE}/deferred-quota-webhook"
     assert found.message.endswith(
-        "1 replicas say at /readyz: configuration rejected since 12:00: gating: unknown"
+        "1 replica says at /readyz: configuration rejected since 12:00: gating: unknown"
     )
     assert found.details == ("web-2",)
 

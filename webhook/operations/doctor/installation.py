@@ -333,7 +333,8 @@ def _stale_conditions(scene: CheckContext, renewed: str) -> Iterator[Finding]:
         yield warning(
             "conditions.stale",
             Subject("Lease", LEADER_LEASE, place),
-            f"the condition {QUOTA_RESERVED} of {len(pods)} pods is not renewed {since}: numbers"
+            f"the condition {QUOTA_RESERVED} of {len(pods)} pod{'s' * (len(pods) > 1)} is not"
+            f" renewed {since}: numbers"
             " and places in it are old, and no pod is released",
             f"{_START} If there is one: kubectl get pods -n {place}",
             tuple(pods),

@@ -239,7 +239,8 @@ def _old_reservations(
         yield warning(
             "ledger.old-reservations",
             _subject(namespace),
-            f"{len(old)} reservations are not settled{_held(old)}",
+            f"{'1 reservation is' if len(old) == 1 else f'{len(old)} reservations are'} not settled"
+            f"{_held(old)}",
             CONTROLLER_LOG,
             tuple(sorted(one.pod for one in old)),
         )

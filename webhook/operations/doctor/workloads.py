@@ -152,7 +152,8 @@ def _replica_notes(
         except (ApiError, InvalidFieldError):
             continue
     for note, names in told.items():
-        message = f"{len(names)} replicas say at /readyz: {note}"
+        said = "1 replica says" if len(names) == 1 else f"{len(names)} replicas say"
+        message = f"{said} at /readyz: {note}"
         yield warning("deployment.note", subject, message, _look(subject, part), tuple(names))
 
 
