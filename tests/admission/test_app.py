@@ -252,6 +252,14 @@ def test_what_cannot_be_read_is_an_error_under_overload_too(body: bytes) -> None
     assert overload_response("/validate", body, "too many requests wait").code == 503
 
 
+def test_a_scheduler_evicts_nothing_while_there_is_no_time_to_answer() -> None:
+    """An extender that is `ignorable` would go on after an error, and evict."""
+    for size in (10, 100_000):
+        answer = overload_response("/scheduler/preempt?timeout=5s", b"x" * size, "too many wait")
+        assert (answer.code, answer.body) == (200, b'{"NodeNameToMetaVictims":{}}')
+        assert overload_response("/scheduler/filter", b"x" * size, "too many wait").code == 503
+
+
 REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
     "no body": ({"data": b""}, 400, "not JSON"),
     "not JSON": ({"data": b"{"}, 400, "not JSON"),

@@ -20,11 +20,11 @@ from tests.admission.extender.calls import (
 )
 from webhook.admission.extender.protocol import (
     MOST_NODES,
+    NO_CANDIDATE,
     MalformedCallError,
     PodIdentity,
     all_candidates,
     all_nodes,
-    no_candidate,
     no_node,
     read_filter,
     read_preempt,
@@ -79,7 +79,7 @@ def test_every_node_is_given_back_once_whatever_its_name(names: list[str], why: 
 def test_candidates_come_back_with_uids_in_whatever_form_they_came(make: Any) -> None:
     call = read_preempt(encoded(make()))
     assert json.loads(all_candidates(call)) == {"NodeNameToMetaVictims": CANDIDATES}
-    assert json.loads(no_candidate(call)) == {"NodeNameToMetaVictims": {}}
+    assert json.loads(NO_CANDIDATE) == {"NodeNameToMetaVictims": {}}
 
 
 @pytest.mark.parametrize("field", ["NodeNameToMetaVictims", "NodeNameToVictims"])

@@ -2,8 +2,9 @@
 
 What cannot be read gets what a review would get: 405, 415, 413, 400. Whatever can be read is
 answered with 200, however late: a scheduler whose extender is `ignorable` goes on after any other
-answer as if it had not asked, and would evict. For the same reason a fault of this program lets no
-pod be evicted; where nodes are asked for it is 500, and `ignorable` decides.
+answer as if it had not asked, and would evict. For the same reason a fault of this program, or that
+there is no time for the call (`serving.undecided`), lets no pod be evicted; where nodes are asked
+for it is 500 or 503, and `ignorable` decides.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from webhook.admission.extender.decisions import (
     may_evict,
 )
 from webhook.admission.extender.protocol import (
+    NO_CANDIDATE,
     FilterCall,
     MalformedCallError,
     PreemptCall,
     all_candidates,
     all_nodes,
-    no_candidate,
     no_node,
     read_filter,
     read_preempt,
@@ -99,10 +100,10 @@ class ExtenderEndpoint:
         request = bind_request(call.pod)
         try:
             answer = self._dry_run.for_preempt(request, deadline)
-            body = all_candidates(call) if may_evict(answer) else no_candidate(call)
+            body = all_candidates(call) if may_evict(answer) else NO_CANDIDATE
         except Exception as err:  # noqa: BLE001 - outermost frame: logged and counted, no pod is evicted
             self._recorder.failed(request, Verb.PREEMPT, err, time.monotonic() - received)
-            return HttpResponse(200, no_candidate(call))
+            return HttpResponse(200, NO_CANDIDATE)
         answer = replace(answer, handler=Verb.PREEMPT)
         self._recorder.decided(request, answer, time.monotonic() - received)
         return HttpResponse(200, body)

@@ -184,9 +184,8 @@ def all_candidates(call: PreemptCall) -> bytes:
     return _ENCODER.encode(_PreemptResult(call.candidates))
 
 
-def no_candidate(_call: PreemptCall) -> bytes:
-    """Write that no pod is to be evicted."""
-    return _ENCODER.encode(_PreemptResult({}))
+NO_CANDIDATE: Final = _ENCODER.encode(_PreemptResult({}))
+"""The answer that no pod is to be evicted."""
 
 
 def _filter_result(

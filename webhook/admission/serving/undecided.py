@@ -7,6 +7,9 @@ is denied, whatever the policy: a review says what it is about before its user, 
 read of it; what is known of a user can be large, and have keys like those of a review. So is, for
 now, a change of a pod that there is no time for: the entry about our gate is only asked where the
 change may take it off.
+
+A scheduler that asks which pods to evict, and whose extender is `ignorable`, would evict them after
+an error: where there is no time, it evicts none.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from webhook.admission.extender.endpoint import EXTENDER_PATHS, Verb
+from webhook.admission.extender.protocol import NO_CANDIDATE
 from webhook.admission.handlers.dispatch import denies_undecided, may_deny
 from webhook.admission.handlers.responses import try_again
 from webhook.admission.review import (
@@ -37,6 +42,17 @@ OVERLOAD: Final = 503
 
 USER: Final = b',"userInfo":{'
 """Where the API server begins with the user; within a text its quotation marks are escaped."""
+
+
+def turned_away_response(target: str, body: bytes, detail: str, code: int) -> HttpResponse:
+    """Return the answer to a request that no thread will decide, see `refused_response`.
+
+    Args:
+        target: Path and query of the URL.
+    """
+    if code == OVERLOAD and EXTENDER_PATHS.get(target.partition("?")[0]) is Verb.PREEMPT:
+        return HttpResponse(200, NO_CANDIDATE)
+    return refused_response(phase_of(target), body, detail, code)
 
 
 def refused_response(phase: Phase | None, body: bytes, detail: str, code: int) -> HttpResponse:
@@ -69,7 +85,7 @@ def overload_response(target: str, body: bytes, detail: str) -> HttpResponse:
     """
     phase = phase_of(target)
     if phase is None or len(body) > SMALL_BYTES:
-        return refused_response(phase, body[:SMALL_BYTES], detail, OVERLOAD)
+        return turned_away_response(target, body[:SMALL_BYTES], detail, OVERLOAD)
     try:
         return not_decided(decode_review(body, phase), detail)
     except MalformedReviewError:

@@ -44,7 +44,7 @@ from webhook.admission.serving.connection import Connection, ResponseBuffer
 from webhook.admission.serving.event_loop import ConnectionLoop, WorkerHooks, target_of
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.server_settings import ServerSettings
-from webhook.admission.serving.undecided import overload_response, phase_of, refused_response
+from webhook.admission.serving.undecided import overload_response, turned_away_response
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
             defer=self.method_queue.defer,
             submit=self._submit,
             overloaded=overload_response,
-            refused=lambda target, *why: refused_response(phase_of(target), *why),
+            refused=turned_away_response,
             wrap=self._start_tls if self.cfg.is_ssl else None,
         )
         self.loop = ConnectionLoop(surroundings, self.settings, self.limiter, self.metrics)
@@ -246,7 +246,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
             client = connection.client[0]
             log.info("refused", extra={"reason": "too_large", "detail": detail, "client": client})
         head, body = connection.request
-        answer = refused_response(phase_of(target_of(head)), body, detail, code)
+        answer = turned_away_response(target_of(head), body, detail, code)
         return answer.wire(keep=not self.stopping), not self.stopping
 
     def _explain(self, connection: Connection, err: Exception) -> HttpResponse:
