@@ -30,6 +30,17 @@ def test_the_page_of_the_configuration_is_that_of_the_code(monkeypatch: pytest.M
     assert PAGE.read_text() == page(), "run scripts/docs"
 
 
+@pytest.mark.parametrize(
+    "field",
+    ["limits.bodyBytes", "limits.threads", "page", "timeouts.expireReservationSeconds"],
+)
+def test_what_is_read_once_is_noted_on_the_page_of_the_configuration(field: str) -> None:
+    page = (ROOT / "docs/configuration.md").read_text()
+    section = re.search(rf"^##+ `{re.escape(field)}`.*?(?=^##)", page, re.DOTALL | re.MULTILINE)
+    assert section is not None
+    assert "A change takes a restart." in " ".join(section[0].split())
+
+
 def test_the_page_of_the_logs_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "scripts")])
     from log_page import FIELDS, PAGE, lines, page  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415

@@ -153,8 +153,8 @@ class Timeouts:
 
     expire_reservation_seconds: int = 45
     """`timeouts.expireReservationSeconds`, 35 to 3600: how long a reservation is kept for a pod
-    that does not become assigned. An API request can last 34 s, so less would free a quota that
-    is about to be used."""
+    that does not become assigned. A change takes a restart. An API request can last 34 s, so less
+    would free a quota that is about to be used."""
 
     gate_release_seconds: int = 60
     """`timeouts.gateReleaseSeconds`, 1 to 86400: how long a reservation is kept for a pod whose
@@ -167,8 +167,9 @@ class Limits:
     """Limits of one replica."""
 
     body_bytes: int = 7 * 1024 * 1024
-    """`limits.bodyBytes`, 64 KiB to 64 MiB: the largest request body. The default holds two
-    objects of the API server's own limit of 3 MiB, the new one and the old one."""
+    """`limits.bodyBytes`, 64 KiB to 64 MiB: the largest request body. A change takes a restart.
+    The default holds two objects of the API server's own limit of 3 MiB, the new one and the old
+    one."""
 
     threads: int = 64
     """`limits.threads`, 1 to 64: requests answered at the same time. A change takes a restart.
