@@ -154,8 +154,13 @@ def test_a_scheduler_makes_claims_for_pods_that_ask_for_the_resource(
 ) -> None:
     marked = ask(editor.api, editor.namespace, exactly(DEFERRED), annotations=MARK)
     assert marked.code == 403, "an annotation is not enough"
-    roles = ("edit", "system:kube-scheduler")
-    scheduler = user(plane, editor.namespace, "device-scheduler", *roles)
+    binder = user(plane, editor.namespace, "device-binder", "edit", "system:kube-scheduler")
+    eventually(lambda: ask(binder, editor.namespace, exactly(OTHERS[0])).ok, "the role is")
+    marked = ask(binder, editor.namespace, exactly(DEFERRED), annotations=MARK)
+    assert marked.code == 403, "one that binds the pods of one namespace is a tenant"
+    scheduler = user(plane, editor.namespace, "device-scheduler", "edit")
+    flags = ("--clusterrole=system:kube-scheduler", "--user=device-scheduler")
+    plane.kubectl("create", "clusterrolebinding", "device-scheduler", *flags)
     eventually(
         lambda: ask(scheduler, editor.namespace, exactly(DEFERRED), annotations=MARK).ok, "allowed"
     )
