@@ -742,6 +742,21 @@ def test_one_that_still_has_the_gate_keeps_its_quota(harness: ControllerHarness)
     assert set(harness.held()) == {"web"}
 
 
+def test_one_whose_gate_stays_on_is_reserved_for_anew_in_its_turn(
+    harness: ControllerHarness,
+) -> None:
+    harness.removes_gates_at_once = False
+    gated(harness, "web", "2")
+    harness.step()
+    gated(harness, "urgent", "2", priority=1000)
+    harness.pass_time(GATE_RELEASE_SECONDS - 1)
+    harness.step()
+    assert set(harness.held()) == {"web"}
+    harness.pass_time(EXPIRE_SECONDS)
+    harness.step()
+    assert set(harness.held()) == {"urgent"}
+
+
 def test_a_resize_of_a_released_pod_does_not_take_its_promise_away(
     harness: ControllerHarness,
 ) -> None:

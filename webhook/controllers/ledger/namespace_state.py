@@ -104,12 +104,14 @@ class NamespaceState:
         # nothing is reserved here any more: every gate goes
         return tuple(replace(queued, claim=None, quotas=(), blocker=None) for queued in queue)
 
-    def kept_until(self, reservation: Reservation, gate_release_seconds: float) -> float:
+    def kept_until(
+        self, reservation: Reservation, gate_release_seconds: float, now: float
+    ) -> float:
         """Return until when a reservation is kept at least, see `PodQueueState.kept_until`."""
         if self.is_opted_out:
             return -math.inf
         pod = self.usage.pod(reservation.uid)
-        return self.pod_queue.kept_until(reservation, pod, gate_release_seconds)
+        return self.pod_queue.kept_until(reservation, pod, gate_release_seconds, now)
 
     def remove_pod(self, uid: str) -> None:
         """Stop counting a pod that was deleted."""
@@ -125,6 +127,7 @@ class NamespaceState:
         self.expiry.reset()
         self.lost_since = self.last_write = self.dirty_since = None
         self.pod_queue.last_cycle = None
+        self.pod_queue.reserved_since.clear()
         self.deferrals = 0
         self.excess.clear()
         self.recent_binds.reset()

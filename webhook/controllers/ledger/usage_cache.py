@@ -380,7 +380,8 @@ class UsageCache:
         state = self.namespaces.get(namespace)
         if state is None:
             return -math.inf
-        return state.kept_until(reservation, self._options.gate_release_seconds())
+        seconds = self._options.gate_release_seconds()
+        return state.kept_until(reservation, seconds, self._timings.clock())
 
     def stop_tracking(self, namespace: str, state: NamespaceState) -> None:
         """Leave a namespace with a ledger in which nothing is counted."""

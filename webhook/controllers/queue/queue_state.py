@@ -40,10 +40,14 @@ class PodQueueState:
     """Uid of a pod that no node takes → since when."""
     untried_since: dict[str, float] = field(default_factory=dict)
     """Uid of a pod without gates that no scheduler has tried → since when."""
+    reserved_since: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Uid of a pod whose gate is still on → which reservation it has, and since when."""
 
     def track(self, pod: Pod, now: float) -> None:
         """Note since when a pod that may be scheduled has no node, and whether it was tried."""
         is_open = not (pod.is_gated or pod.is_assigned)
+        if not pod.is_gated:
+            self.reserved_since.pop(pod.uid, None)
         for times, is_so in (
             (self.unplaced_since, pod.is_unplaced),
             (self.untried_since, not pod.is_unplaced),
@@ -55,7 +59,7 @@ class PodQueueState:
 
     def forget(self, uid: str) -> None:
         """Forget a pod that was deleted."""
-        for times in (self.unplaced_since, self.untried_since):
+        for times in (self.unplaced_since, self.untried_since, self.reserved_since):
             times.pop(uid, None)
 
     def ordered(
@@ -107,13 +111,15 @@ class PodQueueState:
         return True
 
     def kept_until(
-        self, reservation: Reservation, pod: Pod | None, gate_release_seconds: float
+        self, reservation: Reservation, pod: Pod | None, gate_release_seconds: float, now: float
     ) -> float:
         """Return until when a reservation is kept at least; minus infinity for one of a request.
 
-        One that released a pod is kept while the pod has our gate or may get a node: for ever as
-        far as is known now, and for `gate_release_seconds` more once the scheduler finds no node. A
-        pod that no scheduler has tried, perhaps because there is none for it, is kept longer.
+        One that released a pod is kept while the pod may get a node: for ever as far as is known
+        now, and for `gate_release_seconds` more once the scheduler finds no node. A pod that no
+        scheduler has tried, perhaps because there is none for it, is kept longer. One whose gate is
+        still on after `gate_release_seconds` is reserved for anew in its turn: its creator can make
+        a pod that no patch of changes in time.
         """
         if (
             reservation.source is not ReservationSource.RELEASE
@@ -124,6 +130,12 @@ class PodQueueState:
             return -math.inf
         if pod.is_gated and reservation.uid not in self.gated_pods:
             return -math.inf  # our gate is off, and it waits for the gates of others
+        if pod.is_gated:
+            sequence, since = self.reserved_since.get(reservation.uid, (0, now))
+            if sequence != reservation.sequence:
+                since = now
+            self.reserved_since[reservation.uid] = reservation.sequence, since
+            return since + gate_release_seconds
         unplaced = self.unplaced_since.get(reservation.uid, math.inf)
         untried = self.untried_since.get(reservation.uid, math.inf)
         return min(
