@@ -414,7 +414,10 @@ def test_without_a_list_of_nodes_no_node_is_gone() -> None:
 
 
 def test_a_pod_of_a_pool_whose_bind_was_denied_has_its_place() -> None:
-    denied = 'admission webhook "bind.deferredquota.io" denied the request: used up'
+    denied = (
+        'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied the'
+        " request: used up"
+    )
     said = condition("PodScheduled", "False", "SchedulerError", denied)
     there = namespace(
         pod("x", gates=(), conditions=[said]),
@@ -422,7 +425,7 @@ def test_a_pod_of_a_pool_whose_bind_was_denied_has_its_place() -> None:
         used={"cdq/epool.default": {"requests.cpu": "2"}},
     )
     assert why(there, "x").text.endswith("; place 1 of 1")
-    assert list(waits_for_pools(there)) == ["cdq/epool.default"]
+    assert [list(lacking) for lacking in waits_for_pools(there)] == [["cdq/epool.default"]]
 
 
 TEXTS: dict[str, tuple[dict[str, Any], str]] = {

@@ -110,7 +110,10 @@ WAITING: dict[str, object] = {
         "nominatedNodeName": "node-2",
     },
 }
-_DENIED = 'admission webhook "bind.deferredquota.io" denied the request: quota is used up'
+_DENIED = (
+    'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied the'
+    " request: quota is used up"
+)
 REFUSED: dict[str, object] = {
     **WAITING,
     "status": {

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.quota.elastic.waiting import CPU, FULL, MAX, MEMORY, POOL, amounts, queued, status
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.elastic.owners_first import PoolShare, WaitingPod, first_waiting, owners_first
+from webhook.quota.elastic.owners_first import (
+    PoolShare,
+    WaitingPod,
+    owners_first,
+    waiting_for_pools,
+)
 from webhook.quota.queue.queued_pods import Blocker, PendingReason, QueuedPod
 
 
@@ -78,9 +85,17 @@ def test_what_passes_stays_within_min_or_takes_nothing_that_is_lacking(
 
 
 def test_the_first_pod_that_waits_for_the_pool_alone_is_the_one() -> None:
-    lacking = {POOL: amounts({CPU: 2})}
+    lacking = ({POOL: amounts({CPU: 2})},)
     both, pool = status(FULL, {POOL: 4, MAX: 4}), status(FULL, {POOL: 4, MAX: 0}, 2)
-    assert first_waiting([both, pool]) == lacking
-    assert first_waiting([status(PendingReason.BEHIND, {POOL: 4}), pool]) == lacking
-    assert first_waiting([both, status(FULL, {POOL: 0})]) == {}
-    assert first_waiting([]) == {}
+    assert waiting_for_pools([both, pool, pool]) == lacking
+    assert waiting_for_pools([status(PendingReason.BEHIND, {POOL: 4}), pool]) == lacking
+    assert waiting_for_pools([both, status(FULL, {POOL: 0})]) == ()
+    assert waiting_for_pools([]) == ()
+
+
+def test_all_count_whose_bind_was_refused_and_none_hides_another() -> None:
+    gated = status(FULL, {POOL: 4, MAX: 0}, 2)
+    retried = replace(status(FULL, {POOL: 4, MAX: 0}, 3), is_retried=True)
+    both = replace(status(FULL, {POOL: 4, MAX: 4}), is_retried=True)
+    found = waiting_for_pools([*[both] * 7, retried, gated, retried, gated])
+    assert found == ({POOL: amounts({CPU: 3})}, {POOL: amounts({CPU: 2})})

@@ -423,6 +423,10 @@ _REFUSED = (
 )
 BIND_REFUSED: Mapping[str, tuple[Object, bool]] = {
     "the bind was refused": ({"reason": "SchedulerError", "message": _DENIED}, True),
+    "a tenant says so": (
+        {"reason": "SchedulerError", "message": f"CEL runtime error: no such key: {_DENIED}"},
+        False,
+    ),
     "a volume failed": (
         {"reason": "SchedulerError", "message": "binding volumes: timed out"},
         False,

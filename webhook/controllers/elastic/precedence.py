@@ -10,7 +10,12 @@ from webhook.config import ElasticSettings
 from webhook.controllers.runtime.leadership import always_leader
 from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.elastic.owners_first import PoolView, first_waiting, owners_first
+from webhook.quota.elastic.owners_first import (
+    Lacking,
+    PoolView,
+    owners_first,
+    waiting_for_pools,
+)
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus, QueuedPod
 from webhook.state.shared_quotas import SharedQuotaStore
@@ -44,8 +49,8 @@ class OwnersFirst:
         self._requeue_after = requeue_after
         self._leader_epoch = leader_epoch
         self._lock = threading.Lock()
-        self._waiting: dict[str, tuple[int, Mapping[str, ResourceList]]] = {}
-        """Namespace → the leadership that saw it, and pool → what its first pod lacks."""
+        self._waiting: dict[str, tuple[int, tuple[Lacking, ...]]] = {}
+        """Namespace → the leadership that saw it, and what pods of it lack."""
 
     def on_queue(
         self, namespace: str, pending: Mapping[str, PendingStatus], _releasable: Collection[str]
@@ -53,7 +58,7 @@ class OwnersFirst:
         """Take the result of a cycle of a queue, see `QueueListener`."""
         if any(one.reason is PendingReason.OWNERS_FIRST for one in pending.values()):
             self._requeue_after(namespace, _AGAIN_SECONDS)
-        lacking = first_waiting(pending.values()) if namespace in self._quotas() else {}
+        lacking = waiting_for_pools(pending.values()) if namespace in self._quotas() else ()
         with self._lock:
             if lacking:
                 self._waiting[namespace] = self._leader_epoch(), lacking

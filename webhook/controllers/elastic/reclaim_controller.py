@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -68,7 +68,7 @@ from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.beneficiaries import in_claim_order, usage_of_pods
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.elastic.owners_first import first_waiting_for_elastic
+from webhook.quota.elastic.owners_first import waiting_for_elastic
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
@@ -125,9 +125,10 @@ class ReclaimParts:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The first pod of a queue that waits for elastic quotas alone."""
+    """A pod that waits for elastic quotas alone."""
 
     uid: str
+    namespace: str
     since: float
     epoch: int
     fruitless: int = 0
@@ -159,8 +160,8 @@ class Reclaimer:
         self._metrics = context.metrics.elastic
         self._clock, self._now = context.timings.clock, context.timings.now
         self._lock = threading.Lock()
-        self._waiting: dict[str, _Waiting] = {}
-        """Namespace → its first pod that waits for elastic quotas alone."""
+        self._waiting: dict[str, dict[str, _Waiting]] = {}
+        """Namespace → uid → a pod that waits for elastic quotas alone."""
         self._promised: dict[str, frozenset[str]] = {}
         """Namespace → uids of its pods to which something is promised."""
         self._advice: dict[str, Advice] = {}
@@ -222,21 +223,21 @@ class Reclaimer:
     ) -> None:
         """Take the result of a cycle of a queue, see `QueueListener`."""
         quota = self._parts.quotas().get(namespace)
-        uid = None if quota is None else first_waiting_for_elastic(pending)
+        uids = () if quota is None else waiting_for_elastic(pending)
         epoch = self._epoch()
         with self._lock:
             is_released = not self._promised.get(namespace, frozenset()) <= pending.keys()
         if is_released:  # what was held for it is reserved: others need not leave it any more
             self._queue.add(_KEY)
         with self._lock:
-            if quota is None or uid is None:
-                self._waiting.pop(namespace, None)
-                return
-            known = self._waiting.get(namespace)
-            if known is not None and (known.uid, known.epoch) == (uid, epoch):
-                return
-            self._waiting[namespace] = _Waiting(uid, self._clock(), epoch)
-        self._queue.add_after(_KEY, self._after(quota))
+            known = self._waiting.pop(namespace, {})
+            kept = {uid: one for uid, one in known.items() if uid in uids and one.epoch == epoch}
+            new = [uid for uid in uids if uid not in kept]
+            kept |= {uid: _Waiting(uid, namespace, self._clock(), epoch) for uid in new}
+            if kept:
+                self._waiting[namespace] = kept
+        if new and quota is not None:
+            self._queue.add_after(_KEY, self._after(quota))
 
     def with_advice(self, pending: Mapping[str, PendingStatus]) -> Mapping[str, PendingStatus]:
         """Return why pods wait, with what reclaim does or would do for them."""
@@ -287,9 +288,10 @@ class Reclaimer:
         with self._lock:
             self._promised = {name: frozenset(uids) for name, uids in by_namespace.items()}
 
-    def _waiting_now(self, epoch: int) -> dict[str, _Waiting]:
+    def _waiting_now(self, epoch: int) -> list[_Waiting]:
         with self._lock:
-            return {name: one for name, one in self._waiting.items() if one.epoch == epoch}
+            known = [one for pods in self._waiting.values() for one in pods.values()]
+        return [one for one in known if one.epoch == epoch]
 
     def _view(self, promises: Mapping[str, HeldPromise]) -> ReclaimView:
         sources = ReclaimSources(
@@ -461,21 +463,16 @@ class Reclaimer:
     # -- pods that wait ------------------------------------------------------------------------
 
     def _claim(
-        self, promises: Mapping[str, HeldPromise], waiting: Mapping[str, _Waiting], epoch: int
+        self, promises: Mapping[str, HeldPromise], waiting: Sequence[_Waiting], epoch: int
     ) -> dict[str, Advice]:
         """Plan for the pods that wait, in the order of their claims, and act by it."""
         made = dict(promises)
-        uids = {one.uid for one in waiting.values()}
+        uids = {one.uid for one in waiting}
         advice = {uid: one for uid, one in self._advice.items() if uid in uids and uid not in made}
-        due = {
-            namespace: one
-            for namespace, one in waiting.items()
-            if one.uid not in promises and self._is_due(namespace, one)
-        }
-        for namespace, raw in self._in_order(due, made):
-            one = due[namespace]
+        due = [one for one in waiting if one.uid not in promises and self._is_due(one)]
+        for one, raw in self._in_order(due, made):
             view = self._view(made)
-            quota = view.quotas.get(namespace)
+            quota = view.quotas.get(one.namespace)
             if quota is None:
                 continue
             try:
@@ -483,8 +480,7 @@ class Reclaimer:
                 is_claimed = claim.plan.victims or claim.awaits_leaving
                 promise = self._act(claim, epoch) if is_claimed else None
             except (ApiError, InvalidFieldError) as err:
-                name = object_name(raw)
-                _note_failure(f"{namespace}/{name}", err)
+                _note_failure(f"{one.namespace}/{object_name(raw)}", err)
                 self._rest(one)
                 continue
             if promise is not None:
@@ -502,8 +498,8 @@ class Reclaimer:
         waiting.fruitless += 1
         waiting.not_before = self._clock() + _FRUITLESS.seconds(waiting.fruitless)
 
-    def _is_due(self, namespace: str, waiting: _Waiting) -> bool:
-        quota, now = self._parts.quotas().get(namespace), self._clock()
+    def _is_due(self, waiting: _Waiting) -> bool:
+        quota, now = self._parts.quotas().get(waiting.namespace), self._clock()
         if quota is None or self._cooling.get(quota.key, 0.0) > now:
             return False
         return now >= max(waiting.not_before, waiting.since + self._after(quota))
@@ -513,36 +509,37 @@ class Reclaimer:
         return float(self._parts.settings().reclaim.after_seconds if given is None else given)
 
     def _in_order(
-        self, due: Mapping[str, _Waiting], promises: Mapping[str, HeldPromise]
-    ) -> list[tuple[str, Object]]:
-        """Return namespaces with their pods in the order of their claims."""
+        self, due: Sequence[_Waiting], promises: Mapping[str, HeldPromise]
+    ) -> list[tuple[_Waiting, Object]]:
+        """Return pods that wait, with their objects, in the order of their claims."""
         if not due:
             return []
         view = self._view(promises)
         usage = usage_of_pods(view.pods)
         raws: dict[str, Object] = {}
         by_pool: dict[str, list[Queued]] = {}
-        for namespace, one in due.items():
+        by_uid = {one.uid: one for one in due}
+        for one in due:
             try:
-                quota, raw = view.quotas.get(namespace), self._waiting_pod(namespace, one.uid)
+                quota, raw = view.quotas.get(one.namespace), self._waiting_pod(one)
             except (ApiError, InvalidFieldError) as err:
-                _note_failure(namespace, err)
+                _note_failure(one.namespace, err)
                 self._rest(one)
                 continue
             if quota is not None and raw is not None:
-                raws[namespace] = raw
+                raws[one.uid] = raw
                 by_pool.setdefault(quota.pool, []).append(self._planner.queued(quota, raw))
         return [
-            (one.pod.namespace, raws[one.pod.namespace])
+            (by_uid[one.pod.uid], raws[one.pod.uid])
             for pool, queued in sorted(by_pool.items())
             for one in in_claim_order(view.pools[pool], usage, queued)
         ]
 
-    def _waiting_pod(self, namespace: str, uid: str) -> Object | None:
+    def _waiting_pod(self, waiting: _Waiting) -> Object | None:
         """Return a pod as it is stored, while it may still be released."""
-        for one in self._parts.pods().in_namespace(namespace):
-            if one.uid == uid:
-                raw = self._stored(namespace, one.name, uid)
+        for one in self._parts.pods().in_namespace(waiting.namespace):
+            if one.uid == waiting.uid:
+                raw = self._stored(one.namespace, one.name, one.uid)
                 pod = None if raw is None else Pod.from_stored(raw)
                 if pod is None or pod.is_assigned or pod.is_deleting or is_terminal(pod):
                     return None
@@ -626,7 +623,9 @@ class Reclaimer:
         with self._lock:
             former, self._advice = self._advice, dict(advice)
             changed = {uid for uid in {*former, *advice} if former.get(uid) != advice.get(uid)}
-            namespaces = [name for name, one in self._waiting.items() if one.uid in changed]
+            namespaces = [
+                name for name, pods in self._waiting.items() if not changed.isdisjoint(pods)
+            ]
         for namespace in namespaces:
             self._parts.requeue_after(namespace, 0.0)
 

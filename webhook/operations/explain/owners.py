@@ -18,7 +18,7 @@ from webhook.operations.explain.namespaces import Inside, read_namespace
 from webhook.operations.explain.session import Session
 from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.elastic.owners_first import PoolView, pools_of
+from webhook.quota.elastic.owners_first import Lacking, PoolView, pools_of
 from webhook.quota.explaining.facts import NamespaceFacts
 from webhook.quota.explaining.queue_position import waits_for_pools
 from webhook.state.well_known import SCHEDULING_GATE
@@ -52,8 +52,8 @@ def with_owners(session: Session, inside: Inside) -> Inside:
 
 def _waiting(
     session: Session, own: str, quotas: Mapping[str, ElasticQuota]
-) -> dict[str, Mapping[str, ResourceList]]:
-    """Return what the first pods of other namespaces lack, by namespace."""
+) -> dict[str, tuple[Lacking, ...]]:
+    """Return what pods of other namespaces lack, by namespace."""
     quota = quotas.get(own)
     if quota is None:
         return {}
@@ -65,7 +65,7 @@ def _waiting(
     found = {}
     for name in sorted(others & {object_namespace(raw) for raw in raws if _is_gated(raw)}):
         elsewhere = read_namespace(session.apart(), name).facts
-        lacking = {} if elsewhere.ledger is None else waits_for_pools(elsewhere)
+        lacking = () if elsewhere.ledger is None else waits_for_pools(elsewhere)
         if lacking:
             found[name] = lacking
     return found

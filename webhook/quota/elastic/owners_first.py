@@ -9,12 +9,13 @@ in which binds come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.ledger.ledger import Ledger
@@ -23,8 +24,10 @@ from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatu
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.quota.shared.escrow import need
 
-Waiting: TypeAlias = Mapping[str, Mapping[str, ResourceList]]
-"""Namespace → pool (its name in ledgers) → what the first pod lacks that waits for pools alone."""
+Lacking: TypeAlias = Mapping[str, ResourceList]
+"""Pool (its name in ledgers) → what a pod lacks that waits for pools alone."""
+Waiting: TypeAlias = Mapping[str, Sequence[Lacking]]
+"""Namespace → what such pods of it lack."""
 
 _POOL: Final = ledger_name(POOL_PREFIX)
 _LOOKED_AT: Final = 8
@@ -90,7 +93,8 @@ class PoolView:
         held = add(need(ledger.accounts[pool]), self.held(pool, others))
         owners = [
             WaitingPod(owner.account, name, lacking[pool])
-            for name, lacking in sorted(waiting.items())
+            for name, pods in sorted(waiting.items())
+            for lacking in pods
             if pool in lacking
             and (owner := self.quotas.get(name)) is not None
             and owner.key != quota.key
@@ -114,30 +118,43 @@ def pools_of(ledger: Ledger) -> list[str]:
     return [name for name in ledger.accounts if name.startswith(_POOL)]
 
 
-def first_waiting(pending: Iterable[PendingStatus]) -> Mapping[str, ResourceList]:
-    """Return what the first pod lacks that waits for pools alone: name in ledgers → amounts.
+def waiting_for_pools(pending: Iterable[PendingStatus]) -> tuple[Lacking, ...]:
+    """Return what pods lack that wait for pools alone, see `waiting_for_elastic`.
 
     Args:
         pending: Why the pods of a queue wait, in order.
     """
-    exceeding = (one for one in pending if one.reason is PendingReason.QUOTA_EXCEEDED)
-    for _, status in zip(range(_LOOKED_AT), exceeding, strict=False):
-        denials = status.denials
-        if denials and all(one.is_of_pool for one in denials):
-            return {one.quota: one.requested for one in denials}
-    return {}
+    found = _waiting_alone(enumerate(pending), lambda one: one.is_of_pool)
+    return tuple([{one.quota: one.requested for one in status.denials} for _, status in found])
 
 
-def first_waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> str | None:
-    """Return the uid of the first pod that waits for elastic quotas and for nothing else."""
-    exceeding = (
-        (uid, one) for uid, one in pending.items() if one.reason is PendingReason.QUOTA_EXCEEDED
-    )
-    for _, (uid, status) in zip(range(_LOOKED_AT), exceeding, strict=False):
+def waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> tuple[str, ...]:
+    """Return the uids of pods that wait for elastic quotas and for nothing else.
+
+    They are the first one behind our gate, which others may wait behind, and of those whose bind
+    was refused all that are looked at: no pod waits behind such a one.
+    """
+    return tuple([uid for uid, _ in _waiting_alone(pending.items(), lambda one: one.is_elastic)])
+
+
+_K = TypeVar("_K")
+
+
+def _waiting_alone(
+    pending: Iterable[tuple[_K, PendingStatus]], is_about: Callable[[QuotaExceeded], bool]
+) -> Iterator[tuple[_K, PendingStatus]]:
+    """Yield of the pods that exceed quotas those for which all of these are what is asked for."""
+    seen = {True: 0, False: 0}
+    for key, status in pending:
+        is_retried = status.is_retried
+        if status.reason is not PendingReason.QUOTA_EXCEEDED or seen[is_retried] >= _LOOKED_AT:
+            continue
+        seen[is_retried] += 1
         denials = status.denials
-        if denials and all(one.is_elastic for one in denials):
-            return uid
-    return None
+        if denials and all(map(is_about, denials)):
+            yield key, status
+            if not is_retried:
+                seen[False] = _LOOKED_AT
 
 
 def owners_first(

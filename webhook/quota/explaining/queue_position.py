@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.deferral import DeferredQuota
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.charging.scopes import ScopeError
-from webhook.quota.elastic.owners_first import first_waiting, owners_first
+from webhook.quota.elastic.owners_first import Lacking, owners_first, waiting_for_pools
 from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
 from webhook.quota.ledger.ledger import Ledger, exceeded_quotas
 from webhook.quota.queue.queued_pods import (
@@ -78,13 +77,13 @@ def queue_state(subject: PodFacts, there: NamespaceFacts, criteria: QueueCriteri
     )
 
 
-def waits_for_pools(there: NamespaceFacts) -> Mapping[str, ResourceList]:
-    """Return what the first pod of a namespace lacks that waits for elastic pools alone."""
+def waits_for_pools(there: NamespaceFacts) -> tuple[Lacking, ...]:
+    """Return what pods of a namespace lack that wait for elastic pools alone."""
     if there.criteria is None:
-        return {}
+        return ()
     judged = {one.pod.uid: _judged(one, there, there.criteria) for one in there.pods}
     cycle = _cycle(_queue(there, judged), there, there.criteria)
-    return first_waiting(cycle.pending.values())
+    return waiting_for_pools(cycle.pending.values())
 
 
 def _cycle(

@@ -32,7 +32,13 @@ _OURS: Final = re.compile(rf"[:,] \d+ (?:{'|'.join(_FORMS)})", flags=re.ASCII)
 separated by commas, each behind the number of its nodes.
 """
 
-_BIND_DENIED: Final = f'admission webhook "{BIND_ENTRY}" denied the request'
+_BIND_DENIED: Final = re.compile(
+    rf'running Bind plugin "[^"]*": admission webhook "{re.escape(BIND_ENTRY)}" denied the request'
+)
+"""Beginning of a message: later words can be those of a tenant, as in an expression of a claim.
+
+Source: kubernetes v1.36, pkg/scheduler/framework/runtime/framework.go runBindPlugin.
+"""
 
 
 def exceeded_text(*, quota: str, requested: str, used: str, limited: str) -> str:
@@ -48,7 +54,7 @@ def says_bind_denied(reason: str, message: str) -> bool:
         message: Of it.
     """
     if reason == "SchedulerError":
-        return _BIND_DENIED in message
+        return _BIND_DENIED.match(message) is not None
     return reason == "Unschedulable" and _OURS.search(message) is not None
 
 

@@ -186,6 +186,8 @@ class PendingStatus:
     """What else there is to say."""
     is_blocking: bool = False
     """Whether it holds pods behind it."""
+    is_retried: bool = False
+    """Whether it waits because its bind was refused."""
     _claim: Claim | None = field(default=None, repr=False, compare=False)
     _ledger: Ledger | None = field(default=None, repr=False, compare=False)
 

@@ -221,6 +221,7 @@ class _Cycle:
                 why.quota,
                 why.detail,
                 is_blocking=waiter.uid in holding,
+                is_retried=waiter.is_retried,
                 _claim=waiter.claim if why.reason is not PendingReason.NOT_COUNTED else None,
                 _ledger=self._running,
             )

@@ -307,24 +307,57 @@ def test_a_plan_that_comes_to_nothing_is_withdrawn(own_plane: ControlPlane, team
         teams.become(a=0, b=8, c=0)
 
 
+def without_reservation(plane: ControlPlane, teams: Teams, cpu: str = "1") -> tuple[str, str]:
+    """Create a pod of team a that is released and loses its reservation for want of a node.
+
+    Returns:
+        Its name, and that of the node that is added next.
+    """
+    hostname = f"node-{len(plane.rest.get('/api/v1/nodes')['items'])}"
+    (late,) = teams.create("a", cpu=cpu, nodeSelector={"kubernetes.io/hostname": hostname})
+    eventually(lambda: late in teams.released("a"), "it is released")
+    eventually(
+        lambda: teams.says("a", late)[1] == "ReservationExpired", "its reservation is lost", 90.0
+    )
+    return late, hostname
+
+
 def test_an_owner_whose_node_comes_too_late_gets_its_min_back(
     own_plane: ControlPlane, teams: Teams
 ) -> None:
-    """Its pod was released and has lost its reservation, and others have borrowed all since."""
-    hostname = f"node-{len(own_plane.rest.get('/api/v1/nodes')['items'])}"
     with Kubelets(own_plane.rest, teams.namespaces):
-        (late,) = teams.create("a", nodeSelector={"kubernetes.io/hostname": hostname})
-        eventually(lambda: late in teams.released("a"), "it is released")
-        eventually(
-            lambda: teams.says("a", late)[1] == "ReservationExpired",
-            "its reservation is lost",
-            90.0,
-        )
+        late, hostname = without_reservation(own_plane, teams)
         teams.run("b", 8)
         assert own_plane.add_nodes(1, cpu="50") == [hostname]
         eventually(lambda: teams["a"].node_of(late), "it has taken what it is guaranteed", 60.0)
         becomes(lambda: teams.says("a", late)[1], "Reserved", "its condition says so")
         teams.become(a=1, b=7, c=0)
+
+
+def test_one_above_min_whose_bind_is_denied_hides_none_within_it(
+    own_plane: ControlPlane, teams: Teams
+) -> None:
+    with Kubelets(own_plane.rest, teams.namespaces):
+        large, hostname = without_reservation(own_plane, teams, "4")
+        teams.run("a", 3)
+        teams.run("b", 5)
+        assert own_plane.add_nodes(1, cpu="50") == [hostname]
+        eventually(lambda: "place 1 of 1" in teams.says("a", large)[2], "its bind is denied", 60.0)
+        (small,) = teams.create("a")
+        eventually(lambda: teams["a"].node_of(small), "it has taken what it is guaranteed")
+        teams.become(a=4, b=4, c=0)
+
+
+def test_a_borrower_whose_gate_stays_on_keeps_nothing_from_an_owner(
+    own_plane: ControlPlane, teams: Teams, editor: Tenant
+) -> None:
+    """The API server compares each toleration with every other one: no patch of it ends in time."""
+    many = [{"key": f"k{number}", "operator": "Exists"} for number in range(20_000)]
+    assert editor.create("hog", "8", schedulerName=REAL, tolerations=many).ok
+    eventually(lambda: "hog" in teams["b"].promised(), "quota is reserved for it", 30.0)
+    with Kubelets(own_plane.rest, [teams["a"].namespace]):
+        (own,) = teams.create("a")
+        eventually(lambda: teams["a"].node_of(own), "it has taken what it is guaranteed", 120.0)
 
 
 def test_a_composite_gives_and_takes_as_one_quota(own_plane: ControlPlane, acting: Product) -> None:
