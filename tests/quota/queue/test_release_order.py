@@ -143,6 +143,14 @@ def test_it_holds_no_other_pod() -> None:
     assert reasons(passed) == {"early": (PendingReason.QUOTA_EXCEEDED, 1, "")}
 
 
+def test_only_the_first_of_very_many_have_a_place() -> None:
+    names = [f"p{number}" for number in range(100)]
+    pods = [refused(name, age=number) for number, name in enumerate(names)]
+    passed = after_refusals([gated("late")], pods, "4")
+    places = [uid.removeprefix("uid-") for uid in passed.pending]
+    assert places == [*reversed(names[-64:]), "late"]
+
+
 @pytest.mark.parametrize("used", ["0", "4"])
 def test_one_that_can_never_fit_is_not_in_the_queue(used: str) -> None:
     passed = after_refusals([], [refused("huge", "5")], used)

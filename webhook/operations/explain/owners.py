@@ -1,7 +1,7 @@
 """Owners of elastic pools elsewhere, whose pods come before those that would borrow.
 
 The queues of other namespaces of the pool are run as that of the pod's own: only of namespaces in
-which a pod waits behind our gate.
+which a pod waits behind our gate, or because its bind was denied.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from webhook.jsonfields.reader import FieldReader
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import PODS, Object
 from webhook.kube.metadata import object_namespace
 from webhook.operations.elastic.reading import read_elastic_quotas
@@ -21,6 +21,7 @@ from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.owners_first import Lacking, PoolView, pools_of
 from webhook.quota.explaining.facts import NamespaceFacts
 from webhook.quota.explaining.queue_position import waits_for_pools
+from webhook.quota.objects.model import Pod
 from webhook.state.well_known import SCHEDULING_GATE
 
 _UNASSIGNED: Final = "spec.nodeName="
@@ -34,7 +35,7 @@ def with_owners(session: Session, inside: Inside) -> Inside:
         ApiError: The cluster does not answer.
     """
     there = inside.facts
-    is_waiting = any(there.gate in one.pod.scheduling_gates for one in there.pods)
+    is_waiting = any(_may_wait(one.pod) for one in there.pods)
     if there.ledger is None or not is_waiting or not pools_of(there.ledger):
         return inside
     gb_per_gpu = session.options.configuration.elastic.gpu_memory_gb
@@ -63,7 +64,7 @@ def _waiting(
     none: tuple[Object, ...] = ()
     raws = session.read(lambda: session.objects(PODS, field_selector=_UNASSIGNED), none, _WHAT)
     found = {}
-    for name in sorted(others & {object_namespace(raw) for raw in raws if _is_gated(raw)}):
+    for name in sorted(others & {object_namespace(raw) for raw in raws if _is_in_queue(raw)}):
         elsewhere = read_namespace(session.apart(), name).facts
         lacking = () if elsewhere.ledger is None else waits_for_pools(elsewhere)
         if lacking:
@@ -79,6 +80,12 @@ def _held(there: NamespaceFacts, pool: str, namespaces: Collection[str]) -> Reso
     return total
 
 
-def _is_gated(raw: Object) -> bool:
-    gates = FieldReader(raw).child("spec").children("schedulingGates")
-    return any(one.text("name") == SCHEDULING_GATE for one in gates)
+def _may_wait(pod: Pod) -> bool:
+    return SCHEDULING_GATE in pod.scheduling_gates or pod.is_bind_refused
+
+
+def _is_in_queue(raw: Object) -> bool:
+    try:
+        return _may_wait(Pod.from_stored(raw))
+    except InvalidFieldError:
+        return False

@@ -32,6 +32,9 @@ from webhook.quota.objects.model import COUNTED_NAMES, Pod, ResourceQuota
 from webhook.quota.objects.qos import forged_qos_class
 
 _MOST_NAMED: Final = 8
+_MOST_RETRIED: Final = 64
+"""Pods whose bind was refused that have a place in a queue, the first of them: each is judged in
+each cycle, and where pods have no gate any number of them is tried."""
 _MANY_NAMES: Final = (
     f"it names more than {COUNTED_NAMES} resources, and some of them may need a quota"
 )
@@ -346,12 +349,14 @@ def with_retried(
         retried: Pods without a gate and a node that no bind was admitted for.
     """
     known = {one.uid for one in queue if not one.is_gated}
-    added = [
-        replace(one, is_retried=True)
-        for one in retried
-        if one.uid not in known and any(name_quota(name).is_pool for name in one.quotas)
-    ]
-    return tuple(heapq.merge(queue, sorted(added, key=_sort_key), key=_sort_key))
+    others = (one for one in retried if one.uid not in known and _takes_of_pool(one))
+    first = heapq.nsmallest(_MOST_RETRIED, others, key=_sort_key)
+    added = [replace(one, is_retried=True) for one in first]
+    return tuple(heapq.merge(queue, added, key=_sort_key)) if added else queue
+
+
+def _takes_of_pool(queued: QueuedPod) -> bool:
+    return any(name_quota(name).is_pool for name in queued.quotas)
 
 
 def _is_ahead(queued: QueuedPod, last: Mapping[str, SortKey]) -> bool:
