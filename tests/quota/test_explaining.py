@@ -416,7 +416,7 @@ def test_without_a_list_of_nodes_no_node_is_gone() -> None:
 def test_a_pod_of_a_pool_whose_bind_was_denied_has_its_place() -> None:
     denied = (
         'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied the'
-        " request: used up"
+        " request: elastic pool default is used up"
     )
     said = condition("PodScheduled", "False", "SchedulerError", denied)
     there = namespace(

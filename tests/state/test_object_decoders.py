@@ -112,7 +112,7 @@ WAITING: dict[str, object] = {
 }
 _DENIED = (
     'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied the'
-    " request: quota is used up"
+    " request: elastic pool p is used up"
 )
 REFUSED: dict[str, object] = {
     **WAITING,

@@ -199,9 +199,12 @@ def test_an_owner_whose_bind_was_denied_gets_its_min_back(tmp_path: Path) -> Non
     """Its gate went when quota was reserved for it, and nothing is reserved any more."""
     with reclaiming(tmp_path) as here:
         here.create("a0", "team-a", schedulingGates=[])
-        denied = 'admission webhook "bind.deferredquota.io" denied the request: used up'
+        denied = (
+            'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied'
+            " the request: elastic pool default is used up"
+        )
         said = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
-        condition = {**said, "message": f'running Bind plugin "DefaultBinder": {denied}'}
+        condition = {**said, "message": denied}
         status = {"status": {"conditions": [condition]}}
         here.harness.api.patch(PODS, "a0", status, namespace="team-a", subresource="status")
         eventually(lambda: here.ending() == ["b3"], "one is evicted")

@@ -734,6 +734,19 @@ def test_one_that_got_a_chance_in_between_is_watched_anew(stuck: ControllerHarne
     assert set(stuck.held()) == {"next"}
 
 
+def test_one_that_gets_a_chance_again_and_again_gives_it_back_in_the_end(
+    stuck: ControllerHarness,
+) -> None:
+    for number in range(2 * 10):
+        condition(stuck, "web", nominatedNodeName=None if number % 2 else "node-1")
+        stuck.step()
+        assert set(stuck.held()) == {"web"}
+        stuck.pass_time(GATE_RELEASE_SECONDS / 2)
+    stuck.pass_time(2)
+    stuck.step()
+    assert set(stuck.held()) == {"next"}
+
+
 def test_one_that_still_has_the_gate_keeps_its_quota(harness: ControllerHarness) -> None:
     harness.removes_gates_at_once = False
     gated(harness, "web", "2")

@@ -16,9 +16,10 @@ from tests.builders import a_container, a_container_status, a_pod, a_sidecar
 from tests.quota.oracle import pod_answers
 from tests.quota.pod_strategies import damaged, json_values, places, pods
 from webhook.jsonfields.encoding import InvalidJsonError, NumberText, decode_json, encode_json
-from webhook.quota.amounts.quantity import UNCOUNTABLE
+from webhook.quota.amounts.quantity import UNCOUNTABLE, Quantity
 from webhook.quota.charging.constraints import missing_resources
 from webhook.quota.charging.deferral import deferred_part, is_excluded, uncountable_fields
+from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.charging.pod_usage import charged_to, usage_of
 from webhook.quota.objects.compact import compact_pod, compact_quota
 from webhook.quota.objects.model import Pod
@@ -414,13 +415,14 @@ def test_a_pod_is_unplaced_when_the_scheduler_has_found_no_node_for_it(
     assert not compact_pod(a_pod(node="n", status=status)).is_unplaced
 
 
-_DENIED = (
+_BINDING = (
     'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied the'
-    " request: elastic pool p is used up, requested: cpu=1, used: cpu=4, size: cpu=4"
+    " request: "
 )
-_REFUSED = (
-    "0/3 nodes are available: 3 quota exceeded: p1, requested: cpu=1, used: cpu=2, limited: cpu=2."
-)
+_ONE = {"requests.cpu": Quantity.parse("1")}
+_USED = QuotaExceeded("cdq/epool.p.0123abcd", _ONE, _ONE, _ONE)
+_DENIED = f"{_BINDING}{_USED.message}"
+_EXTENDED = "0/3 nodes are available: 3 quota exceeded: cdq/epool.p, requested: cpu=1, used: cpu=2"
 BIND_REFUSED: Mapping[str, tuple[Object, bool]] = {
     "the bind was refused": ({"reason": "SchedulerError", "message": _DENIED}, True),
     "a tenant says so": (
@@ -431,9 +433,17 @@ BIND_REFUSED: Mapping[str, tuple[Object, bool]] = {
         {"reason": "SchedulerError", "message": "binding volumes: timed out"},
         False,
     ),
-    "an extender refused": ({"message": _REFUSED}, True),
+    "an extender refused": ({"message": _EXTENDED}, True),
+    "an extender refused for another quota": (
+        {"message": _EXTENDED.replace("cdq/epool.p", "p1")},
+        False,
+    ),
+    "the node does not fit": (
+        {"reason": "SchedulerError", "message": f"{_BINDING}the kubelet would not admit the pod"},
+        False,
+    ),
     "no node takes it": ({"message": "0/3 nodes are available: 3 Insufficient cpu."}, False),
-    "it is behind gates": ({"reason": "SchedulingGated", "message": _REFUSED}, False),
+    "it is behind gates": ({"reason": "SchedulingGated", "message": _EXTENDED}, False),
     "it has been scheduled": ({"reason": "SchedulerError", "status": "True"}, False),
 }
 

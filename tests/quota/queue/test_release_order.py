@@ -102,7 +102,9 @@ def test_those_that_fit_go_in_the_order_of_their_age() -> None:
 
 def refused(name: str, cpu: str = "1", **fields: Any) -> Object:
     """A pod that was released, and whose bind was refused."""
-    denied = 'admission webhook "bind.deferredquota.io" denied the request: used up'
+    denied = (
+        'admission webhook "bind.deferredquota.io" denied the request: elastic pool p is used up'
+    )
     said = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
     said["message"] = f'running Bind plugin "DefaultBinder": {denied}'
     return gated(name, cpu, schedulingGates=[], status={"conditions": [said]}, **fields)

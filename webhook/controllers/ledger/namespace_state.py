@@ -95,12 +95,19 @@ class NamespaceState:
         return self.is_opted_out and not self.is_dirty and not len(self.usage.gated_pods)
 
     def queue(
-        self, quotas: NamespaceQuotaView, policy: QueuePolicy, *, earliest: float | None
+        self,
+        quotas: NamespaceQuotaView,
+        policy: QueuePolicy,
+        *,
+        earliest: float | None,
+        now: float = 0.0,
     ) -> tuple[QueuedPod, ...]:
         """Return the gated pods in their order, see `PodQueueState.ordered`."""
         if not self.is_opted_out:
-            return self.pod_queue.ordered(self.usage.quotas, quotas, policy, earliest=earliest)
-        queue = self.pod_queue.ordered(self.usage.quotas, quotas, policy, earliest=None)
+            return self.pod_queue.ordered(
+                self.usage.quotas, quotas, policy, earliest=earliest, now=now
+            )
+        queue = self.pod_queue.ordered(self.usage.quotas, quotas, policy, earliest=None, now=now)
         # nothing is reserved here any more: every gate goes
         return tuple(replace(queued, claim=None, quotas=(), blocker=None) for queued in queue)
 

@@ -330,12 +330,11 @@ class UsageCache:
     def _queue(self, namespace: str, state: NamespaceState) -> tuple[QueuedPod, ...]:
         if state.usage.gated_pods.is_empty:
             return ()
-        earliest = math.inf
+        earliest, now = math.inf, self._timings.clock()
         if self._options.may_admit_ungated(namespace):
-            earliest = self._timings.clock() - self._options.gate_release_seconds()
-        return state.queue(
-            self.managed.quotas_of(namespace), self._options.policy(), earliest=earliest
-        )
+            earliest = now - self._options.gate_release_seconds()
+        quotas, policy = self.managed.quotas_of(namespace), self._options.policy()
+        return state.queue(quotas, policy, earliest=earliest, now=now)
 
     def mark_dirty(
         self, namespace: str, state: NamespaceState, *, delay_seconds: float = 0.0

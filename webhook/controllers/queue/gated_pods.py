@@ -87,7 +87,10 @@ class GatedPods:
         return self._ordered
 
     def with_in_flight(
-        self, criteria: QueueCriteria, in_flight: Container[str]
+        self,
+        criteria: QueueCriteria,
+        in_flight: Container[str],
+        resting: Container[str] = frozenset(),
     ) -> tuple[QueuedPod, ...]:
         """Return all that wait, and of those underway the ones that some of them stand behind.
 
@@ -96,6 +99,7 @@ class GatedPods:
         Args:
             criteria: What they are judged by.
             in_flight: Uids of pods for which room may be kept.
+            resting: Uids of pods that have no place although their bind was refused.
         """
         queue = self.ordered(criteria)
         if any(one.is_waiting_for_quota for one in queue):
@@ -107,7 +111,11 @@ class GatedPods:
             queue = with_pods_ahead(queue, judged)
         if not self._retried:
             return queue
-        retried = [self._evaluate(uid, self._in_flight[uid], criteria) for uid in self._retried]
+        retried = [
+            self._evaluate(uid, self._in_flight[uid], criteria)
+            for uid in self._retried
+            if uid not in resting
+        ]
         return with_retried(queue, retried)
 
     def in_flight_usage(self, reserved: Iterable[str], keys: Iterable[str]) -> ResourceList:

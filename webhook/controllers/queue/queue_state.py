@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.controllers.queue.gated_pods import GatedPods, next_criteria
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.ledger.ledger import Reservation, ReservationSource, exceeded_quotas
 from webhook.quota.objects.model import Pod
@@ -20,6 +21,9 @@ from webhook.quota.queue.queued_pods import (
 )
 from webhook.state.quota_cache import NamespaceQuotaView
 
+_IN_VAIN: Final = ExponentialBackoff(60.0, 3600.0)
+"""For how long a pod whose bind was refused has no turn after quota was reserved for it: others may
+have been evicted for it, and its bind can be refused for another reason then."""
 _UNTRIED_FACTOR: Final = 10
 """How much longer than for a pod that no node takes a reservation is kept for one that no scheduler
 has tried."""
@@ -40,6 +44,11 @@ class PodQueueState:
     """Uid of a pod that no node takes → since when."""
     untried_since: dict[str, float] = field(default_factory=dict)
     """Uid of a pod without gates that no scheduler has tried → since when."""
+    open_since: dict[str, float] = field(default_factory=dict)
+    """Uid of a pod without gates and node → since when."""
+    retries: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Uid of a pod whose bind was refused → how often quota was reserved for it in its turn, and
+    until when it has no turn again."""
     reserved_since: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Uid of a pod whose gate is still on → which reservation it has, and since when."""
 
@@ -48,7 +57,10 @@ class PodQueueState:
         is_open = not (pod.is_gated or pod.is_assigned)
         if not pod.is_gated:
             self.reserved_since.pop(pod.uid, None)
+        if pod.is_assigned:
+            self.retries.pop(pod.uid, None)
         for times, is_so in (
+            (self.open_since, True),
             (self.unplaced_since, pod.is_unplaced),
             (self.untried_since, not pod.is_unplaced),
         ):
@@ -59,8 +71,10 @@ class PodQueueState:
 
     def forget(self, uid: str) -> None:
         """Forget a pod that was deleted."""
-        for times in (self.unplaced_since, self.untried_since, self.reserved_since):
+        for times in (self.open_since, self.unplaced_since, self.untried_since):
             times.pop(uid, None)
+        self.retries.pop(uid, None)
+        self.reserved_since.pop(uid, None)
 
     def ordered(
         self,
@@ -69,6 +83,7 @@ class PodQueueState:
         policy: QueuePolicy,
         *,
         earliest: float | None,
+        now: float,
     ) -> tuple[QueuedPod, ...]:
         """Return the gated pods in their order, with pods in flight that some of them are behind.
 
@@ -87,7 +102,8 @@ class PodQueueState:
             for uid, since in times.items()
             if since > earliest
         }
-        return self.gated_pods.with_in_flight(self.criteria, in_flight)
+        resting = {uid for uid, (_, until) in self.retries.items() if until > now}
+        return self.gated_pods.with_in_flight(self.criteria, in_flight, resting)
 
     def history(self, now: float) -> Mapping[str, WaitHistory]:
         """Return how long the pods of the last cycle have waited, and by how many overtaken."""
@@ -98,6 +114,10 @@ class PodQueueState:
 
     def record(self, cycle: CycleResult, now: float) -> bool:
         """Record a cycle whose decisions are written; return whether it or the last had pods."""
+        for one in cycle.released:
+            if one.is_retried:
+                times = self.retries.get(one.uid, (0, 0.0))[0] + 1
+                self.retries[one.uid] = times, now + _IN_VAIN.seconds(times)
         former, self.last_cycle = self.last_cycle, cycle
         was_empty = former is None or not (former.pending or former.releasable)
         if was_empty and not (cycle.pending or cycle.releasable):
@@ -117,9 +137,10 @@ class PodQueueState:
 
         One that released a pod is kept while the pod may get a node: for ever as far as is known
         now, and for `gate_release_seconds` more once the scheduler finds no node. A pod that no
-        scheduler has tried, perhaps because there is none for it, is kept longer. One whose gate is
-        still on after `gate_release_seconds` is reserved for anew in its turn: its creator can make
-        a pod that no patch of changes in time.
+        scheduler has tried, perhaps because there is none for it, is kept longer, as is one that is
+        to get a node; no change between these lengthens that. One whose gate is still on after
+        `gate_release_seconds` is reserved for anew in its turn: there are pods of which no patch
+        ends in time.
         """
         if (
             reservation.source is not ReservationSource.RELEASE
@@ -137,10 +158,8 @@ class PodQueueState:
             self.reserved_since[reservation.uid] = reservation.sequence, since
             return since + gate_release_seconds
         unplaced = self.unplaced_since.get(reservation.uid, math.inf)
-        untried = self.untried_since.get(reservation.uid, math.inf)
-        return min(
-            unplaced + gate_release_seconds, untried + _UNTRIED_FACTOR * gate_release_seconds
-        )
+        since = self.open_since.get(reservation.uid, math.inf)
+        return min(unplaced + gate_release_seconds, since + _UNTRIED_FACTOR * gate_release_seconds)
 
     def is_releasable(self, uid: str) -> bool:
         """Return whether a gated pod may fit, by what the last cycle has shown."""

@@ -18,7 +18,7 @@ from webhook.quota.amounts.quantity import InvalidQuantityError
 from webhook.quota.amounts.resource_reader import ResourceReader, StoredResourceReader
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.objects.names import MAX_NAME_BYTES, QUOTA_RESERVED
-from webhook.quota.objects.scheduler_messages import says_bind_denied
+from webhook.quota.objects.scheduler_messages import says_pool_used_up
 
 _T = TypeVar("_T")
 
@@ -118,8 +118,8 @@ class Pod:
     is_unplaced: bool = False
     """Whether the pod waits, the scheduler has tried to place it in vain, and nominates no node."""
     is_bind_refused: bool = False
-    """Whether it waits although the scheduler had found a node at its last try, because its bind
-    was denied by this product."""
+    """Whether it waits although the scheduler had found a node at its last try, because its elastic
+    pool was used up at the bind."""
     is_reported_unreserved: bool = False
     """Whether our condition says that no quota is reserved for it."""
     _usage: ResourceList | None = dataclass_field(
@@ -451,15 +451,18 @@ def is_unplaced(spec: ResourceReader, status: ResourceReader) -> bool:
 
 
 def is_bind_refused(spec: ResourceReader, status: ResourceReader) -> bool:
-    """Return whether a pod has no node because this product denied the bind to the one found.
+    """Return whether a pod has no node because its elastic pool was used up at the bind.
 
-    An extender is asked about nodes that all else is right about, so a pod that it refuses for its
-    quota is one as well.
+    An extender is asked about nodes that all else is right about, so a pod that it refuses for the
+    pool is one as well. Other refusals do not count: a pod that can never be bound would have
+    others evicted for it again and again.
 
     Source: as of `is_unplaced`; a bind fails with the reason SchedulerError.
     """
     failure = _scheduling_failure(spec, status)
-    return failure is not None and says_bind_denied(failure.text("reason"), failure.text("message"))
+    return failure is not None and says_pool_used_up(
+        failure.text("reason"), failure.text("message")
+    )
 
 
 def _scheduling_failure(spec: ResourceReader, status: ResourceReader) -> ResourceReader | None:

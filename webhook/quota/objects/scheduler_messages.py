@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from webhook.quota.objects.names import BIND_ENTRY
+from webhook.quota.objects.names import BIND_ENTRY, POOL_PREFIX, SHARED_PREFIX
 
 _EXCEEDED: Final = "quota exceeded: "
 _NAME: Final = r"(?:cdq/)?[a-z0-9][a-z0-9.-]*"
@@ -33,12 +33,15 @@ separated by commas, each behind the number of its nodes.
 """
 
 _BIND_DENIED: Final = re.compile(
-    rf'running Bind plugin "[^"]*": admission webhook "{re.escape(BIND_ENTRY)}" denied the request'
+    rf'running Bind plugin "[^"]*": admission webhook "{re.escape(BIND_ENTRY)}" denied the request:'
+    r" elastic pool \S+ is used up"
 )
 """Beginning of a message: later words can be those of a tenant, as in an expression of a claim.
 
 Source: kubernetes v1.36, pkg/scheduler/framework/runtime/framework.go runBindPlugin.
 """
+
+_POOL_EXCEEDED: Final = re.compile(rf"[:,] \d+ {_EXCEEDED}{SHARED_PREFIX}{re.escape(POOL_PREFIX)}")
 
 
 def exceeded_text(*, quota: str, requested: str, used: str, limited: str) -> str:
@@ -46,8 +49,8 @@ def exceeded_text(*, quota: str, requested: str, used: str, limited: str) -> str
     return f"{_EXCEEDED}{quota}, requested: {requested}, used: {used}, limited: {limited}"
 
 
-def says_bind_denied(reason: str, message: str) -> bool:
-    """Return whether a scheduler had found a node for a pod, and was refused by this product.
+def says_pool_used_up(reason: str, message: str) -> bool:
+    """Return whether a scheduler had found a node for a pod, and an elastic pool had no room.
 
     Args:
         reason: Of the condition by which the pod has not been scheduled.
@@ -55,7 +58,7 @@ def says_bind_denied(reason: str, message: str) -> bool:
     """
     if reason == "SchedulerError":
         return _BIND_DENIED.match(message) is not None
-    return reason == "Unschedulable" and _OURS.search(message) is not None
+    return reason == "Unschedulable" and _POOL_EXCEEDED.search(message) is not None
 
 
 def is_denied_by_quota(pod: Mapping[str, object]) -> bool:

@@ -1,0 +1,70 @@
+"""A pod whose bind was refused has its turn again, less and less often."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import a_pod, a_quota
+from tests.quota.queue.queue_criteria import ledger_of, terms_of
+from webhook.controllers.queue.gated_pods import GatedPods
+from webhook.controllers.queue.queue_state import PodQueueState
+from webhook.quota.objects.model import Pod
+from webhook.quota.queue.queued_pods import QueuePolicy
+from webhook.quota.queue.release_order import run_cycle
+from webhook.state.quota_cache import NamespaceQuotaView
+
+POOL = "cdq/epool.default"
+_DENIED = (
+    'running Bind plugin "DefaultBinder": admission webhook "bind.deferredquota.io" denied the'
+    " request: elastic pool default is used up"
+)
+
+
+class Queue:
+    """The queue of one pod whose bind was refused, in a pool of 4 cpu."""
+
+    def __init__(self) -> None:
+        said = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
+        status = {"conditions": [{**said, "message": _DENIED}]}
+        self.pod = Pod.from_object(a_pod(requests={"cpu": "1"}, status=status))
+        self.state = PodQueueState(GatedPods())
+        self.state.gated_pods.put(self.pod)
+        self.state.track(self.pod, 0.0)
+        self.terms = terms_of(a_quota(POOL, hard={"requests.cpu": "4"}))
+
+    def outcome(self, now: float, used: str) -> str:
+        """Run a cycle, and return whether the pod waits, is reserved for, or has no place."""
+        view = NamespaceQuotaView((), self.terms.quotas)
+        queue = self.state.ordered(
+            self.terms.quotas, view, QueuePolicy(), earliest=float("inf"), now=now
+        )
+        ledger = ledger_of(self.terms, **{POOL: {"requests.cpu": used}})
+        history = self.state.history(now)
+        cycle = run_cycle(ledger, queue, QueuePolicy(), room=9, history=history)
+        self.state.record(cycle, now)
+        if cycle.pending:
+            return "waits"
+        return "reserved" if cycle.released else "none"
+
+
+def test_the_pauses_double_from_one_reservation_in_vain_to_the_next() -> None:
+    queue = Queue()
+    now = 0.0
+    for pause in (60.0, 120.0, 240.0):
+        assert queue.outcome(now, "4") == "waits"
+        assert queue.outcome(now, "3") == "reserved"
+        assert queue.outcome(now + pause - 1, "4") == "none"
+        now += pause
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_nothing_is_remembered_of_a_pod_that_has_its_node_or_is_gone(is_bound: bool) -> None:
+    queue = Queue()
+    queue.outcome(0.0, "4")
+    queue.outcome(0.0, "3")
+    assert queue.state.retries
+    if is_bound:
+        queue.state.track(Pod.from_object(a_pod(node="node-1")), 1.0)
+    else:
+        queue.state.forget(queue.pod.uid)
+    assert not queue.state.retries
