@@ -216,6 +216,18 @@ def test_a_dry_run_takes_no_room(judging: Open) -> None:
     assert harness.bind("web-2", uid=second).allowed
 
 
+def test_a_refused_dry_run_gives_no_room_back(judging: Open) -> None:
+    harness = judging()
+    first, second = waiting(harness, "web-1", "3"), waiting(harness, "web-2", "2")
+    assert harness.bind("web-1", uid=first).allowed
+    for limit, is_allowed in (("2", False), ("10", True)):
+        quota = {"spec": {"hard": {"requests.cpu": limit}}}
+        harness.api.patch(RESOURCE_QUOTAS, "p1", quota, namespace="team-a")
+        harness.wait_until_settled()
+        assert harness.bind("web-1", uid=first, dry_run=True).allowed is is_allowed
+    assert harness.bind("web-2", uid=second).code == 429
+
+
 def test_binds_at_once_never_take_more_than_the_node_has(judging: Open) -> None:
     harness = judging("Deny", a_node(pods="100"))
     names = [f"web-{number}" for number in range(12)]

@@ -151,7 +151,8 @@ def _judge_and_charge(
     try:
         answer = _charge(context, request, pod, lookup.observed_version, deadline)
     finally:
-        if not isinstance(answer, Allowed):
+        # a dry run took no room, and a bind of the same pod may have
+        if not (request.dry_run or isinstance(answer, Allowed)):
             judge.forget(pod.uid)
     if objection is None or answer is None:
         return answer
