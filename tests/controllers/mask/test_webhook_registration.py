@@ -153,9 +153,8 @@ def test_the_emergency_is_shown_while_a_guard_is_new_and_is_no_change_of_it() ->
     assert watch.current().is_settling
     clock[0] += 4
     assert not watch.current().problem
-    del made["metadata"]["annotations"][EMERGENCY_SINCE]
-    api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
-    api.create(VALIDATING_WEBHOOKS, made)
+    closed = {"metadata": {"annotations": {EMERGENCY_SINCE: None}}}
+    api.patch(VALIDATING_WEBHOOKS, REGISTRATION, closed)
     assert not watch.current().problem  # else nothing would be masked for some seconds
     assert [one.emergency_since for one in shown] == [0, 1795658400, 1795658400, 0]
 
@@ -195,6 +194,22 @@ def test_a_guard_that_comes_is_counted_on_when_every_api_server_can_know() -> No
     assert not guard().problem
 
 
+def change(api: FakeClient, to: Object) -> None:
+    api.patch(VALIDATING_WEBHOOKS, REGISTRATION, {"webhooks": to["webhooks"]})
+
+
+def test_a_guard_that_was_made_anew_is_not_counted_on_though_none_saw_it_gone() -> None:
+    api, clock = FakeClient(FakeCluster()), [10.0]
+    api.create(VALIDATING_WEBHOOKS, shipped())
+    guard = RegistrationReader(api, cache_seconds=0, propagation_seconds=3, clock=lambda: clock[0])
+    assert not guard().problem
+    api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
+    api.create(VALIDATING_WEBHOOKS, shipped())
+    assert "only just changed" in guard().problem
+    clock[0] += 3.1
+    assert not guard().problem
+
+
 def test_a_guard_that_leaves_out_another_namespace_is_counted_on_for_all_others() -> None:
     """Else nothing would be masked for some seconds, and each quota have an event about it."""
     api, clock = FakeClient(FakeCluster()), [10.0]
@@ -207,15 +222,13 @@ def test_a_guard_that_leaves_out_another_namespace_is_counted_on_for_all_others(
     api.create(VALIDATING_WEBHOOKS, narrowed)
     assert guard().gap(OPTED_IN) == ""
     assert "does not select" in guard().gap(sandbox)
-    api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
-    api.create(VALIDATING_WEBHOOKS, shipped())
+    change(api, shipped())
     assert guard().gap(OPTED_IN) == ""
     assert guard().is_settling
     assert "only just changed" in guard().gap(sandbox)
     clock[0] += 3.1
     assert guard().gap(sandbox) == guard().gap(OPTED_IN) == ""
-    api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
-    api.create(VALIDATING_WEBHOOKS, narrowed)
+    change(api, narrowed)
     assert guard().gap(OPTED_IN) == ""
     assert "does not select" in guard().gap(sandbox)
 

@@ -50,6 +50,8 @@ class RegistrationState:
     """It stands, and not every API server may know it yet."""
     former_terms: tuple[Term, ...] = ()
     """What the labels had to be until then, where it stood before as well."""
+    uid: str = ""
+    """Of the configuration: one that was made anew was gone for a while."""
     emergency_since: int = field(default=0, compare=False)
     """When the emergency was opened, in seconds since 1970; 0 where it was not, or is closed."""
 
@@ -135,7 +137,7 @@ class RegistrationReader:
 
     def _settling(self, registration: RegistrationState) -> RegistrationState:
         """Return a guard that stands as far as those before it did."""
-        if any(one.problem for one in self._former):
+        if any(one.problem or one.uid != registration.uid for one in self._former):
             return RegistrationState(
                 _JUST_CHANGED, is_settling=True, emergency_since=registration.emergency_since
             )
@@ -238,7 +240,9 @@ def parse_registration(configuration: Object) -> RegistrationState:
     Raises:
         InvalidFieldError: It has a field of the wrong type.
     """
-    return replace(_guard(configuration), emergency_since=_emergency_since(configuration))
+    uid = FieldReader(configuration).child("metadata").text("uid")
+    since = _emergency_since(configuration)
+    return replace(_guard(configuration), uid=uid, emergency_since=since)
 
 
 def _guard(configuration: Object) -> RegistrationState:
