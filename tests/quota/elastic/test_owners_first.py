@@ -84,18 +84,21 @@ def test_what_passes_stays_within_min_or_takes_nothing_that_is_lacking(
         taken += asked if one.uid in passed else ZERO
 
 
-def test_the_first_pod_that_waits_for_the_pool_alone_is_the_one() -> None:
+def test_the_first_pods_that_wait_for_the_pool_alone_are_the_ones() -> None:
     lacking = ({POOL: amounts({CPU: 2})},)
     both, pool = status(FULL, {POOL: 4, MAX: 4}), status(FULL, {POOL: 4, MAX: 0}, 2)
-    assert waiting_for_pools([both, pool, pool]) == lacking
+    assert waiting_for_pools([both, pool]) == lacking
+    assert waiting_for_pools([*[pool] * 9]) == lacking * 8
+    of_both = replace(both, failing=frozenset({POOL, MAX}))
+    assert waiting_for_pools([*[of_both] * 9, pool]) == lacking
     assert waiting_for_pools([status(PendingReason.BEHIND, {POOL: 4}), pool]) == lacking
     assert waiting_for_pools([both, status(FULL, {POOL: 0})]) == ()
     assert waiting_for_pools([]) == ()
 
 
-def test_all_count_whose_bind_was_refused_and_none_hides_another() -> None:
+def test_those_whose_bind_was_refused_hide_none_behind_the_gate() -> None:
     gated = status(FULL, {POOL: 4, MAX: 0}, 2)
     retried = replace(status(FULL, {POOL: 4, MAX: 0}, 3), is_retried=True)
     both = replace(status(FULL, {POOL: 4, MAX: 4}), is_retried=True)
-    found = waiting_for_pools([*[both] * 7, retried, gated, retried, gated])
+    found = waiting_for_pools([*[both] * 7, retried, gated, retried])
     assert found == ({POOL: amounts({CPU: 3})}, {POOL: amounts({CPU: 2})})

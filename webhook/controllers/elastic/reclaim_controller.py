@@ -470,7 +470,11 @@ class Reclaimer:
         uids = {one.uid for one in waiting}
         advice = {uid: one for uid, one in self._advice.items() if uid in uids and uid not in made}
         due = [one for one in waiting if one.uid not in promises and self._is_due(one)]
+        planned: set[str] = set()
         for one, raw in self._in_order(due, made):
+            if one.namespace in planned:
+                continue  # a plan takes long where there are many pods, and others wait for theirs
+            planned.add(one.namespace)
             view = self._view(made)
             quota = view.quotas.get(one.namespace)
             if quota is None:

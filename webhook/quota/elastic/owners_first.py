@@ -15,11 +15,10 @@ from typing import Final, TypeAlias, TypeVar
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add
-from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.ledger.ledger import Ledger
-from webhook.quota.objects.names import POOL_PREFIX
+from webhook.quota.objects.names import DERIVED_PREFIXES, POOL_PREFIX
 from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatus, QueuedPod
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.quota.shared.escrow import need
@@ -30,8 +29,11 @@ Waiting: TypeAlias = Mapping[str, Sequence[Lacking]]
 """Namespace → what such pods of it lack."""
 
 _POOL: Final = ledger_name(POOL_PREFIX)
+_DERIVED: Final = tuple(map(ledger_name, DERIVED_PREFIXES))
 _LOOKED_AT: Final = 8
-"""Pods of a queue that are looked at for one that waits for the pool alone."""
+"""Pods of a queue that are taken for ones that wait for elastic quotas alone, of those behind our
+gate and of the others."""
+_K = TypeVar("_K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,37 +126,35 @@ def waiting_for_pools(pending: Iterable[PendingStatus]) -> tuple[Lacking, ...]:
     Args:
         pending: Why the pods of a queue wait, in order.
     """
-    found = _waiting_alone(enumerate(pending), lambda one: one.is_of_pool)
+    found = _waiting_alone(enumerate(pending), (_POOL,))
     return tuple([{one.quota: one.requested for one in status.denials} for _, status in found])
 
 
 def waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> tuple[str, ...]:
-    """Return the uids of pods that wait for elastic quotas and for nothing else.
+    """Return the uids of the first pods that wait for elastic quotas and for nothing else.
 
-    They are the first one behind our gate, which others may wait behind, and of those whose bind
-    was refused all that are looked at: no pod waits behind such a one.
+    None of them waits behind another one: not for the first alone, then, may others be evicted, as
+    it can be one that has no claim. They are the first behind our gate, and the first whose bind
+    was refused.
     """
-    return tuple([uid for uid, _ in _waiting_alone(pending.items(), lambda one: one.is_elastic)])
-
-
-_K = TypeVar("_K")
+    return tuple([uid for uid, _ in _waiting_alone(pending.items(), _DERIVED)])
 
 
 def _waiting_alone(
-    pending: Iterable[tuple[_K, PendingStatus]], is_about: Callable[[QuotaExceeded], bool]
+    pending: Iterable[tuple[_K, PendingStatus]], prefixes: tuple[str, ...]
 ) -> Iterator[tuple[_K, PendingStatus]]:
-    """Yield of the pods that exceed quotas those for which all of these are what is asked for."""
+    """Yield of the pods that exceed quotas those for which all of these begin so."""
     seen = {True: 0, False: 0}
     for key, status in pending:
-        is_retried = status.is_retried
-        if status.reason is not PendingReason.QUOTA_EXCEEDED or seen[is_retried] >= _LOOKED_AT:
+        if status.reason is not PendingReason.QUOTA_EXCEEDED:
             continue
-        seen[is_retried] += 1
+        is_alone = all(name.startswith(prefixes) for name in status.failing)
+        if not is_alone or seen[status.is_retried] >= _LOOKED_AT:
+            continue
+        seen[status.is_retried] += 1
         denials = status.denials
-        if denials and all(map(is_about, denials)):
+        if denials and all(one.quota.startswith(prefixes) for one in denials):
             yield key, status
-            if not is_retried:
-                seen[False] = _LOOKED_AT
 
 
 def owners_first(

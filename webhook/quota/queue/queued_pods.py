@@ -118,6 +118,8 @@ class Blocker:
     """The same as a sentence; empty where the numbers say it."""
     quota: str = ""
     """Which quota it is about, if it is about one."""
+    failing: frozenset[str] = field(default=frozenset(), compare=False)
+    """All quotas that the pod does not fit, where it waits for room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,8 @@ class PendingStatus:
     """Whether it holds pods behind it."""
     is_retried: bool = False
     """Whether it waits because its bind was refused."""
+    failing: frozenset[str] = field(default=frozenset(), compare=False)
+    """The quotas that it did not fit when its turn came, where it waits for room."""
     _claim: Claim | None = field(default=None, repr=False, compare=False)
     _ledger: Ledger | None = field(default=None, repr=False, compare=False)
 

@@ -146,7 +146,8 @@ class _Cycle:
         if held_in:
             self._wait(waiter, Blocker(PendingReason.BEHIND, quota=held_in), self._holders[held_in])
         elif failing:
-            self._wait(waiter, Blocker(PendingReason.QUOTA_EXCEEDED, quota=min(failing)))
+            lacking = Blocker(PendingReason.QUOTA_EXCEEDED, quota=min(failing), failing=failing)
+            self._wait(waiter, lacking)
         else:
             self._wait(waiter, full)
             failing = frozenset(waiter.quotas)  # no pod behind it may take its room
@@ -222,6 +223,7 @@ class _Cycle:
                 why.detail,
                 is_blocking=waiter.uid in holding,
                 is_retried=waiter.is_retried,
+                failing=why.failing,
                 _claim=waiter.claim if why.reason is not PendingReason.NOT_COUNTED else None,
                 _ledger=self._running,
             )
