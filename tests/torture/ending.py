@@ -28,6 +28,7 @@ from tests.torture.observer.replay import Judge
 from tests.torture.setting import CLUSTER_QUOTAS, ELASTIC_QUOTAS, is_served
 from tests.torture.world import LEDGERS
 
+_FIRST: Final = (-(2**31), "")
 PATIENCE_SECONDS: Final = 150.0
 """A lost ledger stays away for 45 s, then what it promised expires after 45 s and some looks."""
 
@@ -100,12 +101,19 @@ def _look(plane: ControlPlane, spaces: Sequence[Space], *, holds: bool) -> Endin
     waiting = [one for each in seen for one in each.waiting]
     cluster = _items(plane, CLUSTER_QUOTAS) if is_served(plane, CLUSTER_QUOTAS) else []
     elastic = _items(plane, ELASTIC_QUOTAS) if is_served(plane, ELASTIC_QUOTAS) else []
+    promised |= {
+        one["uid"] for each in cluster for one in each.get("status", {}).get("promises", [])
+    }
+    # what others borrow is kept from pods whose bind was denied for the pool, or promised to them
+    denied = [one for each in seen for one in each.denied]
+    now = time.monotonic()
+    limits = [cluster_fact(each, revision=0, at=0.0) for each in cluster]
     shared = [
-        Shared.of(limit, pods, promised, waiting, at=time.monotonic())
-        for limit in [
-            *(cluster_fact(each, revision=0, at=0.0) for each in cluster),
-            *elastic_limits(elastic),
-        ]
+        *(Shared.of(limit, pods, promised, waiting, at=now) for limit in limits),
+        *(
+            Shared.of(limit, pods, promised, [*denied, *waiting], at=now)
+            for limit in elastic_limits(elastic)
+        ),
     ]
     for each in seen:
         name = each.space.namespace
@@ -130,6 +138,7 @@ class _Namespace:
     space: SpaceFact
     pods: list[PodFact]
     waiting: list[Waiting]
+    denied: list[Waiting]
     quotas: list[QuotaFact]
     ledger: LedgerFact | None
 
@@ -147,6 +156,7 @@ def _namespace(plane: ControlPlane, space: Space, *, holds: bool) -> _Namespace:
         space=space_fact(plane.rest.get(space.path), revision=0, at=at),
         pods=[replace(pod, released_at=None) if holds else pod for pod, _ in found],
         waiting=[Waiting.of(pod, raw) for pod, raw in found if _waits(pod)],
+        denied=[Waiting(pod, _FIRST) for pod, raw in found if _was_tried(pod, raw)],
         quotas=[quota_fact(each, revision=0, at=at) for each in quotas],
         ledger=ledger_fact(ledgers[0], revision=0, at=at) if ledgers else None,
     )
@@ -155,6 +165,13 @@ def _namespace(plane: ControlPlane, space: Space, *, holds: bool) -> _Namespace:
 def _items(plane: ControlPlane, path: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = plane.rest.get(path)["items"]
     return items
+
+
+def _was_tried(pod: PodFact, raw: dict[str, Any]) -> bool:
+    """Return whether a scheduler has tried in vain to bind a pod that waits without the gate."""
+    said = [(one["type"], one["status"]) for one in raw["status"].get("conditions", [])]
+    is_open = pod.is_live and not (pod.is_gated or pod.is_assigned)
+    return is_open and ("PodScheduled", "False") in said
 
 
 def _waits(pod: PodFact) -> bool:
