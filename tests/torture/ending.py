@@ -22,13 +22,12 @@ from tests.torture.observer.facts import (
     quota_fact,
     space_fact,
 )
-from tests.torture.observer.gating import Shared, Waiting, left_behind
+from tests.torture.observer.gating import FIRST, Shared, Waiting, left_behind
 from tests.torture.observer.recount import Difference, differences, idle_promises
 from tests.torture.observer.replay import Judge
 from tests.torture.setting import CLUSTER_QUOTAS, ELASTIC_QUOTAS, is_served
 from tests.torture.world import LEDGERS
 
-_FIRST: Final = (-(2**31), "")
 PATIENCE_SECONDS: Final = 150.0
 """A lost ledger stays away for 45 s, then what it promised expires after 45 s and some looks."""
 
@@ -111,7 +110,7 @@ def _look(plane: ControlPlane, spaces: Sequence[Space], *, holds: bool) -> Endin
     shared = [
         *(Shared.of(limit, pods, promised, waiting, at=now) for limit in limits),
         *(
-            Shared.of(limit, pods, promised, [*denied, *waiting], at=now)
+            Shared.of(limit, pods, promised, [*denied, *waiting], at=now).with_owners_first()
             for limit in elastic_limits(elastic)
         ),
     ]
@@ -156,7 +155,7 @@ def _namespace(plane: ControlPlane, space: Space, *, holds: bool) -> _Namespace:
         space=space_fact(plane.rest.get(space.path), revision=0, at=at),
         pods=[replace(pod, released_at=None) if holds else pod for pod, _ in found],
         waiting=[Waiting.of(pod, raw) for pod, raw in found if _waits(pod)],
-        denied=[Waiting(pod, _FIRST) for pod, raw in found if _was_tried(pod, raw)],
+        denied=[Waiting(pod, FIRST) for pod, raw in found if _was_tried(pod, raw)],
         quotas=[quota_fact(each, revision=0, at=at) for each in quotas],
         ledger=ledger_fact(ledgers[0], revision=0, at=at) if ledgers else None,
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tests.torture.observer.amounts import Amounts, spelled, total
@@ -142,6 +142,10 @@ def _charges(quota: QuotaFact | ClusterFact | None, pod: PodFact) -> bool:
     )
 
 
+FIRST: Final = (-(2**31), "")
+"""Rank of a pod that all others may wait for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A pod that waits behind the gate in the end.
@@ -194,6 +198,13 @@ class Shared:
         ]
         behind = tuple(one for one in waiting if one.pod.namespace in limit.members)
         return cls(limit, total(pod.usage for pod in taking), behind)
+
+    def with_owners_first(self) -> Shared:
+        """Return it with pods that do not fit before all others, as an elastic pool has owners."""
+        first = [
+            one if self.has_room(one.pod) else replace(one, rank=FIRST) for one in self.waiting
+        ]
+        return replace(self, waiting=tuple(first))
 
     def has_room(self, pod: PodFact) -> bool:
         """Return whether a pod fits beside what is taken."""

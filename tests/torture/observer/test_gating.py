@@ -235,6 +235,17 @@ def test_what_is_promised_is_taken_of_a_pool() -> None:
     assert behind_pool(waiting("a", 2), ended, promised=["soon"]) == ["a"]
 
 
+def test_a_pod_may_wait_for_a_younger_one_that_lacks_the_pool() -> None:
+    pool, *_ = elastic_limits([elastic("n", 2, 9), elastic("m", 2, 9)])
+    for cpu, expected in ((5, []), (4, ["a"])):
+        one, young = waiting("a", 1), waiting("young", cpu, made="2")
+        young = replace(young, pod=replace(young.pod, namespace="m"))
+        limit = Shared.of(pool, [one.pod, young.pod], (), [one, young], at=9.0)
+        shared = [limit.with_owners_first()]
+        found = left_behind(SPACE, [one], [QUOTA], [one.pod], None, shared, at=9.0)
+        assert [each.quota for each in found] == expected
+
+
 def test_a_pod_may_wait_behind_one_of_another_namespace_for_the_same_pool() -> None:
     first, one = waiting("first", 3), waiting("a", 2, made="2")
     first = replace(first, pod=replace(first.pod, namespace="m"))
