@@ -1117,7 +1117,8 @@ def test_the_backlog_is_shown() -> None:
     assert shown == 0.0
 
 
-def test_pods_of_the_past_are_not_remembered(condition_harness: ConditionHarness) -> None:
+def come_and_go(condition_harness: ConditionHarness) -> None:
+    """Have pods wait, be released and be bound, one after the other."""
     for number in range(20):
         name = f"w{number}"
         condition_harness.pods(name)
@@ -1128,6 +1129,10 @@ def test_pods_of_the_past_are_not_remembered(condition_harness: ConditionHarness
         condition_harness.bind(name)
         condition_harness.update({})
         condition_harness.run(5)
+
+
+def test_pods_of_the_past_are_not_remembered(condition_harness: ConditionHarness) -> None:
+    come_and_go(condition_harness)
     condition_harness.update({})
     condition_harness.write()
     assert condition_harness.reasons.is_idle
@@ -1135,16 +1140,7 @@ def test_pods_of_the_past_are_not_remembered(condition_harness: ConditionHarness
 
 def test_pods_of_the_past_are_not_remembered_where_nothing_is_written() -> None:
     condition_harness = ConditionHarness(rate=0)
-    for number in range(20):
-        name = f"w{number}"
-        condition_harness.pods(name)
-        condition_harness.update(in_line([name]))
-        condition_harness.run(2)
-        condition_harness.update({}, name)
-        condition_harness.write()
-        condition_harness.bind(name)
-        condition_harness.update({})
-        condition_harness.run(5)
+    come_and_go(condition_harness)
     condition_harness.run(15)
     condition_harness.update({})
     condition_harness.write()

@@ -72,7 +72,7 @@ from webhook.quota.queue.pod_conditions import (
     untried_condition,
     with_condition,
 )
-from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
+from webhook.quota.queue.queued_pods import PendingReason, PendingStatus, may_have_place
 from webhook.state.namespace_labels import is_deferred
 from webhook.state.well_known import SCHEDULING_GATE
 
@@ -283,7 +283,7 @@ class PodConditionController:
         pending, total = self._queue.pending_status(state)
         if pod is None or _needs_no_condition(pod, state):
             self._drop(state)
-        elif pending is not None and not _is_waiting(pod):
+        elif pending is not None and not may_have_place(pod, SCHEDULING_GATE):
             self._queue.park(state)  # the next cycle is without it
         elif pending is None or not self._waits_for_first_count(state, pending, now):
             if self._is_resting(state, now):
@@ -511,11 +511,6 @@ class PodConditionController:
 def _is_outdated(pod: Pod) -> bool:
     """Return whether a pod has its node, and says what was true before."""
     return pod.is_assigned and pod.is_reported_unreserved and not pod.is_deleting
-
-
-def _is_waiting(pod: Pod) -> bool:
-    """Return whether a pod of the last cycle is in the queue still, as far as is known."""
-    return SCHEDULING_GATE in pod.scheduling_gates or pod.is_bind_refused
 
 
 def _needs_no_condition(pod: Pod, state: PodConditionState) -> bool:

@@ -22,6 +22,7 @@ from webhook.quota.elastic.owners_first import Lacking, PoolView, pools_of
 from webhook.quota.explaining.facts import NamespaceFacts
 from webhook.quota.explaining.queue_position import waits_for_pools
 from webhook.quota.objects.model import Pod
+from webhook.quota.queue.queued_pods import may_have_place
 from webhook.state.well_known import SCHEDULING_GATE
 
 _UNASSIGNED: Final = "spec.nodeName="
@@ -35,7 +36,7 @@ def with_owners(session: Session, inside: Inside) -> Inside:
         ApiError: The cluster does not answer.
     """
     there = inside.facts
-    is_waiting = any(_may_wait(one.pod) for one in there.pods)
+    is_waiting = any(may_have_place(one.pod, there.gate) for one in there.pods)
     if there.ledger is None or not is_waiting or not pools_of(there.ledger):
         return inside
     gb_per_gpu = session.options.configuration.elastic.gpu_memory_gb
@@ -80,12 +81,8 @@ def _held(there: NamespaceFacts, pool: str, namespaces: Collection[str]) -> Reso
     return total
 
 
-def _may_wait(pod: Pod) -> bool:
-    return SCHEDULING_GATE in pod.scheduling_gates or pod.is_bind_refused
-
-
 def _is_in_queue(raw: Object) -> bool:
     try:
-        return _may_wait(Pod.from_stored(raw))
+        return may_have_place(Pod.from_stored(raw), SCHEDULING_GATE)
     except InvalidFieldError:
         return False

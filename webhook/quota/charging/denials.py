@@ -113,11 +113,6 @@ class QuotaExceeded(_Refusing):
         return name_quota(self.quota).is_pool
 
     @property
-    def is_elastic(self) -> bool:
-        """Return whether it is the pool or the max of elastic quotas."""
-        return name_quota(self.quota).is_elastic
-
-    @property
     def message(self) -> str:
         """Return which quota, and for each key what is asked, what is used and what is allowed."""
         quota = name_quota(self.quota)

@@ -294,6 +294,11 @@ def is_in_flight(pod: Pod) -> bool:
     return not pod.is_gated and _is_meant_to_run(pod)
 
 
+def may_have_place(pod: Pod, gate: str) -> bool:
+    """Return whether a pod has our gate, or waits because its bind was refused."""
+    return gate in pod.scheduling_gates or pod.is_bind_refused
+
+
 def _is_meant_to_run(pod: Pod) -> bool:
     return not (pod.is_assigned or pod.is_deleting or is_terminal(pod))
 
