@@ -65,11 +65,10 @@ def watching() -> ExpiryHarness:
     return ExpiryHarness()
 
 
-def holding(*uids: str, serial: int = 1) -> Ledger:
-    return Ledger(
-        {},
-        {uid: Reservation(uid, "web", ReservationSource.BIND, {}, {}, (), serial) for uid in uids},
-    )
+def holding(
+    *uids: str, serial: int = 1, source: ReservationSource = ReservationSource.BIND
+) -> Ledger:
+    return Ledger({}, {uid: Reservation(uid, "web", source, {}, {}, (), serial) for uid in uids})
 
 
 @pytest.mark.parametrize(("seconds", "expires"), [(44.9, False), (45.0, False), (45.1, True)])
@@ -96,6 +95,25 @@ def test_one_that_was_written_again_is_watched_from_then_on(watching: ExpiryHarn
     watching.look(holding("u", serial=2))
     watching.clock[0] += 40
     assert watching.expired(holding("u", serial=2)) == {}
+
+
+def test_resizes_do_not_lengthen_what_a_release_is_watched_for(watching: ExpiryHarness) -> None:
+    for serial in range(3):
+        again = holding("u", serial=serial, source=ReservationSource.RELEASE)
+        watching.look(again)
+        assert watching.expired(again) == {}
+        watching.clock[0] += 20
+    last = holding("u", serial=3, source=ReservationSource.RELEASE)
+    watching.look(last)
+    assert watching.expired(last)["u"].sequence == 3
+    bound = holding("u", serial=4)
+    watching.look(bound)
+    assert watching.expired(bound) == {}, "a bind is on its way"
+    watching.clock[0] += 20
+    resized = holding("u", serial=5, source=ReservationSource.RELEASE)
+    watching.look(resized)
+    watching.clock[0] += 40
+    assert watching.expired(resized) == {}, "it still may be"
 
 
 def test_another_ledger_object_begins_anew(watching: ExpiryHarness) -> None:

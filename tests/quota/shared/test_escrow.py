@@ -70,6 +70,10 @@ def claim(amount: str, uid: str = "uid") -> Claim:
     return Claim(uid, "web", ReservationSource.BIND, cpu(amount), (NAME,))
 
 
+def released(amount: str) -> Claim:
+    return replace(claim(amount), source=ReservationSource.RELEASE)
+
+
 def promising(found: Shared, uid: str, amount: str) -> Shared:
     return Shared(QUOTA, with_promise(found.grants, Promise(uid, "a", "web", cpu(amount))))
 
@@ -163,7 +167,7 @@ def test_promises_beyond_the_limit_let_nothing_in_but_their_pods_once_there_is_r
 
 
 def test_promises_beyond_the_limit_take_nothing_of_a_reservation_that_stands() -> None:
-    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), claim("2"))
+    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), released("2"))
     full = beside(known, "a", {NAME: promising(shared(a="3", b="6"), "owner", "5")})
     assert isinstance(admit(full, claim("2"))[1], Admitted)
     assert exceeded_quotas(full, claim("2")) == ()
@@ -175,13 +179,33 @@ def test_promises_beyond_the_limit_take_nothing_of_a_reservation_that_stands() -
     assert verdict.denial.used == cpu("9")
 
 
+@pytest.mark.parametrize("source", [ReservationSource.BIND, ReservationSource.RELEASE])
+def test_no_client_has_it_written_anew_for_a_pod_without_a_node(source: ReservationSource) -> None:
+    again = replace(claim("2"), source=source)
+    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), again)
+    assert isinstance(admit(known, again)[1], Admitted)
+    full = beside(known, "a", {NAME: promising(shared(a="3", b="6"), "owner", "5")})
+    unchanged, verdict = admit(full, again)
+    assert isinstance(verdict, Denied)
+    assert [one.quota for one in exceeded_quotas(full, again)] == [NAME]
+    assert unchanged.reservations == known.reservations
+
+
+def test_a_resize_makes_no_release_of_what_a_bind_has_taken() -> None:
+    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), claim("1"))
+    larger, verdict = admit(known, released("2"))
+    assert isinstance(verdict, Admitted)
+    assert larger.reservations["uid"].source is ReservationSource.BIND
+
+
 def test_promises_are_compared_with_a_resource_of_which_a_reservation_is_to_grow() -> None:
     memory = {"requests.memory": Quantity.parse("1")}
     both = {CPU: Quantity.parse("10"), **add(memory, memory)}
     quota = replace(QUOTA, quota=replace(QUOTA.quota, hard=both))
     account = Account(DEFERRED.observed, both, {})
     within = replace(claim("2"), usage=add(cpu("2"), memory))
-    known, _ = admit(Ledger({NAME: account}, {}), within)
+    before = replace(within, source=ReservationSource.RELEASE)
+    known, _ = admit(Ledger({NAME: account}, {}), before)
     promise = Promise("owner", "b", "web", add(cpu("9"), memory))
     full = beside(known, "a", {NAME: Shared(quota, with_promise(Grants(), promise))})
     assert isinstance(admit(full, within)[1], Admitted)
@@ -230,7 +254,7 @@ def test_what_runs_anyway_is_held_before_what_is_promised_and_kept() -> None:
 
 
 def test_what_is_kept_takes_nothing_of_a_reservation_that_stands() -> None:
-    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), claim("2"))
+    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), released("2"))
     edited = beside(known, "a", {NAME: keeping(shared(a="3", b="1"), "8", "b")})
     assert isinstance(admit(edited, claim("2"))[1], Admitted)
     assert isinstance(admit(edited, claim("3"))[1], Denied)

@@ -4,9 +4,9 @@ Beside the assigned pods count what is reserved for requests on their way, and w
 pods that are never evicted. Pods that are ending count as gone, but for those that may
 take longer than the configuration allows: their creators choose how long.
 
-What is reserved for a pod that is created with a node counts as ending until the pod is seen: it is
-stored in a moment, or never, because something after the webhook refused it, and what is reserved
-for it expires. A tenant can have as many of these as it likes.
+What is reserved for a pod that is created with a node, or bound, counts as ending until that is
+seen: it is stored in a moment, or never, because something after the webhook refused it, and what
+is reserved for it expires. A tenant can have as many of these as it likes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class ReclaimView:
     pods: Mapping[str, list[ElasticPod]]
     """Key of each quota → its pods, reserved and promised ones included."""
     leaving: Mapping[str, list[ElasticPod]]
-    """Key of each quota → its pods that are ending, and what is reserved for unstored pods."""
+    """Key of each quota → its pods that are ending, and what is reserved for pods without a node
+    that is used at once or never."""
     unstored: frozenset[str]
     """Uids of the latter."""
     informer: Informer[AssignedPod]
@@ -67,7 +68,7 @@ class ReclaimView:
         """Return the pods of a quota's pool, but for what is promised to one pod."""
         members = self.pools[quota.pool].quotas
         found = {key: [one for one in self.pods[key] if one.uid != uid] for key in members}
-        # what its own namespaces create may be stored yet: no other quota makes room for that
+        # what its own namespaces create or bind may be stored yet: no other makes room for that
         found[quota.key] += [one for one in self.leaving[quota.key] if one.uid in self.unstored]
         return found
 
@@ -127,7 +128,7 @@ def read_view(
             counted.add(pod.uid)
             if pod.uid in here:
                 continue
-            if source is ReservationSource.CREATE:
+            if source is not ReservationSource.RELEASE:
                 unstored.add(pod.uid)
                 leaving[quota.key].append(pod)
             else:

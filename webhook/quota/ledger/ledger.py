@@ -173,8 +173,9 @@ def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
     if claim.skip_limits:
         after = _within_hard(ledger, held, after)
     else:
+        is_kept = _is_kept(before, claim)
         for name in after.charges:  # in the order of the names
-            refusal = _exceeded(ledger.accounts[name], claim, held, after)
+            refusal = _exceeded(ledger.accounts[name], claim, held, after, is_kept=is_kept)
             if refusal is not None:
                 return ledger, Denied(refusal)
         short = _short_quota(ledger, claim, held, after) if ledger.capped else None
@@ -202,7 +203,8 @@ def _short_quota(
             continue
         account = ledger.accounts[name]
         fuller = replace(account, used=add(account.used, missing))
-        if _exceeded(fuller, claim, held, after) is not None:
+        is_kept = _is_kept(ledger.reservations.get(claim.uid), claim)
+        if _exceeded(fuller, claim, held, after, is_kept=is_kept) is not None:
             return name
     return None
 
@@ -216,7 +218,11 @@ def exceeded_quotas(ledger: Ledger, claim: Claim) -> tuple[QuotaExceeded, ...]:
     before = ledger.reservations.get(claim.uid)
     after = merged_reservation(before, claim, ledger)
     held = _NO_CHARGES if before is None else before.charges
-    found = [_exceeded(ledger.accounts[name], claim, held, after) for name in after.charges]
+    is_kept = _is_kept(before, claim)
+    found = [
+        _exceeded(ledger.accounts[name], claim, held, after, is_kept=is_kept)
+        for name in after.charges
+    ]
     return tuple([refusal for refusal in found if refusal is not None])
 
 
@@ -281,9 +287,15 @@ def merged_reservation(before: Reservation | None, claim: Claim, ledger: Ledger)
 
 
 def _door(before: Reservation | None, claim: Claim) -> ReservationSource:
-    """A change of a pod that waits does not take the promise away that the pod was given."""
-    is_promised = before is not None and before.source is ReservationSource.RELEASE
-    return ReservationSource.RELEASE if is_promised and claim.is_intent else claim.source
+    """A change of a pod that waits does not take the promise away that the pod was given.
+
+    Nor does it make one of what a bind has taken: that is used at once, or never.
+    """
+    if before is None or before.is_intent:
+        return claim.source
+    is_promised = before.source is ReservationSource.RELEASE and claim.is_intent
+    is_bound = before.source is ReservationSource.BIND and claim.source is ReservationSource.RELEASE
+    return before.source if is_promised or is_bound else claim.source
 
 
 def charge_of(
@@ -304,8 +316,25 @@ def charge_of(
     return max_of(add(held, growth) if growth else held, due)
 
 
+def _is_kept(before: Reservation | None, claim: Claim) -> bool:
+    """Return whether what a reservation holds is room to a further claim, whatever was promised.
+
+    It is for the bind of a released pod. Another bind of the same pod, or a resize of one without
+    a node, would have the reservation written anew as often as its client likes, and what was
+    promised would never come free; until it expires it stands all the same.
+    """
+    if claim.source is ReservationSource.BIND:
+        return before is not None and before.source is ReservationSource.RELEASE
+    return claim.source is not ReservationSource.RELEASE
+
+
 def _exceeded(
-    account: Account, claim: Claim, held: Mapping[str, ResourceList], after: Reservation
+    account: Account,
+    claim: Claim,
+    held: Mapping[str, ResourceList],
+    after: Reservation,
+    *,
+    is_kept: bool,
 ) -> QuotaExceeded | None:
     """Compare one quota; report only the resources that are exceeded."""
     name = account.observed.name
@@ -320,7 +349,7 @@ def _exceeded(
         ):
             continue
         others = _used_by_others(account, resource, own, claim.uid)
-        if account.unheld and amount <= own.get(resource, ZERO):
+        if account.unheld and is_kept and amount <= own.get(resource, ZERO):
             # what is promised beyond what is free takes nothing from a reservation that stands
             others = others - _unheld(account, resource, claim.uid)
         if others + amount > hard:

@@ -360,6 +360,43 @@ def test_a_borrower_whose_gate_stays_on_keeps_nothing_from_an_owner(
         eventually(lambda: teams["a"].node_of(own), "it has taken what it is guaranteed", 120.0)
 
 
+@pytest.mark.parametrize("rights", [("bind",), ("resize",), ("bind", "resize")], ids="-".join)
+def test_no_request_renews_what_is_reserved_for_pods_that_never_run(
+    own_plane: ControlPlane, teams: Teams, editor: Tenant, rights: tuple[str, ...]
+) -> None:
+    """Binds that storage refuses, and resizes to and fro, have it written anew each time."""
+    namespace = editor.namespace
+    rules = ("--verb=create,patch", "--resource=pods/binding,pods/resize")
+    own_plane.kubectl("create", "role", "more", "-n", namespace, *rules)
+    subject = ("--role=more", "--user=mallory", "-n", namespace)
+    own_plane.kubectl("create", "rolebinding", "more", *subject)
+    names = [f"b{number}" for number in range(8)]
+    for name in names:
+        assert editor.create(name, "1", schedulerName="none").ok
+    eventually(lambda: sorted(teams.released("b")) == names, "all are released")
+    uids = [editor.api.get(objects.pods(namespace, name)).body["metadata"]["uid"] for name in names]
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(4.0):
+            for name, uid in zip(names, uids, strict=True):
+                if "bind" in rights:
+                    objects.bind(editor.api, namespace, name, "node-1", uid=uid, version="1")
+                if "resize" in rights:
+                    editor.resize(name, "990m")
+                    editor.resize(name, "1")
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        with Kubelets(own_plane.rest, [teams["a"].namespace]):
+            (own,) = teams.create("a")
+            eventually(lambda: teams["a"].node_of(own), "it has taken what it is guaranteed", 180.0)
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_a_composite_gives_and_takes_as_one_quota(own_plane: ControlPlane, acting: Product) -> None:
     assert acting.webhooks
     pool = Pool(own_plane, {"x": None, "y": None, "z": {"min": {"cpu": 4}}}, gating="always")
