@@ -16,6 +16,7 @@ from webhook.controllers.mask.webhook_registration import (
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.kube.api import VALIDATING_WEBHOOKS, Object
+from webhook.operations.emergency_state import opened_object
 from webhook.state.well_known import BIND_ENTRY, EMERGENCY_SINCE, REGISTRATION
 
 OPTED_IN = {"kubernetes.io/metadata.name": "team-a", "deferredquota.io/mode": "deferred"}
@@ -157,6 +158,24 @@ def test_the_emergency_is_shown_while_a_guard_is_new_and_is_no_change_of_it() ->
     api.patch(VALIDATING_WEBHOOKS, REGISTRATION, closed)
     assert not watch.current().problem  # else nothing would be masked for some seconds
     assert [one.emergency_since for one in shown] == [0, 1795658400, 1795658400, 0]
+
+
+def test_the_log_says_that_the_emergency_was_opened_and_that_the_guard_stands_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api = FakeClient(FakeCluster())
+    api.create(VALIDATING_WEBHOOKS, shipped())
+    watch = RegistrationWatch(RegistrationReader(api, cache_seconds=0, propagation_seconds=0), 0)
+    watch.current()
+    with caplog.at_level("INFO"):
+        change(api, opened_object(shipped()))
+        watch.current()
+        change(api, shipped())
+        watch.current()
+    assert [(one.levelname, one.message) for one in caplog.records] == [
+        ("INFO", "nothing is masked: the emergency is open"),
+        ("INFO", "the guard at the bind stands"),
+    ]
 
 
 def test_a_selector_of_everything_guards_everything() -> None:

@@ -23,6 +23,7 @@ from webhook.state.webhook_selectors import BINDS, UnknownOperatorError, Webhook
 from webhook.state.well_known import (
     BIND_ENTRY,
     DEFERRED_RESOURCES_ANNOTATION,
+    EMERGENCY,
     EMERGENCY_SINCE,
     REGISTRATION,
 )
@@ -58,6 +59,11 @@ class RegistrationState:
     def gap(self, labels: Mapping[str, str]) -> str:
         """Return why a namespace with these labels is not guarded; nothing when it is."""
         return self.problem or self._left_out_by(labels) or self._left_out_before(labels)
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether the emergency lets it guard no namespace."""
+        return any(term.key == EMERGENCY for term in self.selector_terms)
 
     def may_ask(self, labels: Mapping[str, str]) -> bool:
         """Return whether the guard may be asked about such a namespace, whatever it lets pass."""
@@ -189,6 +195,8 @@ class RegistrationWatch:
                 _log.error(
                     "nothing is masked: no guard at the bind", extra={"why": registration.problem}
                 )
+            elif registration.is_opened:
+                _log.info("nothing is masked: the emergency is open")
             else:
                 _log.info("the guard at the bind stands")
         return registration
