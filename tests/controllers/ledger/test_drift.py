@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_quota
+from tests.builders import a_pod, a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness, new_harness
 from webhook.kube.api import PODS, Page, UnreachableError
 from webhook.quota.amounts.quantity import Quantity
@@ -101,6 +101,20 @@ def test_nothing_is_remembered_of_a_pod_that_was_counted_and_gone(
     harness.step()
     assert harness.metric("drift_pods_total", kind="ghost") == 1
     assert not any("ghost" in times for times in remembered)
+
+
+def test_a_pod_that_could_not_be_read_and_is_gone_keeps_the_ledger_no_longer(
+    harness: ControllerHarness,
+) -> None:
+    odd = a_pod(name="odd", uid="uid-odd", node="node-1", requests={"cpu": "two"})
+    harness.cluster.load([(PODS, odd)])
+    state, notes = harness.state(), {"uid-gone": f"{NAMESPACE}/gone: not a quantity"}
+    with harness.controller.usage_cache.lock:
+        state.unreadable_pods.update(notes)  # its deletion was missed
+    harness.catch_up()
+    harness.check_drift()
+    assert [*state.unreadable_pods] == ["uid-odd"]
+    assert harness.events_recorded() == ["CountRepaired"]
 
 
 def test_a_missed_change_is_found(harness: ControllerHarness) -> None:

@@ -207,7 +207,7 @@ class DriftDetector:
             has_seen_all = self._usage_cache.pods.resource_version >= listing.version
             counted = state.usage.versions()
             quotas, sums = state.usage.quotas, state.usage.totals(0).quotas
-            released = state.usage.stuck
+            released, unreadable = state.usage.stuck, dict(state.unreadable_pods)
         missed = [pod for uid, pod in listing.pods.items() if counted.get(uid, 0) < _version(pod)]
         ghosts = [
             uid
@@ -216,6 +216,12 @@ class DriftDetector:
             and uid not in listing.pods
             and uid not in listing.unreadable
         ]
+        # no version is known of what cannot be read: a lookup tells a new pod from one that is gone
+        unlisted = unreadable.keys() - listing.pods.keys() - listing.unreadable - {*ghosts}
+        for uid in sorted(unlisted)[:_MAX_LOOKUPS]:
+            name = unreadable[uid].partition(":")[0].partition("/")[2]
+            if not self._is_there(namespace, name, uid):
+                ghosts.append(uid)
         if missed or ghosts:
             return Drift(tuple(missed), tuple(ghosts)) if has_seen_all else None
         if any(counted[uid] != _version(pod) for uid, pod in listing.pods.items()):
@@ -234,7 +240,11 @@ class DriftDetector:
         self, namespace: str, state: NamespaceState, listing: PodListing, drift: Drift
     ) -> Drift:
         """Put right what differs, and return what really did."""
-        missed = [pod for pod in drift.missed[:_MAX_LOOKUPS] if self._is_there(pod)]
+        missed = [
+            pod
+            for pod in drift.missed[:_MAX_LOOKUPS]
+            if self._is_there(namespace, pod.name, pod.uid)
+        ]
         with self._usage_cache.lock:
             if self._usage_cache.namespaces.get(namespace) is not state:
                 return Drift()
@@ -247,6 +257,7 @@ class DriftDetector:
                 uid
                 for uid in drift.ghosts
                 if counted.get(uid, listing.version + 1) <= listing.version
+                or uid in state.unreadable_pods
             ]
             for pod in missed:
                 self._usage_cache.put_pod(namespace, state, pod)
@@ -256,14 +267,14 @@ class DriftDetector:
                 self._usage_cache.mark_dirty(namespace, state)
         return Drift(tuple(missed), tuple(ghosts))
 
-    def _is_there(self, pod: Pod) -> bool:
-        """Return whether a pod that is not counted was not simply deleted after it was listed."""
+    def _is_there(self, namespace: str, name: str, uid: str) -> bool:
+        """Return whether a pod exists now: it may have come, or gone, after the list."""
         try:
-            stored = self._api.get(PODS, pod.name, namespace=pod.namespace)
+            stored = self._api.get(PODS, name, namespace=namespace)
         except NotFoundError:
             return False
         metadata = mapping(stored.get("metadata"), "metadata")
-        return text(metadata.get("uid"), "metadata.uid") == pod.uid
+        return text(metadata.get("uid"), "metadata.uid") == uid
 
 
 def _version(pod: Pod) -> int:

@@ -123,6 +123,7 @@ class NamespaceState:
     def remove_pod(self, uid: str) -> None:
         """Stop counting a pod that was deleted."""
         self.usage.remove(uid)
+        self.unreadable_pods.pop(uid, None)
         self.uncharge_at.pop(uid, None)
         self.pod_queue.forget(uid)
 
