@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -354,7 +355,13 @@ def test_what_a_person_changes_is_written_again() -> None:
 
 
 def test_a_condition_of_another_controller_stays() -> None:
-    theirs = {"type": "example.com/Audited", "status": "True", "reason": "Audited"}
+    theirs = {
+        "type": "example.com/Audited",
+        "status": "True",
+        "observedGeneration": 1,
+        "reason": "Audited",
+        "message": "m" * 3000,
+    }
     with world(*A_AND_B) as here:
         eventually(lambda: here.condition() == "AllCharged", "the quota is charged")
         add: JsonPatch = [{"op": "add", "path": "/status/conditions/-", "value": theirs}]
@@ -362,6 +369,7 @@ def test_a_condition_of_another_controller_stays() -> None:
         assert here.bind("web", "team-a").allowed
         eventually(lambda: here.status().get("used") == {"cpu": "1"}, "the status is written")
         assert here.condition() == "AuditedAllCharged"
+        assert theirs in cast("list[object]", here.status()["conditions"])
 
 
 def test_a_quota_of_no_namespace_counts_nothing_and_stops_no_other() -> None:

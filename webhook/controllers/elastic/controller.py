@@ -33,7 +33,7 @@ from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.runtime.workqueue import WorkQueue
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError, sequence
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -472,12 +472,12 @@ class ElasticQuotaController:
     def _write_status(
         self, obj: ElasticQuotaObject, figures: Mapping[str, object], condition: Condition
     ) -> None:
-        former = conditions_in(obj.status.get("conditions"))
-        # it is an object of its users, in which conditions of other controllers stay
-        others = [one for one in former if one.type != condition.type]
-        ours = [one for one in former if one.type == condition.type]
-        merged = (*others, *merge_conditions(tuple(ours), [condition], time_text(self._now())))
-        status = {**figures, **conditions_out(merged)}
+        # it is an object of its users, in which conditions of other controllers stay as they are
+        ours, others = _parted(obj.status.get("conditions"), condition.type)
+        former = conditions_in(ours)
+        merged = conditions_out(merge_conditions(former, [condition], time_text(self._now())))
+        conditions = [*others, *sequence(merged["conditions"], "conditions")]
+        status = {**figures, "conditions": conditions}
         written = self._statuses.get(obj.uid)
         if status == obj.status or written == _WrittenStatus(figures, condition, obj.status):
             return
@@ -506,6 +506,15 @@ class _WrittenStatus:
     figures: Mapping[str, object]
     condition: Condition
     stored: Mapping[str, object]
+
+
+def _parted(conditions: object, name: str) -> tuple[list[object], list[object]]:
+    """Return the conditions of a type, and all others."""
+    every = conditions if isinstance(conditions, list | tuple) else ()
+    ours: list[object] = [
+        one for one in every if isinstance(one, Mapping) and one.get("type") == name
+    ]
+    return ours, [one for one in every if one not in ours]
 
 
 def _status_of(raw: Object) -> Mapping[str, object]:
