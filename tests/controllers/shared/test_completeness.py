@@ -217,3 +217,27 @@ def test_a_quota_that_is_seen_before_it_is_counted_is_not_complete() -> None:
         assert isinstance(harness.reserve("other", OTHER), Undecided)
         steps(harness)
         assert isinstance(harness.reserve("other", OTHER), QuotaExceeded)
+
+
+def test_nothing_is_remembered_of_quotas_that_are_gone() -> None:
+    unreadable = shared_quota(name="odd", hard={"requests.cpu": "much"}, namespaceSelector=TEAM)
+    with new_harness(a_namespace(OTHER), shared_quota("1"), unreadable) as harness:
+        steps(harness)
+        harness.api.delete(NAMESPACES, OTHER)
+        steps(harness)
+        controller = harness.controller.shared_controller
+        remembered = (
+            controller.shared.noted_quotas,
+            controller.leaving.noted_quotas,
+            lambda: {*controller._participants},
+            lambda: {uid for uid, _ in controller._warned},
+        )
+        controller.shared.note_waiting("cdq/both", NAMESPACE, is_waiting=True)
+        assert [len(noted()) for noted in remembered] == [1, 1, 1, 1]
+        for name in ("both", "odd"):
+            harness.api.delete(CLUSTER_DEFERRED_QUOTAS, name)
+        steps(harness)
+        assert [noted() for noted in remembered] == [set()] * 4
+        harness.create(shared_quota("1"))
+        steps(harness)
+        assert is_complete(harness)

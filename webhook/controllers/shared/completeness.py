@@ -60,6 +60,14 @@ class Completeness:
         """Forget what an earlier leadership has seen."""
         self._counted.clear()
 
+    def noted_quotas(self) -> tuple[str, ...]:
+        """Return the quotas of which something is noted, by their names in ledgers."""
+        return tuple(self._counted)
+
+    def forget(self, name: str) -> None:
+        """Forget a quota that is gone."""
+        self._counted.pop(name, None)
+
     def record_counted(
         self, namespace: str, observed: QuotaRevision, version: SharedQuotaVersion, epoch: int
     ) -> SharedQuotaVersion:

@@ -26,7 +26,11 @@ from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import mask, remove_zeros, subtract_non_negative
 from webhook.quota.ledger.ledger import Account, QuotaRevision
 from webhook.quota.objects.names import DERIVED_PREFIXES
-from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
+from webhook.quota.shared.cluster_quotas import (
+    ClusterQuota,
+    UnreadableClusterQuota,
+    ledger_name,
+)
 from webhook.quota.shared.escrow import (
     Raise,
     Shared,
@@ -116,7 +120,7 @@ class SharedQuotaController:
 
     def _has_failed(self, epoch: int) -> bool:
         """Look at all shared quotas; return whether one has to be looked at again."""
-        has_failed = False
+        has_failed = not self._has_forgotten_all()
         for quota in self.shared.usage_cache.managed.shared_specs():
             try:
                 if isinstance(quota, UnreadableClusterQuota):
@@ -127,6 +131,30 @@ class SharedQuotaController:
                 _log.info("shared quota not kept", extra={"quota": quota.name, "error": str(err)})
                 has_failed = True
         return has_failed
+
+    def _has_forgotten_all(self) -> bool:
+        """Forget quotas that are gone; return whether no other thread was at one of them.
+
+        A leader can lead for months while quotas come and go.
+        """
+        uids = {quota.uid for quota in self.shared.usage_cache.managed.shared_specs()}
+        self._warned = {warning for warning in self._warned if warning[0] in uids}
+        noted = {*self._participants, *self._recalled, *self.leaving.noted_quotas()}
+        are_all = True
+        for name in (noted | self.shared.noted_quotas()) - self._names():
+            with self.shared.store.locked([name], until=time.monotonic()) as is_held:
+                if not is_held:
+                    are_all = False
+                elif name not in self._names():  # made anew, it may have been counted already
+                    self._participants.pop(name, None)
+                    self._recalled.pop(name, None)
+                    self.leaving.forget(name)
+                    self.shared.forget(name)
+        return are_all
+
+    def _names(self) -> set[str]:
+        specs = self.shared.usage_cache.managed.shared_specs()
+        return {ledger_name(quota.name) for quota in specs}
 
     def pending_quotas(self) -> list[str]:
         """Return the names, as in ledgers, of shared quotas that are still being counted.

@@ -64,6 +64,15 @@ class Leaving:
         self._last.clear()
         self._not_before.clear()
 
+    def noted_quotas(self) -> set[str]:
+        """Return the quotas of which something is noted, by their names in ledgers."""
+        return {*self._lists, *self._last, *self._not_before}
+
+    def forget(self, name: str) -> None:
+        """Forget a quota that is gone."""
+        for noted in (self._lists, self._last, self._not_before):
+            noted.pop(name, None)
+
     def drop(self, namespaces: Collection[str], name: str, epoch: int) -> bool:
         """Drop those of some namespaces from a quota that have left it.
 

@@ -63,14 +63,24 @@ class SharedQuotaContext:
         with self._lock:
             self._waiting.clear()
 
+    def noted_quotas(self) -> set[str]:
+        """Return the quotas of which something is noted, by their names in ledgers."""
+        with self._lock:
+            return {*self._waiting, *self.completeness.noted_quotas()}
+
+    def forget(self, name: str) -> None:
+        """Forget a quota that is gone; the caller holds its lock."""
+        self.completeness.forget(name)
+        with self._lock:
+            self._waiting.pop(name, None)
+
     def note_waiting(self, name: str, namespace: str, *, is_waiting: bool) -> None:
         """Note whether a gated pod of a namespace waits for a quota."""
         with self._lock:
-            waiting = self._waiting.setdefault(name, set())
             if is_waiting:
-                waiting.add(namespace)
+                self._waiting.setdefault(name, set()).add(namespace)
             else:
-                waiting.discard(namespace)
+                self._waiting.get(name, set()).discard(namespace)
 
     def forget_others(self, names: Collection[str], namespace: str) -> None:
         """Forget that pods of a namespace wait for quotas that it does not share any more."""
