@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -15,6 +16,7 @@ from tests.operations.healthy import (
     examined,
     healthy,
     ids,
+    refusing,
     remove,
     serious,
     the,
@@ -22,11 +24,12 @@ from tests.operations.healthy import (
 from tests.operations.scenes import load
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
-from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, ForbiddenError
 from webhook.operations.creation import GATE_POLICY, MUST_SPECIFY_POLICIES, CreationRules
 from webhook.operations.names import VALIDATING_BINDINGS, VALIDATING_POLICIES
 from webhook.policy import Policy
 from webhook.quota.objects.model import ScopeExpression
+from webhook.state.well_known import BIND_ENTRY
 
 IN_CLASS = Policy(priority_coverage=(ScopeExpression("PriorityClass", "Exists"),))
 
@@ -181,3 +184,17 @@ def test_a_fault_that_the_api_server_finds_is_reported() -> None:
         lambda raw: raw.update(status={"typeChecking": {"expressionWarnings": [wrong]}}),
     )
     assert "no such overload" in the(examined(cluster), "creation.types").message
+
+
+@pytest.mark.parametrize("make", [healthy, deciding])
+def test_registrations_are_compared_although_policies_may_not_be_listed(
+    make: Callable[[], FakeCluster],
+) -> None:
+    cluster = make()
+    api = refusing(cluster, ForbiddenError("no"), POLICIES, POLICY_BINDINGS)
+    found = examined(api)
+    assert {one.id for one in serious(found)} == {"check.forbidden"}
+    denied = [one.message for one in found.findings if one.id == "check.forbidden"]
+    assert any(one.startswith("the webhook configurations: not all looked at:") for one in denied)
+    edit(cluster, VALIDATING_WEBHOOKS, "deferred-quota", drop(BIND_ENTRY))
+    assert "webhooks.incomplete" in ids(examined(api))

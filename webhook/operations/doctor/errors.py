@@ -31,6 +31,7 @@ class NoRightError(Exception):
         attributes: What may not be done.
         severity: How bad it is.
         remedy: What to do; empty is to grant the right.
+        is_partial: Whether the check has looked at all else.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class NoRightError(Exception):
         *,
         severity: Severity = Severity.WARN,
         remedy: str = "",
+        is_partial: bool = False,
     ) -> None:
         super().__init__(message)
         self.attributes = attributes
         self.severity = severity
         self.remedy = remedy
+        self.is_partial = is_partial
 
 
 class NotInSnapshotError(Exception):

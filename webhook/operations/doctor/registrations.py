@@ -13,6 +13,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.creation import decides
+from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.doctor.namespace_selectors import (
     APPLY,
     auto_findings,
@@ -60,6 +61,16 @@ _BESIDE_POLICIES: Final[Mapping[str, _BySelector]] = {
     GATE_ENTRY: auto_findings,
 }
 """The same where policies decide about new pods."""
+_BY_GATING_OF: Final[Mapping[bool | None, Mapping[str, _BySelector]]] = {
+    False: _BY_GATING,
+    True: _BESIDE_POLICIES,
+    None: {**_BY_GATING, **_BESIDE_POLICIES},  # what asks for less
+}
+_SHIPPED: Final = (
+    (MUTATING_WEBHOOKS, REGISTRATION, MUTATING),
+    (MUTATING_WEBHOOKS, LAST_REGISTRATION, MUTATING_LAST),
+    (VALIDATING_WEBHOOKS, REGISTRATION, VALIDATING),
+)
 _ENDS_SOON: Final = timedelta(days=7)
 _MASK_SECONDS: Final = 2
 _DOORS_THAT_NEED_ALL: Final = frozenset({BIND_ENTRY})
@@ -67,15 +78,31 @@ _DOORS_THAT_NEED_ALL: Final = frozenset({BIND_ENTRY})
 
 
 def registrations(scene: CheckContext) -> Iterator[Finding]:
-    """Compare the webhook configurations with what is shipped."""
-    yield from _configuration(scene, MUTATING_WEBHOOKS, REGISTRATION, MUTATING)
-    yield from _configuration(scene, MUTATING_WEBHOOKS, LAST_REGISTRATION, MUTATING_LAST)
-    yield from _configuration(scene, VALIDATING_WEBHOOKS, REGISTRATION, VALIDATING)
+    """Compare the webhook configurations with what is shipped.
+
+    Raises:
+        NoRightError: Configurations may not be read; or policies, and all else was compared.
+    """
+    is_by_policy: bool | None = None
+    unread: NoRightError | None = None
+    try:
+        is_by_policy = decides(scene)
+    except NoRightError as err:
+        unread = err
+    for kind, name, entries in _SHIPPED:
+        yield from _configuration(scene, kind, name, entries, is_by_policy)
+    if unread is not None:
+        raise NoRightError(unread.attributes, str(unread), is_partial=True) from unread
 
 
 def _configuration(
-    scene: CheckContext, kind: Kind, configuration: str, entries: Mapping[str, Entry]
+    scene: CheckContext,
+    kind: Kind,
+    configuration: str,
+    entries: Mapping[str, Entry],
+    is_by_policy: bool | None,
 ) -> Iterator[Finding]:
+    """Compare one; whether policies decide about new pods is not known where they are not read."""
     raw = scene.find(kind, configuration)
     if raw is None:
         yield _missing(Subject(kind.kind, configuration), entries)
@@ -84,11 +111,9 @@ def _configuration(
         DEFERRED_MODE: [one.labels for one in scene.deferred_namespaces()],
         SHADOW_MODE: [one.labels for one in scene.shadow_namespaces()],
     }
-
-    is_by_policy = decides(scene)
     by_policies = _decided_by_policies(scene) if is_by_policy else frozenset()
     spared = {MASK_ENTRY, *by_policies}  # the mask may be a policy too
-    if scene.lacks_policies:
+    if is_by_policy is None or scene.lacks_policies:
         spared |= {GATE_ENTRY, SHAPE_ENTRY, UNGATED_ENTRY}  # so may these
 
     def judge(node: FieldReader, subject: Subject) -> Iterator[Finding]:
@@ -98,8 +123,7 @@ def _configuration(
                 continue  # the check of the policies names it where it is there all the same
             if name in found:
                 concerned = by_mode[entry.mode]
-                by_gating = _BESIDE_POLICIES if is_by_policy else _BY_GATING
-                judged = by_gating.get(name)
+                judged = _BY_GATING_OF[is_by_policy].get(name)
                 yield from _entry(scene, found[name], subject, name, entry, concerned, judged)
             elif name not in spared:
                 strict = error if entry.policy == "Fail" else warning
