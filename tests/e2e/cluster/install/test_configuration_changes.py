@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.installed import a_cluster, a_product, a_tenant, is_counted, is_hidden, quota
+from tests.e2e.cluster.installed import (
+    Cluster,
+    a_cluster,
+    a_product,
+    a_tenant,
+    is_counted,
+    is_hidden,
+    quota,
+)
+from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import eventually
 
 HEAD = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
-
-
 GPU = "requests.nvidia.com/gpu"
+
+
+@contextmanager
+def charged(directory: Path) -> Iterator[tuple[Cluster, Product, Tenant]]:
+    """Run the product beside a cluster, with a tenant whose quota of 2 processors is deferred."""
+    with (
+        a_cluster(directory) as cluster,
+        a_product(cluster, directory / "product") as product,
+        a_tenant(cluster) as tenant,
+    ):
+        cluster.install(url=product.url)
+        is_hidden(tenant, product)
+        quota(tenant, "q", {"requests.cpu": "2"})
+        is_counted(tenant)
+        eventually(lambda: tenant.create("fits", "1").ok, "pods are not judged when created")
+        yield cluster, product, tenant
 
 
 def is_refused(tenant: Tenant, name: str) -> bool:
@@ -30,16 +55,7 @@ def is_refused(tenant: Tenant, name: str) -> bool:
 def test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas(
     tmp_path: Path,
 ) -> None:
-    with (
-        a_cluster(tmp_path) as cluster,
-        a_product(cluster, tmp_path / "product") as product,
-        a_tenant(cluster) as tenant,
-    ):
-        cluster.install(url=product.url)
-        is_hidden(tenant, product)
-        quota(tenant, "q", {"requests.cpu": "2"})
-        is_counted(tenant)
-        eventually(lambda: tenant.create("fits", "1").ok, "pods are not judged when created")
+    with charged(tmp_path) as (cluster, product, tenant):
         eventually(lambda: tenant.bind("fits").ok, "the ledger counts")
         assert is_refused(tenant, "before")
 
@@ -74,16 +90,7 @@ def test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas
 
 
 def test_the_quotas_of_others_stay_hidden_when_a_namespace_is_exempted(tmp_path: Path) -> None:
-    with (
-        a_cluster(tmp_path) as cluster,
-        a_product(cluster, tmp_path / "product") as product,
-        a_tenant(cluster) as tenant,
-    ):
-        cluster.install(url=product.url)
-        is_hidden(tenant, product)
-        quota(tenant, "q", {"requests.cpu": "2"})
-        is_counted(tenant)
-        eventually(lambda: tenant.create("fits", "1").ok, "pods are not judged when created")
+    with charged(tmp_path) as (cluster, product, tenant):
         text = json.dumps({**HEAD, "exemptNamespaces": ["sandbox"]})
         file = tmp_path / "product/config.yaml"
         file.write_text(text)
