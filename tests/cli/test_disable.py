@@ -33,9 +33,9 @@ from tests.operations.scenes import (
     status_of,
 )
 from tests.quota.cluster_quotas import a_cluster_quota
-from tests.reactions import ReactiveClient, fail, for_name, forbid
+from tests.reactions import Reaction, ReactiveClient, fail, for_name, forbid, unavailable
 from webhook.cli import ExitCode, cli
-from webhook.cli.disable import disable_on
+from webhook.cli.disable import announce_released, disable_on
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import NAMESPACES, PODS, ForbiddenError, UnreachableError
 from webhook.operations.namespaces_at_once import AT_ONCE
@@ -109,6 +109,26 @@ def test_a_namespace_without_waiting_pods_is_opted_out_without_a_warning(tmp_pat
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "4"}))
     result = run(cluster, tmp_path, NAMESPACE)
     assert (result.exit_code, result.stderr) == (ExitCode.OK, "")
+
+
+LOOKS: dict[str, tuple[Reaction, int | None, str]] = {
+    "fails once": (unavailable, 1, WARNING),
+    "not allowed": (
+        forbid,
+        None,
+        "warning: team-a: it is not known which pods wait: pods is forbidden: no right to list\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("reaction", "times", "warning"), LOOKS.values(), ids=LOOKS.keys())
+def test_a_look_for_waiting_pods_that_fails_does_not_count_as_none(
+    capsys: pytest.CaptureFixture[str], reaction: Reaction, times: int | None, warning: str
+) -> None:
+    api = ReactiveClient(a_cluster_with_a_rush())
+    api.on("list", PODS, reaction, times=times)
+    assert announce_released(api, [NAMESPACE], dry_run=False, patience=QUICK)
+    assert capsys.readouterr().err == warning
 
 
 ANSWERS: dict[str, tuple[list[str], str, ExitCode, bool]] = {

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 
 from webhook.cli.cluster_options import live_cluster, progress, retried
 from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
 from webhook.cli.printing.output import print_structured
-from webhook.kube.api import ApiError, ClusterApi, UnauthorizedError, UnavailableError
+from webhook.kube.api import ApiError, ClusterApi, UnauthorizedError
 from webhook.operations.disable import OptedOut, Released, opt_out, preview, to_be_released
 from webhook.operations.namespaces_at_once import NO_ANSWER, Ended, in_each
 from webhook.operations.retry import RetryPolicy
 from webhook.quota.amounts.resources import render, to_text
+
+_NO_ANSWER: Final = (*NO_ANSWER, UnauthorizedError)
 
 
 def run(
@@ -28,30 +32,36 @@ def run(
 ) -> ExitCode:
     """Opt namespaces out: the API server charges their pods when they are created, as before."""
     wanted = tuple(dict.fromkeys(namespaces))
+    patience = RetryPolicy(seconds=0 if dry_run else seconds, report=retried)
     with live_cluster(kubeconfig, context) as api:
-        is_rush = announce_released(api, wanted, dry_run=dry_run)
+        is_rush = announce_released(api, wanted, dry_run=dry_run, patience=patience)
         if is_rush and not (yes or dry_run):
             confirm_on_terminal("Opt out, and let them start?")
-        return disable_on(api, wanted, dry_run=dry_run, seconds=seconds, output=output)
+        return disable_on(api, wanted, dry_run=dry_run, patience=patience, output=output)
 
 
-def announce_released(api: ClusterApi, namespaces: Sequence[str], *, dry_run: bool) -> bool:
-    """Print to standard error which pods will start at once; return whether there are any.
+def announce_released(
+    api: ClusterApi, namespaces: Sequence[str], *, dry_run: bool, patience: RetryPolicy
+) -> bool:
+    """Print to standard error which pods will start at once; return whether there may be any.
 
-    What cannot be looked at now is found by the work itself.
+    Raises:
+        ApiError: The cluster does not answer, or does not know the caller.
     """
     is_rush = False
     for namespace in namespaces:
         try:
-            released = to_be_released(api, namespace)
-        except UnavailableError:
-            break
-        except ApiError:
-            continue
-        if released.pods:
-            is_rush = True
-            label = click.style("warning:", fg="yellow")
-            click.echo(f"{label} {printable(_rush(released, dry_run=dry_run))}", err=True)
+            released = patience.begin().retry(partial(to_be_released, api, namespace))
+        except _NO_ANSWER:
+            raise
+        except ApiError as err:
+            words = f"{namespace}: it is not known which pods wait: {err.message}"
+        else:
+            if not released.pods:
+                continue
+            words = _rush(released, dry_run=dry_run)
+        is_rush = True
+        click.echo(f"{click.style('warning:', fg='yellow')} {printable(words)}", err=True)
     return is_rush
 
 
@@ -71,8 +81,7 @@ def disable_on(
     *,
     dry_run: bool,
     output: str,
-    seconds: float = 120.0,
-    patience: RetryPolicy | None = None,
+    patience: RetryPolicy,
 ) -> ExitCode:
     """Opt namespaces of a cluster out and print what was done."""
 
@@ -81,9 +90,7 @@ def disable_on(
             return preview(api, namespace)
         return opt_out(api, namespace, report=progress, patience=patience)
 
-    patient = patience or RetryPolicy(seconds=seconds, report=retried)
-    none = (*NO_ANSWER, UnauthorizedError)
-    done = in_each(namespaces, one, patience=patient, report=progress, no_answer=none)
+    done = in_each(namespaces, one, patience=patience, report=progress, no_answer=_NO_ANSWER)
     outcomes = [_outcome(ended) for ended in done.each]
     _print(outcomes, dry_run=dry_run, output=output)
     done.check_ended()
