@@ -765,6 +765,19 @@ def test_a_snapshot_is_explained(snapshot: Path, output: str) -> None:
     assert entry["unknown"] == ["a snapshot does not show whether the webhook answers"]
 
 
+@pytest.mark.parametrize("is_list_of_json", [True, False])
+def test_pods_that_a_file_gives_no_uid_are_told_apart(
+    snapshot: Path, is_list_of_json: bool
+) -> None:
+    items = yaml.safe_load(snapshot.read_text())["items"]
+    for pod in (one for one in items if one["kind"] == "Pod"):
+        del pod["metadata"]["uid"]
+    write = json.dumps if is_list_of_json else yaml.safe_dump
+    snapshot.write_text(write({**OF_KUBECTL, "items": items}), encoding="utf-8")
+    entry = explained(snapshot)
+    assert entry["text"].startswith("Pod team-a/x: exceeded quota: ")
+
+
 @pytest.mark.parametrize("has_labels", [True, False])
 @pytest.mark.parametrize(
     ("kind", "name"),

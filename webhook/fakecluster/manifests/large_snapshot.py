@@ -17,7 +17,7 @@ import msgspec
 from webhook.fakecluster.manifests.snapshot import SnapshotObject, one_object, parse_snapshot
 from webhook.fakecluster.storage.pod_strategy import Gate, PodCondition
 from webhook.jsonfields.encoding import InvalidJsonError, encode_json
-from webhook.kube.api import PODS
+from webhook.kube.api import PODS, object_key
 from webhook.kube.codec import decode_object
 from webhook.kube.files.aside import LARGE_BYTES, done_aside
 from webhook.kube.files.documents import (
@@ -128,7 +128,15 @@ class PodText(BriefPod):
 
     def read(self) -> Mapping[str, object]:
         """Return all of it."""
-        return decode_object(bytes(self.text))
+        return with_uid(decode_object(bytes(self.text)), self.namespace, self.name)
+
+
+def with_uid(pod: Mapping[str, object], namespace: str, name: str) -> Mapping[str, object]:
+    """Return a pod with a uid, by which pods are told apart: a file written by hand has none."""
+    metadata = pod.get("metadata")
+    if not isinstance(metadata, Mapping) or metadata.get("uid"):
+        return pod
+    return {**pod, "metadata": {**metadata, "uid": object_key(namespace, name)}}
 
 
 class _Templates:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from webhook.fakecluster.manifests.large_snapshot import PodText
+from webhook.fakecluster.manifests.large_snapshot import PodText, with_uid
 from webhook.fakecluster.manifests.snapshot import SnapshotObject
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
@@ -53,7 +53,10 @@ class SnapshotClient(FakeClient):
         if texts:
             self._objects[PODS] = dict(texts)
         for one in objects:
-            self._objects.setdefault(one.kind, {})[one.namespace, one.name] = one.object
+            place, raw = (one.namespace, one.name), one.object
+            self._objects.setdefault(one.kind, {})[place] = (
+                with_uid(raw, *place) if one.kind == PODS else raw
+            )
 
     def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
         """Read one object; see `ClusterApi.get`."""
