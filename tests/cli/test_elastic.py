@@ -408,6 +408,21 @@ def test_pods_that_were_just_bound_are_protected_from_fair_claims(tmp_path: Path
     assert claim.stdout.startswith("possible: yes, claim: own")
 
 
+def test_a_snapshot_is_judged_as_of_its_own_time(tmp_path: Path) -> None:
+    """In January the pods of team b were an hour old and protected for two."""
+    made = [one for one in golden() if one["kind"] != "ElasticQuota" or _name(one)[0] != "b"]
+    young = quota("b", {MEMORY: 10}, reclaim={"protectSeconds": 7200})
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"namespace": "kube-node-lease", "name": "n1"},
+        "spec": {"renewTime": "2026-01-01T01:00:00.000000Z"},
+    }
+    assert planned(tmp_path, [*made, young, lease])["possible"] is False
+    later = {**lease, "spec": {"renewTime": "2026-01-01T03:00:00.000000Z"}}
+    assert planned(tmp_path, [*made, young, later])["possible"] is True
+
+
 def test_the_pod_has_a_node_after_the_plan(tmp_path: Path) -> None:
     def on_nodes(*nodes: tuple[str, str]) -> list[dict[str, object]]:
         made = [

@@ -32,7 +32,7 @@ def _session(
 ) -> Iterator[Session]:
     if snapshots:
         with snapshot_reader(snapshots) as api:
-            yield Session(api, ExplainOptions(is_offline=True))
+            yield Session(api, ExplainOptions(is_offline=True, taken=api.extent.taken))
     else:
         with live_cluster(kubeconfig, context) as api:
             yield Session(api, ExplainOptions())

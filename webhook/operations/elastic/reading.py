@@ -18,6 +18,7 @@ from webhook.kube.api import (
     PRIORITY_CLASSES,
     Object,
 )
+from webhook.operations.explain.namespaces import newest_moment
 from webhook.operations.explain.session import Session
 from webhook.operations.reading import name_of
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory
@@ -179,7 +180,8 @@ def read_elastic(session: Session, gb_per_gpu: int) -> Elastic:
     raws = session.read(
         lambda: session.objects(PODS, field_selector=_ASSIGNED), none, "the pods of all namespaces"
     )
-    now = session.options.now()
+    taken = newest_moment(session, raws) if session.options.is_offline else None
+    now = taken or session.options.now()
     elastic = Elastic(pools, {one.key: [] for one in quotas}, frozenset(), raws, gb_per_gpu, now)
     pods: dict[str, list[ElasticPod]] = {one.key: [] for one in quotas}
     ending = set()

@@ -97,7 +97,7 @@ def read_namespace(session: Session, namespace: str) -> Inside:
     shared = _shared(session, namespace, labels)
     version = session.read(lambda: _ledger(session, namespace), None, "the quota ledger")
     nodes = _nodes(session)
-    moment = _newest(session, raws) if session.options.is_offline else session.options.now()
+    moment = newest_moment(session, raws) if session.options.is_offline else session.options.now()
     facts = NamespaceFacts(
         namespace,
         gate=SCHEDULING_GATE,
@@ -332,7 +332,7 @@ def _recounted(
     return replace(ledger, accounts=accounts, reservations=reservations)
 
 
-def _newest(session: Session, raws: Iterable[Object]) -> datetime | None:
+def newest_moment(session: Session, raws: Iterable[Object]) -> datetime | None:
     """Return the newest moment in a snapshot: the time at which it was taken, or a little before.
 
     Leases of nodes and of the control plane are renewed every few seconds. Where there are none,
