@@ -87,6 +87,8 @@ STORY = (
         responseObject={"kind": "Pod", "status": {"phase": "Succeeded"}},
     ),
     event(101, "delete", "report-1", responseStatus={"code": 200}),
+    # with the time that it is given to end, then by its kubelet
+    event(170, "delete", "unheard-of", responseStatus={"code": 200}),
     event(200, "delete", "unheard-of", responseStatus={"code": 200}),
 )
 
@@ -173,6 +175,31 @@ def test_dry_runs_and_other_stages_are_no_requests(cluster: Path, tmp_path: Path
     early = {**STORY[0], "stage": "RequestReceived"}
     dry = {**STORY[0], "requestURI": "/api/v1/namespaces/team-a/pods?dryRun=All"}
     assert replay(cluster, written(tmp_path, [early, dry, *STORY])).stdout == TEXT
+
+
+EVICTION = {"kind": "Eviction", "deleteOptions": {"dryRun": ["All"]}}
+TRIED: dict[str, Line] = {
+    "deletion": event(
+        5, "delete", "train-1", requestObject={"kind": "DeleteOptions", "dryRun": ["All"]}
+    ),
+    "eviction": event(5, "create", "train-1", "eviction", requestObject=EVICTION),
+}
+
+
+@pytest.mark.parametrize("tried", TRIED.values(), ids=TRIED.keys())
+def test_a_dry_run_deletes_no_pod(cluster: Path, tmp_path: Path, tried: Line) -> None:
+    lines = [line for line in STORY if line["objectRef"]["name"] != "train-1"]
+    plain = replay(cluster, written(tmp_path, [STORY[0], *lines])).stdout
+    assert replay(cluster, written(tmp_path, [STORY[0], tried, *lines])).stdout == plain
+
+
+def test_a_json_patch_of_a_status_without_its_answer_is_read(cluster: Path, tmp_path: Path) -> None:
+    patch = [{"op": "replace", "path": "/status/reason", "value": "x"}]
+    sent = event(
+        80, "patch", "report-1", "status", requestObject=patch, responseStatus={"code": 200}
+    )
+    ran = replay(cluster, written(tmp_path, [*STORY, sent]))
+    assert (ran.exit_code, ran.stdout) == (ExitCode.OK, TEXT), ran.stderr
 
 
 BAD = {

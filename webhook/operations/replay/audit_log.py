@@ -121,7 +121,7 @@ def _requests(raw: Object, log: AuditLog) -> Iterator[PodRequest]:
     if verb == "deletecollection":
         log.collections += 1
         return
-    kind, at = _kind(verb, path, event), event.timestamp("stageTimestamp")
+    kind, at = _kind(verb, path, raw), event.timestamp("stageTimestamp")
     if kind is None or at is None:
         return
     sent, pod = _object(raw, "requestObject"), _pod(raw, kind)
@@ -132,21 +132,29 @@ def _requests(raw: Object, log: AuditLog) -> Iterator[PodRequest]:
     yield PodRequest(int(at.timestamp() * 1000), kind, about.text("namespace"), name, pod)
 
 
-def _kind(verb: str, path: tuple[str, str], event: FieldReader) -> RequestKind | None:
+def _kind(verb: str, path: tuple[str, str], raw: Object) -> RequestKind | None:
     """Return what a request did to a pod; None of one that changed nothing here."""
-    status = event.child("responseStatus")
+    status = FieldReader(raw).child("responseStatus")
     code = status.integer("code") or 0
     if verb == "create" and path == ("pods", "") and code == _FORBIDDEN:
         return RequestKind.REFUSED if _BY_QUOTA in status.text("message") else None
     if not 200 <= code < 300:
         return None
     kind = _KINDS.get((verb, *path))
-    return None if kind is RequestKind.ENDED and not _has_ended(event) else kind
+    if kind is RequestKind.ENDED and not _has_ended(raw):
+        return None
+    return None if kind is RequestKind.DELETED and _is_dry_run(raw) else kind
 
 
-def _has_ended(event: FieldReader) -> bool:
-    name = "responseObject" if event.has("responseObject") else "requestObject"
-    return event.child(name).child("status").text("phase") in _TERMINAL
+def _has_ended(raw: Object) -> bool:
+    pod = _object(raw, "responseObject") or _object(raw, "requestObject") or {}
+    return FieldReader(pod).child("status").text("phase") in _TERMINAL
+
+
+def _is_dry_run(raw: Object) -> bool:
+    """Return whether a deletion or an eviction is one: it has its options in what is sent."""
+    sent = FieldReader(_object(raw, "requestObject") or {})
+    return any("All" in one.strings("dryRun") for one in (sent, sent.child("deleteOptions")))
 
 
 def _pod(raw: Object, kind: RequestKind) -> Object | None:

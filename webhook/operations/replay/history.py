@@ -53,6 +53,8 @@ class _Attempts:
 class _Collector:
     history: History
     alive: dict[tuple[str, str], RecordedPod] = field(default_factory=dict)
+    unknown: set[tuple[str, str]] = field(default_factory=set)
+    """Pods that ended and of which nothing else is known: of each come several requests."""
     refused: dict[tuple[str, str], _Attempts] = field(default_factory=dict)
     """Namespace and workload → attempts since the last pod of it was created."""
 
@@ -94,7 +96,8 @@ class _Collector:
         if record is None and request.pod is not None:
             record = self.there(request.namespace, request.name, request.pod)
         if record is None:
-            self.history.unknown += 1
+            self.unknown.add((request.namespace, request.name))
+            self.history.unknown = len(self.unknown)
         elif not record.is_over:
             record.ended = request.at  # the last deletion is that by which it is gone
             record.is_over = request.kind is RequestKind.ENDED
