@@ -77,6 +77,20 @@ def test_a_request_that_was_begun_is_answered(server: Server) -> None:
     assert [reply.status for reply in replies] == [200]
 
 
+def test_a_client_that_was_invited_before_the_signal_does_not_delay_the_end(
+    server: Server,
+) -> None:
+    seconds = DRAIN_SECONDS + 0.5
+    with contextlib.closing(server.connect()) as kept:
+        timer = threading.Timer(0.2, server.signal, [signal.SIGTERM])
+        timer.start()
+        reply = post(kept, a_review({"name": f"sleep-{seconds}"}))
+        assert (reply.status, reply.headers["Connection"]) == (200, "keep-alive")
+        begin = time.monotonic()
+        assert server.wait() == 0
+        assert time.monotonic() - begin < 4
+
+
 def test_no_request_is_lost_while_it_stops(server: Server) -> None:
     """A client that goes elsewhere when it is told to close sees no error."""
     stopped = threading.Event()

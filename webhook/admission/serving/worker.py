@@ -167,9 +167,10 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         self.set_accept_enabled(enabled=False)
         for listener in self.sockets:
             listener.close()
-        self.loop.drain()
         end = time.monotonic() + self.settings.graceful_seconds
         while self.loop.connections and time.monotonic() < end:
+            # each turn: what was begun before the signal may have invited another request
+            self.loop.drain()
             self._turn()
         self.loop.close()
         self.tpool.shutdown(wait=False)
