@@ -43,6 +43,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ForbiddenError,
+    Kind,
 )
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.selectors import Term
@@ -335,9 +336,20 @@ def test_a_status_left_masked_by_a_process_that_is_gone_is_completed() -> None:
         eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
 
 
-def test_a_status_that_was_never_masked_is_left_to_the_quota_controller() -> None:
+SHADOW_ONLY: Object = {
+    "apiVersion": "deferredquota.io/v1alpha1",
+    "kind": "QuotaLedger",
+    "metadata": {"name": "ledger", "namespace": NAMESPACE},
+    "status": {"shadow": {"since": "2026-11-26T02:00:00Z"}},
+}
+
+
+@pytest.mark.parametrize("ledgers", [(), ((QUOTA_LEDGERS, SHADOW_ONLY),)], ids=["none", "shadow"])
+def test_a_status_that_was_never_masked_is_left_to_the_quota_controller(
+    ledgers: tuple[tuple[Kind, Object], ...],
+) -> None:
     fresh = {**quota(), "status": {}}
-    with new_mask_harness((RESOURCE_QUOTAS, fresh), mode="") as mask_harness:
+    with new_mask_harness((RESOURCE_QUOTAS, fresh), *ledgers, mode="") as mask_harness:
         eventually(
             lambda: (
                 mask_harness.controller.workers.queue.seconds_to_next() == float("inf")

@@ -42,6 +42,7 @@ from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     NAMESPACES,
     PODS,
@@ -67,6 +68,7 @@ from webhook.quota.charging.status_mask import (
     restoring_patch,
     visible_keys,
 )
+from webhook.quota.ledger.ledger_codec import SHADOW_FIELD
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
@@ -297,9 +299,12 @@ class StatusMaskController:
         if namespace in self._ever_managed:
             return True
         try:
-            self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+            ledger = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
         except NotFoundError:
             return False
+        status = FieldReader(ledger).child("status")
+        if status.has(SHADOW_FIELD) and not status.has("podsResourceVersion"):
+            return False  # it was only watched: nothing was counted, and nothing hidden
         self._ever_managed.add(namespace)
         return True
 
