@@ -1045,3 +1045,108 @@ def test_the_snippets_of_the_docs_run() -> None:
     for command in found:
         result = run(*shlex.split(command), "--options-file", "options.yaml")
         assert result.exit_code == ExitCode.OK, result.output
+
+
+DEFERRED: Final = {"deferredquota.io/mode": "deferred"}
+TWO_TEAMS: Final = tuple(a_namespace(name, **DEFERRED) for name in ("team-a", "team-b"))
+
+
+def a_cluster_quota(cpu: str, name: str = "shared") -> Object:
+    return {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "ClusterDeferredQuota",
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}, "hard": {"requests.cpu": cpu}},
+    }
+
+
+def an_elastic_quota(namespace: str, least: str, most: str = "9", *others: str) -> Object:
+    named = {"namespaces": [namespace, *others]} if others else {}
+    return {
+        "apiVersion": "nos.nebuly.com/v1alpha1",
+        "kind": "CompositeElasticQuota" if others else "ElasticQuota",
+        "metadata": {"name": "q", "namespace": namespace},
+        "spec": {"min": {"cpu": least}, "max": {"cpu": most}, **named},
+    }
+
+
+def a_pod_in(namespace: str, cpu: str, **fields: Any) -> Object:
+    return a_pod(name=f"new-{cpu}", namespace=namespace, requests={"cpu": cpu}, **fields)
+
+
+def judged(objects: tuple[Object, ...], *pods: Object, there: tuple[Object, ...] = ()) -> list[str]:
+    """Return verdict and quota of each pod, with objects in the input behind them."""
+    options = []
+    if there:
+        write("cluster.yaml", dumped(*there))
+        options = ["--snapshot", "cluster.yaml"]
+    report = checked("-f", "-", *options, text=dumped(*pods, *objects))
+    return [
+        " ".join([one["verdict"], *(found["quota"] for found in one["findings"])])
+        for one in report["objects"][: len(pods)]
+    ]
+
+
+def test_a_cluster_quota_of_the_manifests_limits_all_of_its_namespaces() -> None:
+    pods = (a_pod_in("team-a", "2"), a_pod_in("team-b", "3"))
+    limited = ["admitted", "waits cdq/shared"]
+    assert judged((*TWO_TEAMS, a_cluster_quota("4")), *pods) == limited
+    assert judged((*TWO_TEAMS, a_cluster_quota("5")), *pods) == ["admitted", "admitted"]
+    assert judged((a_cluster_quota("5"), TWO_TEAMS[0]), *pods) == ["admitted", "admitted"]
+    # it stands for the one of its name, and finds taken what other namespaces have
+    there = (*TWO_TEAMS, a_cluster_quota("9"), a_pod_in("team-b", "1", node="node-1", uid="u"))
+    assert judged((a_cluster_quota("3"),), pods[0], there=there) == ["admitted"]
+    assert judged((a_cluster_quota("2"),), pods[0], there=there) == ["waits cdq/shared"]
+    there_alone = (*TWO_TEAMS, a_cluster_quota("2"), there[-1])
+    assert judged((), pods[0], there=there_alone) == ["waits cdq/shared"]
+    new = (a_cluster_quota("2", "new"),)
+    assert judged(new, pods[0], there=there) == ["waits cdq/new"]
+    # one that is refused limits nothing
+    assert judged((*TWO_TEAMS, a_cluster_quota("-4")), *pods) == ["admitted", "admitted"]
+
+
+def test_elastic_quotas_of_the_manifests_limit_their_namespaces() -> None:
+    quotas = (an_elastic_quota("team-a", "2", "5"), an_elastic_quota("team-b", "4"))
+    input_objects = (*TWO_TEAMS, *quotas)
+    borrowing = a_pod_in("team-a", "5")
+    assert judged(input_objects, borrowing, a_pod_in("team-b", "1")) == ["admitted", "admitted"]
+    waits = ["admitted", "waits cdq/epool.default"]
+    assert judged(input_objects, borrowing, a_pod_in("team-b", "2")) == waits
+    assert judged(input_objects, a_pod_in("team-a", "6")) == ["never-fits cdq/eq.team-a.q"]
+    # beside those of the cluster, which stay
+    there = (*TWO_TEAMS, quotas[1], a_pod_in("team-b", "3", node="node-1", uid="u"))
+    assert judged((quotas[0],), a_pod_in("team-a", "3"), there=there) == ["admitted"]
+    waits = ["waits cdq/epool.default"]
+    assert judged((quotas[0],), a_pod_in("team-a", "4"), there=there) == waits
+
+
+def test_elastic_quotas_limit_nothing_where_they_are_switched_off() -> None:
+    config: Object = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "Configuration",
+        "elastic": {"enabled": False},
+    }
+    write("config.yaml", dumped(config))
+    text = dumped(*TWO_TEAMS, an_elastic_quota("team-a", "2", "5"), a_pod_in("team-a", "6"))
+    assert findings(checked("-f", "-", "--config", "config.yaml", text=text)) == []
+
+
+def test_a_second_elastic_quota_of_a_namespace_is_refused() -> None:
+    first, second = an_elastic_quota("team-a", "2"), an_elastic_quota("team-b", "1", "9", "team-a")
+    text = dumped(*TWO_TEAMS, first, second)
+    report = checked("-f", "-", text=text)
+    (refused,) = report["objects"][-1]["findings"]
+    assert findings(report) == [refused]
+    assert (refused["rule"], refused["field"]) == ("invalid", "spec.namespaces[0]")
+    assert refused["text"].endswith(
+        "spec.namespaces[0]: Forbidden: namespace team-a has ElasticQuota team-a/q already:"
+        " kubectl delete -n team-a elasticquota q"
+    )
+    write("cluster.yaml", dumped(*TWO_TEAMS, second))
+    options = ("-f", "-", "--snapshot", "cluster.yaml")
+    (refused,) = findings(checked(*options, text=dumped(first)))
+    assert "has CompositeElasticQuota team-b/q already" in refused["text"]
+    assert findings(checked(*options, text=dumped(second))) == []
+    # what is there already, and stays as it is, is not compared
+    write("cluster.yaml", dumped(*TWO_TEAMS, second, first))
+    assert findings(checked(*options, text=dumped(first))) == []

@@ -17,10 +17,10 @@ from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.kube.api import ApiError
 from webhook.quota.elastic.derived_quotas import uncharged_resources
 from webhook.quota.elastic.elastic_quotas import (
-    COMPOSITE,
     ElasticQuota,
     elastic_quota_errors,
     read_elastic_quota,
+    taken_errors,
     unknown_resources,
 )
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
@@ -68,19 +68,7 @@ def _taken(context: HandlerContext, quota: ElasticQuota) -> Iterator[FieldError]
         every = context.elastic_quotas()
     except ApiError:
         return
-    others = {
-        name: one for one in every if one.key != quota.key for name in reversed(one.namespaces)
-    }
-    for index, name in enumerate(quota.namespaces):
-        if name in others:
-            other = others[name]
-            field = "metadata.namespace"
-            if quota.kind == COMPOSITE:
-                field = f"spec.namespaces[{index}]"
-            remove = f"kubectl delete -n {other.namespace} {other.kind.lower()} {other.name}"
-            yield FieldError(
-                "FieldValueForbidden", field, f"namespace {name} has {other.key} already: {remove}"
-            )
+    yield from taken_errors(quota, every)
 
 
 def _warnings(context: HandlerContext, quota: ElasticQuota) -> Iterator[str]:

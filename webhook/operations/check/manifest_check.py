@@ -33,7 +33,13 @@ from webhook.operations.findings import Finding
 from webhook.operations.findings import Subject as FindingSubject
 from webhook.quota.amounts.resources import ResourceList, add, subtract
 from webhook.quota.checking.node_fit import NodeFit, nodes_of_daemon_set
-from webhook.quota.checking.subjects import JOB_SETS, ManifestObject, ReadOptions, read_subject
+from webhook.quota.checking.subjects import (
+    JOB_SETS,
+    ManifestObject,
+    ReadOptions,
+    invalid,
+    read_subject,
+)
 from webhook.quota.checking.template_paths import (
     TemplatePath,
     TemplatePathError,
@@ -209,10 +215,9 @@ class Checker:
     def _shared_out(self, groups: _Groups, count: int) -> tuple[_Groups, _Groups]:
         """Share namespaces out to two processes, if they are many and nothing is read for them.
 
-        What cluster quotas have left depends on the namespaces before: without a cluster there
-        are none.
+        What shared quotas have left depends on the namespaces before.
         """
-        if count < _MANY or not self._state.needs_no_cluster:
+        if count < _MANY or not self._state.are_namespaces_apart:
             return groups, {}
         own: _Groups = {}
         other: _Groups = {}
@@ -288,6 +293,10 @@ class Checker:
         if one.resource == "resourcequotas" and name in place.rescoped:
             text = f'ResourceQuota "{name}" is invalid: {_SCOPES}: field is immutable'
             issue = Issue(Rule.INVALID, Verdict.REFUSED, text, child(one.field, _SCOPES))
+            return replace(subject, refusals=(issue, *subject.refusals))
+        errors = self._state.refusals_of_elastic(one)
+        if errors:
+            issue = invalid(one, errors, child(one.field, errors[0].field))
             return replace(subject, refusals=(issue, *subject.refusals))
         return subject
 

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from webhook.jsonfields.fields import mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.checking.classes import PriorityClass, RuntimeClass
 from webhook.quota.checking.limit_ranges import LimitRange
+from webhook.quota.checking.limit_rules import CLUSTER_QUOTAS
 from webhook.quota.checking.subjects import ManifestObject
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
 from webhook.quota.objects.defaults import default_quota
 from webhook.quota.objects.model import ResourceQuota
 
@@ -24,6 +27,10 @@ class Overlay:
     """Namespace → name → quota that the API server stores where the webhook does not judge it."""
     guarded_quotas: dict[str, dict[str, ResourceQuota]] = field(default_factory=dict)
     """Namespace → name → quota that the webhook admits as well: all there are where it judges."""
+    cluster_quotas: dict[str, ManifestObject] = field(default_factory=dict)
+    """Name → ClusterDeferredQuota, also one that the webhook refuses."""
+    elastic_quotas: dict[str, ElasticQuota] = field(default_factory=dict)
+    """Key → elastic quota, in the order of the input."""
     limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=dict)
     priorities: dict[str, PriorityClass] = field(default_factory=dict)
     runtimes: dict[str, RuntimeClass] = field(default_factory=dict)
@@ -42,6 +49,11 @@ class Overlay:
             # what the API server refuses is read all the same: it may be unreadable as well
             is_stored = not (one.name_errors or one.limit_errors)
             take(self if is_stored else Overlay(), one)
+
+    @property
+    def shares_quotas(self) -> bool:
+        """Whether what one namespace takes may be missed in another."""
+        return bool(self.cluster_quotas or self.elastic_quotas)
 
     def quotas_of(self, namespace: str, *, is_guarded: bool) -> Mapping[str, ResourceQuota]:
         """Return the quotas of a namespace by name.
@@ -68,6 +80,17 @@ def _take_quota(overlay: Overlay, one: ManifestObject) -> None:
         overlay.guarded_quotas.setdefault(one.namespace, {})[one.name] = found
 
 
+def _take_cluster_quota(overlay: Overlay, one: ManifestObject) -> None:
+    overlay.cluster_quotas[one.name] = one  # what it may limit is as configured
+
+
+def _take_elastic_quota(overlay: Overlay, one: ManifestObject) -> None:
+    if not one.limit_errors:
+        metadata = {**mapping(one.raw.get("metadata"), "metadata"), "namespace": one.namespace}
+        quota = read_elastic_quota({**one.raw, "metadata": metadata})
+        overlay.elastic_quotas[quota.key] = quota
+
+
 def _take_limit_range(overlay: Overlay, one: ManifestObject) -> None:
     found = LimitRange.from_object(one.raw, field=one.field)
     overlay.limit_ranges.setdefault(one.namespace, {})[one.name] = found
@@ -88,6 +111,9 @@ def _take_claim(overlay: Overlay, one: ManifestObject) -> None:
 _TAKERS: Final[Mapping[str, Callable[[Overlay, ManifestObject], None]]] = {
     "namespaces": _take_namespace,
     "resourcequotas": _take_quota,
+    CLUSTER_QUOTAS: _take_cluster_quota,
+    "elasticquotas.nos.nebuly.com": _take_elastic_quota,
+    "compositeelasticquotas.nos.nebuly.com": _take_elastic_quota,
     "limitranges": _take_limit_range,
     "persistentvolumeclaims": _take_claim,
     "priorityclasses.scheduling.k8s.io": _take_priority,

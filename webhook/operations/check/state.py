@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final, TypeVar
 
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     LIMIT_RANGES,
@@ -22,7 +22,7 @@ from webhook.kube.api import (
 from webhook.kube.metadata import object_name
 from webhook.operations.check.overlay import Overlay
 from webhook.operations.check.owners import pods_by_owner
-from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
+from webhook.operations.check.sharing import SharedQuotas
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.explain.namespaces import Inside, read_namespace
 from webhook.operations.explain.session import Session
@@ -34,9 +34,11 @@ from webhook.quota.charging.status_mask import native_count
 from webhook.quota.checking.classes import ClassTable, PriorityClass, RuntimeClass
 from webhook.quota.checking.limit_ranges import LimitRange
 from webhook.quota.checking.object_usage import FIRST_OBJECTS
+from webhook.quota.checking.subjects import ManifestObject
 from webhook.quota.checking.values import Balance, Subject, Terms
 from webhook.quota.nodes.model import NodeView
 from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.queue.queued_pods import QueueingStrategy
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, NEVER_GATING, gating_of
 
@@ -86,9 +88,19 @@ class ClusterState:
         return tuple(dict.fromkeys(self._session.unknown))
 
     @property
-    def needs_no_cluster(self) -> bool:
-        """Return whether nothing of the cluster will be read, as there is none."""
-        return not self._is_known
+    def are_namespaces_apart(self) -> bool:
+        """Return whether nothing is read for a namespace, and none shares a quota with others."""
+        return not (self._is_known or self._overlay.shares_quotas)
+
+    def refusals_of_elastic(self, one: ManifestObject) -> Sequence[FieldError]:
+        """Return why the webhook refuses an elastic quota beside others; none of other kinds.
+
+        Raises:
+            ApiError: The cluster does not answer.
+        """
+        if not self._overlay.elastic_quotas:
+            return ()
+        return self._shared.refusals(one.kind, one.namespace, one.name)
 
     def place(self, namespace: str) -> Place:
         """Return a namespace.
@@ -140,6 +152,10 @@ class ClusterState:
     def _policy(self) -> Policy:
         options = self._session.options
         return compile_policy(options.configuration, system_namespace=options.system_namespace)
+
+    @cached_property
+    def _shared(self) -> SharedQuotas:
+        return SharedQuotas(self._session, self._overlay, self._policy, is_known=self._is_known)
 
     @cached_property
     def _classes(self) -> ClassTable:
@@ -283,23 +299,22 @@ class ClusterState:
         labels: Mapping[str, str],
     ) -> Iterator[Balance]:
         """Yield what is charged when a pod is given its node."""
-        none: tuple[SharedQuota, ...] = ()
-        api = self._session.api
-        every = self._session.read(lambda: shared_quotas(api), none, "cluster quotas")
-        shared = quotas_of(concerning(every, namespace, labels))
         deferred = deferred_quotas(
-            (*quotas, *shared),
+            (*quotas, *self._shared.of_namespace(namespace, labels)),
             self._policy.deferred_keys,
             holds_terminating=self._policy.holds_terminating,
         )
         for one in deferred.quotas:
-            yield self._deferred_balance(one, inside)
+            yield self._deferred_balance(one, namespace, inside)
 
-    def _deferred_balance(self, one: DeferredQuota, inside: Inside | None) -> Balance:
+    def _deferred_balance(
+        self, one: DeferredQuota, namespace: str, inside: Inside | None
+    ) -> Balance:
         ledger = None if inside is None else inside.facts.ledger
         account = None if ledger is None else ledger.accounts.get(one.name)
         if account is not None:
-            used = mask(add(account.used, account.reserved), one.hard)
+            held = add(add(account.used, account.reserved), account.used_elsewhere)
+            used = mask(held, one.hard)
             return Balance(one.quota, one.hard, used, account.reserved, at_bind=True)
         if inside is not None and inside.facts.uncounted:
             self._session.unknown.append(
@@ -307,6 +322,8 @@ class ClusterState:
             )
         try:
             used = taken_at_bind(one, _pods(inside)).most
+            if one.name.startswith(SHARED_PREFIX):
+                used = add(used, self._shared.held_elsewhere(one, namespace))
         except ScopeError:
             used = {}
         return Balance(one.quota, one.hard, used, at_bind=True)

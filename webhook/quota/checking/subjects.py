@@ -235,7 +235,7 @@ def _invalid_name(one: ManifestObject) -> Iterator[Issue]:
     """Yield the refusal of an object for its name; none for kinds of other groups."""
     group = one.resource.partition(".")[2]
     if group in _VALIDATED and one.name_errors:
-        yield _invalid(one, one.name_errors, child(one.field, "metadata.name"))
+        yield invalid(one, one.name_errors, child(one.field, "metadata.name"))
 
 
 def _invalid_limits(one: ManifestObject, terms: Terms) -> Iterator[Issue]:
@@ -244,10 +244,11 @@ def _invalid_limits(one: ManifestObject, terms: Terms) -> Iterator[Issue]:
     if one.resource == CLUSTER_QUOTAS:
         errors = cluster_limit_errors(one.raw, terms.deferred_keys)
     if errors:
-        yield _invalid(one, errors, child(one.field, errors[0].field))
+        yield invalid(one, errors, child(one.field, errors[0].field))
 
 
-def _invalid(one: ManifestObject, errors: Iterable[object], field: str) -> Issue:
+def invalid(one: ManifestObject, errors: Iterable[object], field: str) -> Issue:
+    """Return the refusal of an object for some errors, in the API server's words."""
     group = one.resource.partition(".")[2]
     kind = f"{one.kind}.{group}" if group else one.kind
     text = f'{kind} "{one.name}" is invalid: {joined(list(map(str, errors)))}'
@@ -268,7 +269,7 @@ def _invalid_template(one: ManifestObject, written: _Written) -> Iterator[Issue]
     if not has_good_containers(written.pod):
         errors += map(str, container_errors(written.pod, place))
     if errors:
-        yield _invalid(one, errors, child(field, "spec.containers"))
+        yield invalid(one, errors, child(field, "spec.containers"))
 
 
 def _job_issues(one: ManifestObject, sets: tuple[PodSet, ...], terms: Terms) -> Iterator[Issue]:

@@ -247,6 +247,23 @@ def charge(usage: ResourceList, names: Iterable[str], gb_per_gpu: int = DEFAULT_
     return found
 
 
+def taken_errors(quota: ElasticQuota, every: Iterable[ElasticQuota]) -> Iterator[FieldError]:
+    """Yield an error for each namespace of a quota that has another elastic quota."""
+    others = {
+        name: one for one in every if one.key != quota.key for name in reversed(one.namespaces)
+    }
+    for index, name in enumerate(quota.namespaces):
+        if name in others:
+            other = others[name]
+            field = "metadata.namespace"
+            if quota.kind == COMPOSITE:
+                field = f"spec.namespaces[{index}]"
+            remove = f"kubectl delete -n {other.namespace} {other.kind.lower()} {other.name}"
+            yield FieldError(
+                "FieldValueForbidden", field, f"namespace {name} has {other.key} already: {remove}"
+            )
+
+
 def conflicts(quotas: Iterable[ElasticQuota]) -> dict[str, str]:
     """Return the quotas that count a namespace which another counts: key → the fault.
 
