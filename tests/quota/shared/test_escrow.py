@@ -179,10 +179,22 @@ def test_promises_beyond_the_limit_take_nothing_of_a_reservation_that_stands() -
     assert verdict.denial.used == cpu("9")
 
 
-@pytest.mark.parametrize("source", [ReservationSource.BIND, ReservationSource.RELEASE])
-def test_no_client_has_it_written_anew_for_a_pod_without_a_node(source: ReservationSource) -> None:
-    again = replace(claim("2"), source=source)
-    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), again)
+RESIZE = replace(claim("2"), source=ReservationSource.RESIZE, is_intent=True)
+"""Of a pod without a node in a namespace without gates, or behind one."""
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (claim("2"), claim("2")),
+        (claim("2"), RESIZE),
+        (claim("2"), released("2")),
+        (released("2"), RESIZE),
+        (released("2"), released("2")),
+    ],
+)
+def test_no_client_has_it_written_anew_for_a_pod_without_a_node(first: Claim, again: Claim) -> None:
+    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), first)
     assert isinstance(admit(known, again)[1], Admitted)
     full = beside(known, "a", {NAME: promising(shared(a="3", b="6"), "owner", "5")})
     unchanged, verdict = admit(full, again)
@@ -191,11 +203,14 @@ def test_no_client_has_it_written_anew_for_a_pod_without_a_node(source: Reservat
     assert unchanged.reservations == known.reservations
 
 
-def test_a_resize_makes_no_release_of_what_a_bind_has_taken() -> None:
-    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), claim("1"))
-    larger, verdict = admit(known, released("2"))
+@pytest.mark.parametrize("again", [RESIZE, released("2")])
+@pytest.mark.parametrize("first", [claim("1"), released("1")])
+def test_a_resize_makes_nothing_else_of_what_is_reserved(first: Claim, again: Claim) -> None:
+    known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), first)
+    larger, verdict = admit(known, again)
     assert isinstance(verdict, Admitted)
-    assert larger.reservations["uid"].source is ReservationSource.BIND
+    assert larger.reservations["uid"].source is first.source
+    assert larger.reservations["uid"].charges == {NAME: cpu("2")}
 
 
 def test_promises_are_compared_with_a_resource_of_which_a_reservation_is_to_grow() -> None:

@@ -30,11 +30,13 @@ from webhook.controllers.elastic.evictions import Evictor
 from webhook.controllers.elastic.promises import HeldPromise, Promises
 from webhook.controllers.elastic.reclaim_planner import PlannedClaim, ReclaimPlanner, pod_key
 from webhook.controllers.elastic.reclaim_view import (
+    OverdueReleases,
     ReclaimSources,
     ReclaimView,
     ledger_of,
     read_view,
 )
+from webhook.controllers.queue.queue_state import UNTRIED_FACTOR
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.controller import (
     DONE,
@@ -171,6 +173,7 @@ class Reclaimer:
         """Uid of a pod that is ending → until when that counts as progress."""
         self._cooling: dict[str, float] = {}
         """Key of a quota → until when nothing is evicted for it."""
+        self._overdue = OverdueReleases(self._clock, lambda: UNTRIED_FACTOR * parts.patience())
         self._epoch = context.leader_epoch
         self._leadership = Leadership(context.leader_epoch, self._begin)
         self.promises: Final = Promises(parts.shared, self._derived, self._leadership)
@@ -197,6 +200,7 @@ class Reclaimer:
         """Forget what an earlier leadership saw; what it promised stands in the objects."""
         for seen in (self._kept, self._ending, self._cooling):
             seen.clear()
+        self._overdue.reset()
         self._evictor.reset()
         self._queue.add(_KEY)
 
@@ -259,11 +263,13 @@ class Reclaimer:
             return DONE
         promises, waiting = self.promises.held(), self._waiting_now(epoch)
         if not (promises or waiting):
+            self._overdue.reset()
             self._advise({})
             self._note_promised()
             return DONE
         if not (self._parts.assigned.has_synced and self._parts.pods().has_synced):
             return RequeueAfter(_AGAIN_SECONDS)
+        self._overdue.look(self._parts.quotas(), self._parts.ledgers)
         settings = self._parts.settings()
         mode = settings.reclaim.mode if settings.enabled else ReclaimMode.OFF
         try:
@@ -299,6 +305,7 @@ class Reclaimer:
             self._parts.ledgers,
             self._parts.settings(),
             self._evictor.evicted(),
+            self._overdue.uids(),
             self._now(),
         )
         return read_view(self._parts.quotas(), sources, promises.values())

@@ -6,12 +6,14 @@ take longer than the configuration allows: their creators choose how long.
 
 What is reserved for a pod that is created with a node, or bound, counts as ending until that is
 seen: it is stored in a moment, or never, because something after the webhook refused it, and what
-is reserved for it expires. A tenant can have as many of these as it likes.
+is reserved for it expires. A tenant can have as many of these as it likes. So does what is reserved
+for a released pod for longer than such a pod may wait for its node: resizes have it written anew.
+Once that is promised, no request that renews it is admitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -89,7 +91,43 @@ class ReclaimSources:
     settings: ElasticSettings
     evicted: Collection[str]
     """Uids of pods that were evicted; the cache may not show it yet."""
+    overdue: Collection[str]
+    """Uids of pods for which quota is reserved since a release that was too long ago."""
     now: datetime
+
+
+class OverdueReleases:
+    """Uids of pods for which quota is reserved since a release that was too long ago.
+
+    For how long reservations stand is known from what this process has seen: no time is written.
+
+    Args:
+        most_seconds: Returns for how long a released pod may wait for its node.
+    """
+
+    def __init__(self, clock: Callable[[], float], most_seconds: Callable[[], float]) -> None:
+        self._clock, self._most_seconds = clock, most_seconds
+        self._since: dict[str, float] = {}
+
+    def look(self, quotas: Iterable[str], ledgers: LedgerStore) -> None:
+        """Note what is reserved in the namespaces of elastic quotas now."""
+        now = self._clock()
+        self._since = {
+            uid: self._since.get(uid, now)
+            for ledger in [ledger_of(ledgers, namespace) for namespace in quotas]
+            if ledger is not None
+            for uid, one in ledger.reservations.items()
+            if one.source is ReservationSource.RELEASE
+        }
+
+    def uids(self) -> frozenset[str]:
+        """Return those that are overdue at the last look."""
+        before = self._clock() - self._most_seconds()
+        return frozenset([uid for uid, since in self._since.items() if since < before])
+
+    def reset(self) -> None:
+        """Begin anew: others may have led since."""
+        self._since = {}
 
 
 def read_view(
@@ -128,7 +166,7 @@ def read_view(
             counted.add(pod.uid)
             if pod.uid in here:
                 continue
-            if source is not ReservationSource.RELEASE:
+            if source is not ReservationSource.RELEASE or pod.uid in sources.overdue:
                 unstored.add(pod.uid)
                 leaving[quota.key].append(pod)
             else:

@@ -11,9 +11,7 @@ does, and a uid that is in none of its pages is of no pod. Of a list that does n
 nothing is believed.
 
 That is the least that a reservation is kept for. One that was made to release a pod belongs to no
-request; it is kept for as long as the pod may be given a node (`NamespaceState.kept_until`). A
-resize before that has it written again, and the client could do so for ever: the time since it was
-first watched goes on. The bind claims again, so that no request relies on what the resize claimed.
+request; it is kept for as long as the pod may be given a node (`NamespaceState.kept_until`).
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import PODS, ApiError, ClusterApi, ListOptions, NotFoundError
 from webhook.kube.pager import listed_versions
 from webhook.quota.ledger.apply_usage import Expiry, ObservedPod
-from webhook.quota.ledger.ledger import Ledger, Reservation, ReservationSource
+from webhook.quota.ledger.ledger import Ledger, Reservation
 from webhook.quota.objects.model import Pod
 
 _log = logging.getLogger(__name__)
@@ -42,10 +40,9 @@ _LOOKUP_RETRY_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _WatchedReservation:
-    """A reservation as it was last written, and since when, on the monotonic clock."""
+    """A reservation as it was first seen, and when, on the monotonic clock."""
 
     serial: int
-    is_release: bool
     since: float
     not_before: float = 0.0
     """When the API server may be asked about it again."""
@@ -165,11 +162,7 @@ class ReservationExpiry:
         kept_until = self._kept_until(one)
         watched = self._watched.get(uid)
         if watched is None or watched.serial != one.sequence:
-            is_release = one.source is ReservationSource.RELEASE
-            since = now
-            if watched is not None and watched.is_release and is_release:
-                since = watched.since
-            return _WatchedReservation(one.sequence, is_release, since, kept_until=kept_until)
+            return _WatchedReservation(one.sequence, now, kept_until=kept_until)
         if watched.kept_until != kept_until:
             return replace(watched, kept_until=kept_until)
         return watched

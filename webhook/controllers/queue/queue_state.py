@@ -24,7 +24,7 @@ from webhook.state.quota_cache import NamespaceQuotaView
 _IN_VAIN: Final = ExponentialBackoff(60.0, 3600.0)
 """For how long a pod whose bind was refused has no turn after quota was reserved for it: others may
 have been evicted for it, and its bind can be refused for another reason then."""
-_UNTRIED_FACTOR: Final = 10
+UNTRIED_FACTOR: Final = 10
 """How much longer than for a pod that no node takes a reservation is kept for one that no scheduler
 has tried."""
 
@@ -159,7 +159,7 @@ class PodQueueState:
             return since + gate_release_seconds
         unplaced = self.unplaced_since.get(reservation.uid, math.inf)
         since = self.open_since.get(reservation.uid, math.inf)
-        return min(unplaced + gate_release_seconds, since + _UNTRIED_FACTOR * gate_release_seconds)
+        return min(unplaced + gate_release_seconds, since + UNTRIED_FACTOR * gate_release_seconds)
 
     def is_releasable(self, uid: str) -> bool:
         """Return whether a gated pod may fit, by what the last cycle has shown."""

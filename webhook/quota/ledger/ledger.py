@@ -287,15 +287,18 @@ def merged_reservation(before: Reservation | None, claim: Claim, ledger: Ledger)
 
 
 def _door(before: Reservation | None, claim: Claim) -> ReservationSource:
-    """A change of a pod that waits does not take the promise away that the pod was given.
+    """A change of a pod without a node makes nothing else of what is reserved for it.
 
-    Nor does it make one of what a bind has taken: that is used at once, or never.
+    It takes no promise away that the pod was given, and makes none of what a bind has taken: that
+    is used at once, or never.
     """
-    if before is None or before.is_intent:
+    if before is None or before.is_intent or not _is_change_before_bind(claim):
         return claim.source
-    is_promised = before.source is ReservationSource.RELEASE and claim.is_intent
-    is_bound = before.source is ReservationSource.BIND and claim.source is ReservationSource.RELEASE
-    return before.source if is_promised or is_bound else claim.source
+    return before.source
+
+
+def _is_change_before_bind(claim: Claim) -> bool:
+    return claim.is_intent or claim.source is ReservationSource.RELEASE
 
 
 def charge_of(
@@ -325,7 +328,7 @@ def _is_kept(before: Reservation | None, claim: Claim) -> bool:
     """
     if claim.source is ReservationSource.BIND:
         return before is not None and before.source is ReservationSource.RELEASE
-    return claim.source is not ReservationSource.RELEASE
+    return not _is_change_before_bind(claim)
 
 
 def _exceeded(

@@ -32,7 +32,7 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 
 _NANO_PER_MILLI: Final = 10**6
 _LARGEST: Final = 2**63 - 1
-_TEMPLATES: Final = 4096
+_TEMPLATES: Final = 1024
 _KEPT_NAMES: Final = 64
 """Resources of a pod that are kept; those of usual pods are two."""
 _FIRST_KEPT: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)

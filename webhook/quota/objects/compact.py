@@ -45,7 +45,7 @@ from webhook.quota.objects.names import LET_THROUGH_ANNOTATION, is_hugepages
 from webhook.quota.objects.pod_templates import template_key
 
 _OUR_PREFIX: Final = "deferredquota.io/"
-_TEMPLATES: Final = 2048
+_TEMPLATES: Final = 512
 _SPEC_FIELDS: Final = (
     "priority",
     "priorityClassName",

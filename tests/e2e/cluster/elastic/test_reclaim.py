@@ -360,12 +360,15 @@ def test_a_borrower_whose_gate_stays_on_keeps_nothing_from_an_owner(
         eventually(lambda: teams["a"].node_of(own), "it has taken what it is guaranteed", 120.0)
 
 
-@pytest.mark.parametrize("rights", [("bind",), ("resize",), ("bind", "resize")], ids="-".join)
+@pytest.mark.parametrize("gating", ["always", "never"])
+@pytest.mark.parametrize("renews", [("bind",), ("resize",), ("bind", "resize")], ids="-".join)
 def test_no_request_renews_what_is_reserved_for_pods_that_never_run(
-    own_plane: ControlPlane, teams: Teams, editor: Tenant, rights: tuple[str, ...]
+    own_plane: ControlPlane, teams: Teams, editor: Tenant, renews: tuple[str, ...], gating: str
 ) -> None:
     """Binds that storage refuses, and resizes to and fro, have it written anew each time."""
     namespace = editor.namespace
+    labels = {"metadata": {"labels": {"deferredquota.io/gating": gating}}}
+    assert teams.pool.api.patch(f"/api/v1/namespaces/{namespace}", labels).ok
     rules = ("--verb=create,patch", "--resource=pods/binding,pods/resize")
     own_plane.kubectl("create", "role", "more", "-n", namespace, *rules)
     subject = ("--role=more", "--user=mallory", "-n", namespace)
@@ -377,12 +380,21 @@ def test_no_request_renews_what_is_reserved_for_pods_that_never_run(
     uids = [editor.api.get(objects.pods(namespace, name)).body["metadata"]["uid"] for name in names]
     over = threading.Event()
 
+    def bind() -> list[Answer]:
+        return [
+            objects.bind(editor.api, namespace, name, "node-1", uid=uid, version="1")
+            for name, uid in zip(names, uids, strict=True)
+        ]
+
+    if gating == "never":
+        assert [answer.code for answer in bind()] == [409] * 8
+
     def renew() -> None:
         while not over.wait(4.0):
-            for name, uid in zip(names, uids, strict=True):
-                if "bind" in rights:
-                    objects.bind(editor.api, namespace, name, "node-1", uid=uid, version="1")
-                if "resize" in rights:
+            if "bind" in renews:
+                bind()
+            if "resize" in renews:
+                for name in names:
                     editor.resize(name, "990m")
                     editor.resize(name, "1")
 
