@@ -22,8 +22,10 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     EVENTS,
     PODS,
+    ApiError,
     InvalidError,
     JsonPatch,
+    UnavailableError,
 )
 from webhook.quota.queue.pod_conditions import observed_condition
 
@@ -522,6 +524,32 @@ def test_a_namespace_joins_a_pool_before_it_leaves_the_other() -> None:
             "epool.zoo",
             "epool.default",
         ]
+
+
+@pytest.mark.parametrize("error", [UnavailableError("try again"), InvalidError("too many")])
+def test_a_namespace_leaves_no_pool_while_it_cannot_join_the_other(error: ApiError) -> None:
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if str(call.body["metadata"]["name"]) == "epool.zoo":
+            raise error
+        return proceed()
+
+    other = an_elastic_quota("team-c", {"cpu": 1})
+    other["metadata"]["labels"] = {"deferredquota.io/pool": "ark"}  # type: ignore[index]
+    with world(*A_AND_B, other) as here:
+        here.wait_for(epool_ark={"requests.cpu": "1"}, **POOL)
+        reactor = here.harness.client.on("create", CLUSTER_DEFERRED_QUOTAS, refuse)
+        moved = {"metadata": {"labels": {"deferredquota.io/pool": "zoo"}}}
+        for namespace in ("team-b", "team-c"):
+            here.harness.api.patch(ELASTIC_QUOTAS, "q", moved, namespace=namespace)
+        edit = {"spec": {"max": {"cpu": 5}}}
+        here.harness.api.patch(ELASTIC_QUOTAS, "q", edit, namespace="team-a")
+        eventually(lambda: "eq.team-a.q" in here.derived(), "what else there is goes on")
+        assert here.members("epool.default") == ["team-a", "team-b"]
+        assert here.members("epool.ark") == ["team-c"]
+        reactor.remove()
+        eventually(lambda: here.members("epool.default") == ["team-a"], "it left")
+        eventually(lambda: "epool.ark" not in here.derived(), "it left")
+        assert here.members("epool.zoo") == ["team-b", "team-c"]
 
 
 def test_one_that_cannot_be_written_stops_no_other() -> None:

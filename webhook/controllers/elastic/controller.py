@@ -3,8 +3,9 @@
 What the objects have to be is in `quota.elastic.derived_quotas`; what makes the sharing exact, in
 `quota.shared.escrow`. Here they are only written: all of them by one reconciliation, from the
 elastic quotas and the opted-in namespaces as the caches show them. A new object comes before an old
-one goes, so that no bind is charged by none. An object that a person changes is written again; one
-of the same name that a person made is left alone.
+one goes, which stays as long as the new one cannot be written, so that no bind is charged by none.
+An object that a person changes is written again; one of the same name that a person made is left
+alone.
 
 While a kind of elastic quotas was never listed, nothing is written: it is not known what is left.
 """
@@ -79,7 +80,7 @@ from webhook.quota.elastic.elastic_status import (
 from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
 from webhook.quota.ledger.ledger_values import Condition
-from webhook.quota.objects.names import DERIVED_PREFIXES
+from webhook.quota.objects.names import DERIVED_PREFIXES, POOL_PREFIX
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
 from webhook.state.well_known import DEFERRED_MODE, ELASTIC_LABEL, MODE_LABEL
@@ -317,17 +318,25 @@ class ElasticQuotaController:
         taken: set[str] = set()
         failure: ApiError | None = None
         former, self._refused = self._refused, {}
+        outside = _Outside(wanted, stored)
         for name, step in self._steps(wanted, stored, taken):
             if not self._leadership.is_leader():
                 break
+            if outside.is_left_by(name):  # the former amounts stay in force
+                outside.note(name)
+                continue
             try:
                 step()
             except _REFUSALS as err:  # a pool that is too large stops no other
                 failure, self._refused[name] = err, err.message
+                outside.note(name)
             except ApiError as err:
                 failure = err
                 if name in former:
                     self._refused[name] = former[name]
+                outside.note(name)
+            if name in taken:
+                outside.note(name)
         return _Written(wanted, frozenset(taken), failure)
 
     def _is_stored(self, quota: DerivedQuota, stored: Object) -> bool:
@@ -359,7 +368,7 @@ class ElasticQuotaController:
             for name, one in wanted.items()
             if name in stored and not self._is_stored(one, stored[name])
         ]
-        changed.sort(key=lambda one: not _gains(stored[one.name], one))
+        changed.sort(key=lambda one: _selected(stored[one.name]).issuperset(one.namespaces))
         for name, one in wanted.items():
             if name not in stored:
                 yield name, partial(self._create, one, taken)
@@ -555,10 +564,36 @@ def _is_about(derived: DerivedQuota, quota: ElasticQuota) -> bool:
     return not set(derived.namespaces).isdisjoint(quota.namespaces)
 
 
-def _gains(stored: Object, quota: DerivedQuota) -> bool:
-    """Return whether a quota gets a namespace that it does not have yet."""
+def _selected(stored: Object | None) -> frozenset[str]:
+    """Return the namespaces that a stored quota lists."""
+    if stored is None:
+        return frozenset()
     selector = FieldReader(stored).child("spec").child("namespaceSelector")
-    present = {
+    return frozenset(
         name for one in selector.children("matchExpressions") for name in one.strings("values")
-    }
-    return not present.issuperset(quota.namespaces)
+    )
+
+
+class _Outside:
+    """Namespaces that could not join a quota yet: they leave no other one of the same sort."""
+
+    def __init__(self, wanted: Mapping[str, DerivedQuota], stored: Mapping[str, Object]) -> None:
+        self._wanted = wanted
+        self._stored = stored
+        self._found: dict[bool, set[str]] = {True: set(), False: set()}
+        """Whether it is a pool's quota → namespaces."""
+
+    def note(self, name: str) -> None:
+        """Note that a quota is as it was."""
+        present, following = self._namespaces(name)
+        self._found[name.startswith(POOL_PREFIX)].update(following - present)
+
+    def is_left_by(self, name: str) -> bool:
+        """Return whether the write of a quota is one by which such a namespace leaves it."""
+        present, following = self._namespaces(name)
+        return not self._found[name.startswith(POOL_PREFIX)].isdisjoint(present - following)
+
+    def _namespaces(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
+        quota = self._wanted.get(name)
+        following = frozenset(() if quota is None else quota.namespaces)
+        return _selected(self._stored.get(name)), following
