@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +24,7 @@ from webhook.kube.api import (
     EVENTS,
     PODS,
     ApiError,
+    ForbiddenError,
     InvalidError,
     JsonPatch,
     UnavailableError,
@@ -372,6 +374,49 @@ def test_a_condition_of_another_controller_stays() -> None:
         eventually(lambda: here.status().get("used") == {"cpu": "1"}, "the status is written")
         assert here.condition() == "AuditedAllCharged"
         assert theirs in cast("list[object]", here.status()["conditions"])
+
+
+def test_a_status_that_is_refused_stops_no_other() -> None:
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if call.namespace == "team-a" and call.subresource == "status":
+            raise ForbiddenError("by a policy of others")
+        return proceed()
+
+    with world() as here:
+        reactor = here.harness.client.on("patch", ELASTIC_QUOTAS, refuse)
+        for made in A_AND_B:
+            here.harness.create(made)
+        here.wait_for(**POOL)
+        assert here.bind("b", "team-b").allowed
+        eventually(lambda: here.status("team-b").get("used") == {"cpu": "1"}, "it is used")
+        assert here.condition("team-a") == ""
+        reactor.remove()
+        eventually(lambda: here.condition("team-a") == "AllCharged", "it is tried again")
+
+
+def test_quotas_that_are_switched_off_say_so(tmp_path: Path) -> None:
+    def switch(*, is_on: bool) -> None:
+        document = {
+            "apiVersion": "deferredquota.io/v1alpha1",
+            "kind": "Configuration",
+            "elastic": {"enabled": is_on},
+        }
+        (tmp_path / "configuration.yaml").write_text(json.dumps(document))
+
+    settings: Object = {"elastic": {"enabled": True}}
+    with world(*A_AND_B, directory=tmp_path, settings=settings) as here:
+        here.wait_for(**POOL)
+        eventually(lambda: here.condition() == "AllCharged", "it is charged")
+        of_a = {"quota": "ElasticQuota team-a/q", "resource": "cpu"}
+        eventually(lambda: here.metric("elastic_min", **of_a) == 2, "it is shown")
+        switch(is_on=False)
+        here.wait_for()
+        for namespace in ("team-a", "team-b"):
+            eventually(lambda n=namespace: here.condition(n) == "Disabled", "it is not charged")  # type: ignore[misc]
+        assert here.metric("elastic_min", **of_a) is None
+        switch(is_on=True)
+        here.wait_for(**POOL)
+        eventually(lambda: here.condition() == "AllCharged", "it is charged again")
 
 
 def test_a_quota_of_no_namespace_counts_nothing_and_stops_no_other() -> None:

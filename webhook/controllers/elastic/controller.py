@@ -73,6 +73,7 @@ from webhook.quota.elastic.elastic_quotas import (
 )
 from webhook.quota.elastic.elastic_status import (
     CHARGED,
+    DISABLED,
     PoolUsage,
     charged_condition,
     elastic_status,
@@ -428,8 +429,15 @@ class ElasticQuotaController:
     # -- status --------------------------------------------------------------------------------
 
     def _write_statuses(self, derived: Mapping[str, DerivedQuota], taken: frozenset[str]) -> None:
+        """Write the status of each quota, as far as it differs.
+
+        Raises:
+            ApiError: The API server does not do it, or not for one of them.
+        """
         settings, counting = self._settings(), {one.key: one for one in self._counting()}
         if not settings.enabled:
+            self._metrics.show({})
+            self._write_disabled()
             return
         grants = {name: self._grants(name) for name in derived if name not in taken}
         held = {key: held_by(one, grants, settings.gpu_memory_gb) for key, one in counting.items()}
@@ -444,13 +452,16 @@ class ElasticQuotaController:
             one.uid: self._statuses[one.uid] for one in objects if one.uid in self._statuses
         }
         faults = conflicts([one.quota for one in objects if one.quota is not None])
+        failure: ApiError | None = None
         for obj in objects:
             quota = None if obj.quota is None else counting.get(obj.quota.key)
             if quota is None:
                 fault = obj.fault or faults.get(_key_of(obj), "")
                 reason = "Invalid" if obj.fault else "Conflict"
-                self._write_status(obj, {}, Condition(CHARGED, "False", reason, fault))
+                figures: Mapping[str, object] = {}
+                condition = Condition(CHARGED, "False", reason, fault)
             else:
+                figures = elastic_status(quota, pools[quota.pool])
                 own = sorted(name for name, one in derived.items() if _is_about(one, quota))
                 condition = charged_condition(
                     quota,
@@ -462,7 +473,19 @@ class ElasticQuotaController:
                     refused=tuple(self._refused[one] for one in own if one in self._refused),
                     fault=obj.fault,
                 )
-                self._write_status(obj, elastic_status(quota, pools[quota.pool]), condition)
+            try:
+                self._write_status(obj, figures, condition)
+            except _REFUSALS as err:  # by another webhook, for instance: it stops no other
+                failure = err
+        if failure is not None:
+            raise failure
+
+    def _write_disabled(self) -> None:
+        """Write that no bind is charged where a status says otherwise."""
+        for obj in self._objects():
+            ours, _ = _parted(obj.status.get("conditions"), CHARGED)
+            if any(one.status == "True" for one in conditions_in(ours)):
+                self._write_status(obj, {}, DISABLED)
 
     def _show(self, quotas: Iterable[ElasticQuota], held: Mapping[str, ResourceList]) -> None:
         figures = {}

@@ -26,6 +26,9 @@ from webhook.quota.ledger.ledger_values import Condition
 CHARGED = "Charged"
 """Type of the condition."""
 
+DISABLED = Condition(CHARGED, "False", "Disabled", "elastic.enabled is false")
+"""Condition of a quota that was charged before elastic quotas were switched off."""
+
 _MAX_REFUSAL = 500
 """Characters of a refusal; a condition that is longer would not be read back."""
 _NAMED = 5
