@@ -871,3 +871,21 @@ def _may_fit_at_once_and_cannot_later(harness: ControllerHarness) -> None:
     gated(harness, "first", "500m", priority=9)
     harness.catch_up()
     assert harness.seconds_to_next() == 0
+
+
+def test_another_leadership_of_the_process_reports_that_no_pod_waits_any_more(
+    harness: ControllerHarness,
+) -> None:
+    names = crowd(harness, 4)
+    harness.step()
+    assert harness.metric("waiting_pods", state="QuotaExceeded") == 1
+    harness.epoch[0] = 2
+    for name in names:  # another process has led meanwhile
+        harness.delete(name)
+    harness.step()
+    assert harness.queue_updates[-1] == (NAMESPACE, {}, [])
+    assert harness.metric("waiting_pods", state="QuotaExceeded") == 0
+    told = len(harness.queue_updates)
+    harness.mark_dirty()
+    harness.step()
+    assert len(harness.queue_updates) == told  # once

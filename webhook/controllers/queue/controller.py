@@ -143,7 +143,10 @@ class PodQueues:
             since: When that became possible.
             is_leader: Returns whether this process still leads.
         """
-        if not state.pod_queue.record(cycle, self._clock()):
+        # under an earlier leadership pods may have waited of which the state says nothing any more
+        if not (
+            state.pod_queue.record(cycle, self._clock()) or namespace in self._counts_by_namespace
+        ):
             return
         # a gate goes only now: the reservation of its pod is in the ledger that was written
         self._gates.enqueue(
@@ -204,7 +207,10 @@ class PodQueues:
                 self._metrics.queue.wait_seconds.observe(max(0.0, waited))
         states = Counter(pending.reason.value for pending in cycle.pending.values())
         states[_RESERVED] = len(cycle.releasable)
-        self._counts_by_namespace[namespace] = states
+        if states.total():
+            self._counts_by_namespace[namespace] = states
+        else:
+            self._counts_by_namespace.pop(namespace, None)
         self._export_metrics()
 
     def _export_metrics(self) -> None:
