@@ -60,6 +60,8 @@ def test_headroom_reads_back_and_is_not_used() -> None:
     assert grants_from_status(status, "both") == grants
     assert status["used"] == {"requests.cpu": "2500m"}
     assert grants.in_use == {"a": cpu("1"), "b": cpu("1500m")}
+    assert grants.in_use is grants.in_use  # each queue asks for it once per owner that waits
+    assert with_headroom(grants, "a", cpu("1")).in_use["a"] == cpu("2")
     assert grants.headroom_elsewhere("a") == {}
     assert without(grants, ["a"]).headroom == {}
 

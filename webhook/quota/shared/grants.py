@@ -93,6 +93,9 @@ class Grants:
     is_recalled: bool = False
     """Whether headroom was in the way of a pod, and none is given until the leader says so."""
     _total: ResourceList | None = field(default=None, init=False, repr=False, compare=False)
+    _in_use: Mapping[str, ResourceList] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
     _derived: object = field(default=None, init=False, repr=False, compare=False)
     """What is there for people, as it stood where the grants were read."""
 
@@ -116,13 +119,17 @@ class Grants:
 
     @property
     def in_use(self) -> Mapping[str, ResourceList]:
-        """Namespace → what it holds without its headroom."""
+        """Namespace → what it holds without its headroom; worked out once, as many ask for it."""
         if not self.headroom:
             return self.namespaces
-        return {
-            name: subtract_non_negative(held, mask(self.headroom.get(name, {}), held))
-            for name, held in self.namespaces.items()
-        }
+        if self._in_use is None:
+            in_use = {
+                name: subtract_non_negative(held, mask(self.headroom.get(name, {}), held))
+                for name, held in self.namespaces.items()
+            }
+            object.__setattr__(self, "_in_use", in_use)
+            return in_use
+        return self._in_use
 
     @property
     def without_headroom(self) -> Grants:
