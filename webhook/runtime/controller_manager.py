@@ -157,6 +157,7 @@ class ControllerManager:
             lambda: config.configuration().elastic,
             self.ledger_controller.usage_cache.requeue_after,
             context.leader_epoch,
+            self.ledger_controller.usage_cache.is_stuck,
         )
         self._capacity_labels = CapacityLabels(
             context, self._elastic.quotas, config.configuration, self.ledger_controller.pods.get

@@ -23,6 +23,7 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     EVENTS,
     PODS,
+    QUOTA_LEDGERS,
     ApiError,
     ForbiddenError,
     InvalidError,
@@ -695,3 +696,25 @@ def test_a_borrower_says_which_pods_come_first() -> None:
             here.end(f"b{number}", "team-b")
         here.says("a0", "team-a", "Released")
         here.says("b3", "team-b", "QuotaExceeded")
+
+
+def test_a_namespace_whose_ledger_cannot_be_written_holds_no_other_back() -> None:
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if call.namespace == "team-a":
+            raise ForbiddenError("the namespace is being terminated")
+        return proceed()
+
+    quotas = (an_elastic_quota("team-a", {"cpu": 3}), an_elastic_quota("team-b", {"cpu": 1}))
+    with world(*quotas, is_gated=True) as here:
+        here.wait_for(epool_default={"requests.cpu": "4"})
+        for number in range(3):
+            here.wait(f"b{number}", "team-b")
+            here.says(f"b{number}", "team-b", "Released")
+            here.harness.api.bind(a_binding(f"b{number}", namespace="team-b"))
+        here.wait("a0", "team-a", "3")
+        here.says("a0", "team-a", "QuotaExceeded")
+        here.wait("b3", "team-b")
+        here.says("b3", "team-b", "OwnersFirst")
+        here.harness.client.on("update", QUOTA_LEDGERS, refuse)
+        here.end("a0", "team-a")
+        here.says("b3", "team-b", "Released")

@@ -1152,6 +1152,9 @@ class _SimulatedUsageCache:
     def any_failing(self, _namespaces: Collection[str]) -> bool:
         return False
 
+    def is_stuck(self, _namespace: str) -> bool:
+        return False
+
     def clear_abandoned(self, _namespace: str) -> None:
         """The world does that too."""
 

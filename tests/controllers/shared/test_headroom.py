@@ -232,3 +232,13 @@ def test_headroom_that_is_not_given_back_is_noticed(
     a_pod(world, "b", 5)
     with pytest.raises(AssertionError, match=r"^H: "):
         world.check_quiet()
+
+
+def test_a_namespace_that_cannot_be_reconciled_keeps_no_headroom_recalled(
+    world: SharingSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = world.controllers[0].shared
+    shared.note_waiting(NAME, "b", is_waiting=True)
+    assert shared.has_waiting(NAME)
+    monkeypatch.setattr(shared.usage_cache, "is_stuck", lambda name: name == "b")
+    assert not shared.has_waiting(NAME)

@@ -33,6 +33,8 @@ class OwnersFirst:
         settings: Returns what the configuration says of elastic quotas.
         requeue_after: Has a namespace looked at again after some seconds.
         leader_epoch: Returns the leadership; what an earlier one saw of queues holds nothing back.
+        is_stuck: Returns whether the queue of a namespace cannot be looked at any more; it holds
+            nothing back.
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class OwnersFirst:
         settings: Callable[[], ElasticSettings],
         requeue_after: Callable[[str, float], None],
         leader_epoch: Callable[[], int] = always_leader,
+        is_stuck: Callable[[str], bool] = lambda _namespace: False,
     ) -> None:
         self._quotas = quotas
         self._shared = shared
         self._settings = settings
         self._requeue_after = requeue_after
         self._leader_epoch = leader_epoch
+        self._is_stuck = is_stuck
         self._lock = threading.Lock()
         self._waiting: dict[str, tuple[int, tuple[Lacking, ...]]] = {}
         """Namespace → the leadership that saw it, and what pods of it lack."""
@@ -74,7 +78,7 @@ class OwnersFirst:
             waiting = {
                 name: lacking
                 for name, (epoch, lacking) in self._waiting.items()
-                if epoch == present and name != namespace
+                if epoch == present and name != namespace and not self._is_stuck(name)
             }
         if ledger is None or not waiting:
             return queue

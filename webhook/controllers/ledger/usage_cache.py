@@ -39,6 +39,8 @@ _MAX_SUMMED: Final = 500
 """Pods of a namespace that wait for room and are summed; of more, some do not fit."""
 NAMESPACE_CACHE_LAG_SECONDS: Final = 5.0
 """By how much what is shown of namespaces is expected to lag behind what is shown of pods."""
+_MAX_FAILURES: Final = 2
+"""How often in a row a namespace may fail to be reconciled before others wait for it no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,13 @@ class UsageCache:
                 namespace in namespaces and self.workqueue.failures(namespace)
                 for namespace in self.namespaces
             )
+
+    def is_stuck(self, namespace: str) -> bool:
+        """Return whether a namespace could not be reconciled several times in a row.
+
+        No pod of it is released then, and what was known of its queue may be over.
+        """
+        return self.workqueue.failures(namespace) > _MAX_FAILURES
 
     def clear_abandoned(self, namespace: str) -> None:
         """Leave a namespace that is not tracked, and has a ledger that counts still."""

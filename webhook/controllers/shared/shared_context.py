@@ -93,7 +93,10 @@ class SharedQuotaContext:
         """Return whether gated pods wait for a quota."""
         with self._lock:
             waiting = tuple(self._waiting.get(name, ()))
-        return any(one in self.usage_cache.namespaces for one in waiting)
+        return any(
+            one in self.usage_cache.namespaces and not self.usage_cache.is_stuck(one)
+            for one in waiting
+        )
 
     def recall(self, holders: Iterable[str]) -> None:
         """Have the namespaces that hold headroom of a quota reconciled: they give it back."""
