@@ -311,6 +311,17 @@ def test_reviews_are_summed_by_workload(cluster: Path, tmp_path: Path) -> None:
     assert sum(count for count, _ in found.values()) == len(lines)
 
 
+def test_a_bind_without_a_uid_is_answered_with_the_one_that_is_added(
+    cluster: Path, tmp_path: Path
+) -> None:
+    pod = a_pod("a-1", "a")
+    bind = review("CREATE", pod, "binding")
+    del bind["request"]["object"]["metadata"]["uid"]
+    ran = replay(cluster, written(tmp_path, [review("CREATE", pod), bind]), "-o", "json")
+    (_, bound) = json.loads(ran.stdout)["reviews"]
+    assert (bound["request"], bound["decision"]) == ("CREATE pods/binding", "reserved"), bound
+
+
 def test_a_line_that_is_no_review_is_named_and_the_others_are_answered(
     cluster: Path, tmp_path: Path
 ) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from webhook.admission.deadline import DEFAULT_TIMEOUT_SECONDS, Deadline
 from webhook.admission.handlers.dispatch import ROUTES
+from webhook.admission.patch_builder import PatchOperation, encode_patch
 from webhook.admission.review import (
     AdmissionRequest,
     AdmissionResponse,
@@ -29,6 +30,8 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.jsonfields.encoding import InvalidJsonError, decode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import PODS, ApiError, NotFoundError, Object
+from webhook.kube.codec import decode_object, encode
+from webhook.kube.patches import apply_patch, check_operations
 from webhook.operations.replay.history import workload_of
 from webhook.runtime import Engine
 
@@ -94,8 +97,7 @@ def replay_reviews(
 
 def _replay(line: bytes, engine: Engine, cluster: FakeCluster, sums: ReviewSums) -> None:
     client = FakeClient(cluster)
-    answers = list(_answers(line, engine))
-    request = decode_review(line, Phase.VALIDATING)
+    request, answers = _answers(line, engine)
     workload = f"{request.namespace}/{_workload(request, client)}"
     denial = next((one for one in answers if isinstance(one, Denied)), None)
     decisions = [one.decision for one in answers] or ["not-asked"]
@@ -108,15 +110,28 @@ def _replay(line: bytes, engine: Engine, cluster: FakeCluster, sums: ReviewSums)
         _store(request, client, cluster)
 
 
-def _answers(line: bytes, engine: Engine) -> Iterator[AdmissionResponse]:
-    """Yield what both webhooks answer, as far as they are asked; a denial is the last."""
-    for phase in Phase:
-        request = decode_review(line, phase)
-        if (phase, request.group, request.path, request.operation) in ROUTES:
-            answer = engine.decide(request, Deadline(time.monotonic() + DEFAULT_TIMEOUT_SECONDS))
-            yield answer
-            if isinstance(answer, Denied):
-                return
+def _answers(line: bytes, engine: Engine) -> tuple[AdmissionRequest, Sequence[AdmissionResponse]]:
+    """Return what both webhooks answer, as far as they are asked; a denial is the last.
+
+    The validating one is asked about a Binding as the mutating one leaves it; a pod gets no gate.
+    """
+    request, answers = decode_review(line, Phase.VALIDATING), list[AdmissionResponse]()
+    for phase in (Phase.MUTATING, Phase.VALIDATING):
+        asked = replace(request, phase=phase)
+        if (phase, asked.group, asked.path, asked.operation) not in ROUTES:
+            continue
+        answer = engine.decide(asked, Deadline(time.monotonic() + DEFAULT_TIMEOUT_SECONDS))
+        answers.append(answer)
+        if isinstance(answer, Denied):
+            break
+        if answer.patch and (asked.path, asked.operation) in _BINDS:
+            request = replace(request, object=_patched(request.object or {}, answer.patch))
+    return request, answers
+
+
+def _patched(obj: Object, patch: Sequence[PatchOperation]) -> Object:
+    operations = check_operations(decode_json(encode_patch(patch)))
+    return apply_patch(decode_object(encode(obj)), operations)
 
 
 def _workload(request: AdmissionRequest, client: FakeClient) -> str:
