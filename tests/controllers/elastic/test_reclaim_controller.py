@@ -28,7 +28,7 @@ from tests.reactions import (
     unavailable,
 )
 from webhook.config import ReclaimMode
-from webhook.controllers.elastic import reclaim_controller
+from webhook.controllers.elastic import reclaim_controller, turns
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -179,7 +179,12 @@ def test_an_owner_gets_its_min_back_from_the_newest_pod_that_is_over(tmp_path: P
         )
 
 
-def test_a_second_pod_is_planned_for_beside_the_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("takes_long", [False, True])
+def test_a_second_pod_is_planned_for_beside_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, takes_long: bool
+) -> None:
+    if takes_long:  # each plan of the pool, so that others have their turn after it
+        monkeypatch.setattr(turns, "_LONG", -1.0)
     with reclaiming(tmp_path) as here:
         here.create("a0", "team-a")
         here.create("a1", "team-a")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.quota.elastic.pools import Cluster, a_quota
+from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.disruption_budgets import (
     DisruptionBudgets,
     NamespaceBudgets,
@@ -38,17 +39,37 @@ def test_a_budget_allows_so_many_and_no_more() -> None:
         cluster.pod("b", 1, name=name) for name in ("web-0", "web-1", "web-2", "other")
     )
     budgets = of_namespace(a_budget(2))
-    assert budgets.allow((first, second), ())
-    assert budgets.allow((first,), (second, other))
-    assert not budgets.allow((first,), (second, third))
-    assert budgets.allow((other,), (first, second, third))
+
+    def allow(unit: tuple[ElasticPod, ...], taken: tuple[ElasticPod, ...]) -> bool:
+        walk = budgets.begin()
+        walk.take(taken)
+        return walk.allow(unit)
+
+    assert allow((first, second), ())
+    assert allow((first,), (second, other))
+    assert not allow((first,), (second, third))
+    assert allow((other,), (first, second, third))
+
+
+def test_a_pod_that_was_evicted_counts_for_later_plans() -> None:
+    cluster = Cluster(a_quota("b", 0))
+    first, second, third, other = (
+        cluster.pod("b", 1, name=name) for name in ("web-0", "web-1", "web-2", "other")
+    )
+    budgets = of_namespace(a_budget(2))
+    budgets.take(third)  # what it left is in what is read for the first plan
+    assert budgets.begin().allow((first, second))
+    for evicted in (third, other):
+        budgets.take(evicted)
+    assert not budgets.begin().allow((first, second))
+    assert budgets.begin().allow((first,))
 
 
 def test_a_pod_with_two_budgets_is_never_evicted() -> None:
     pod = Cluster(a_quota("b", 0)).pod("b", 1, name="web-0")
     everything: Object = {}
-    assert of_namespace(a_budget(9)).allow((pod,), ())
-    assert not of_namespace(a_budget(9), a_budget(9, everything)).allow((pod,), ())
+    assert of_namespace(a_budget(9)).begin().allow((pod,))
+    assert not of_namespace(a_budget(9), a_budget(9, everything)).begin().allow((pod,))
 
 
 LEFT_TO_THE_API_SERVER: dict[str, Object] = {

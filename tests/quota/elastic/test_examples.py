@@ -15,7 +15,7 @@ from webhook.quota.elastic.balance import Claim
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
 from webhook.quota.elastic.derived_quotas import derived_quotas
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
-from webhook.quota.elastic.victims import Circumstances
+from webhook.quota.elastic.victims import AnyRoom, Circumstances
 
 GPU = "nvidia.com/gpu"
 
@@ -240,7 +240,9 @@ def test_x17_the_beneficiary_has_a_node(cpus: int, is_possible: bool) -> None:
         nodes = [pod.node for pod in victims]
         return any(cpus - (node not in nodes) >= 2 for node in ("n1", "n2"))
 
-    found = cluster.plan(cluster.queued("q2", 2), Circumstances(has_node=has_node))
+    found = cluster.plan(
+        cluster.queued("q2", 2), Circumstances(room=lambda gone: AnyRoom(gone, has_node))
+    )
     assert found.is_possible is is_possible
     if is_possible:
         assert uids(found.victims) == uids([first, second])

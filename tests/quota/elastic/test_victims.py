@@ -19,7 +19,7 @@ from webhook.quota.elastic.capacity import (
     is_of_daemon_set,
     over_quota,
 )
-from webhook.quota.elastic.victims import Circumstances
+from webhook.quota.elastic.victims import AnyRoom, Circumstances
 
 FEW, MANY = 50, 400
 
@@ -127,7 +127,9 @@ def test_few_of_many_nodes_are_tried(room: str, most: int) -> None:
         by_node = [pod.node for pod in taken]
         return room != "nowhere" and any(by_node.count(name) > 1 for name in {*by_node})
 
-    found = cluster.plan(cluster.queued("a", 1), Circumstances(has_node=has_node))
+    found = cluster.plan(
+        cluster.queued("a", 1), Circumstances(room=lambda gone: AnyRoom(gone, has_node))
+    )
     assert not found.is_possible
     assert found.obstacle == "no node has room for it after any plan"
     assert looks <= most

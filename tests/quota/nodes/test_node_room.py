@@ -55,7 +55,7 @@ REQUIRED: Final = {
 
 @pytest.mark.parametrize(("pod", "fits"), REQUIRED.values(), ids=REQUIRED)
 def test_what_very_much_is_required_of_fits_no_node(pod: Object, fits: bool) -> None:
-    assert NodeRoom(pod, some_nodes(), ()).fits(()) is fits
+    assert NodeRoom(pod, some_nodes(), ()).after(()).fits is fits
 
 
 @pytest.mark.parametrize("is_tolerated", [False, True])
@@ -73,5 +73,5 @@ def test_the_creator_of_a_pod_does_not_decide_how_often_tolerations_are_compared
     others: list[Object] = [{"key": f"k{number}", "operator": "Exists"} for number in range(1000)]
     own: list[Object] = [{"key": "dedicated", "value": "x"}] if is_tolerated else []
     pod = a_pod(requests={"cpu": "1"}, tolerations=[*others, *own])
-    assert NodeRoom(pod, some_nodes(is_tainted=True), ()).fits(()) is is_tolerated
+    assert NodeRoom(pod, some_nodes(is_tainted=True), ()).after(()).fits is is_tolerated
     assert len(compared) == 2  # the taint of all nodes, and that of cordoned ones

@@ -36,6 +36,7 @@ from webhook.controllers.elastic.reclaim_view import (
     ledger_of,
     read_view,
 )
+from webhook.controllers.elastic.turns import Turns
 from webhook.controllers.queue.queue_state import UNTRIED_FACTOR
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.controller import (
@@ -61,7 +62,6 @@ from webhook.kube.api import (
     object_key,
 )
 from webhook.kube.informer import Change, Informer
-from webhook.kube.metadata import object_name
 from webhook.kube.pager import listed_versions
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import mask
@@ -94,6 +94,8 @@ _UNSTORED_SECONDS: Final = 120.0
 """How long a reservation for a pod that is not stored is waited for; it expires before that."""
 _MAX_LOOKUPS: Final = 50
 """Promises whose pods the API server is asked about one by one although none is cached."""
+_LATE_SECONDS: Final = 5.0
+"""Of the time in which the pool of a promise had no turn, how much counts against it."""
 _DERIVED: Final = tuple(ledger_name(one) for one in DERIVED_PREFIXES)
 _BLOCKED: Final = (
     "a PodDisruptionBudget or elastic.reclaim.maxEvictionsPerMinute does not allow it now"
@@ -133,6 +135,8 @@ class _Waiting:
     namespace: str
     since: float
     epoch: int
+    name: str = ""
+    """Of the pod, once a cache has shown it."""
     fruitless: int = 0
     """How many plans for it in a row came to nothing."""
     not_before: float = 0.0
@@ -146,6 +150,17 @@ class _Kept:
     since: float
     progress: float
     """When something was last on its way: an eviction, or a pod that ends."""
+    looked: float
+    """When it was last looked at."""
+
+    is_passed_over: bool = False
+    """Whether it was not looked at since because its pool had no turn."""
+
+    def look(self, now: float) -> None:
+        """Note a look: little of the time in which its pool had no turn counts against it."""
+        if self.is_passed_over:
+            self.progress += max(0.0, now - self.looked - _LATE_SECONDS)
+        self.looked, self.is_passed_over = now, False
 
 
 class Reclaimer:
@@ -182,6 +197,9 @@ class Reclaimer:
         )
         self._planner = ReclaimPlanner(context.api, parts.settings, self._evictor.refused)
         self._lists = ListPauses(self._clock)
+        self._evicting = 0.0
+        self._keeping = Turns(self._planning_clock)
+        self._claiming = Turns(self._planning_clock)
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=self._clock)
         self.workers: Final = Controller(
             "reclaim", self._queue, self.reconcile, poll=self._poll, poll_seconds=_POLL_SECONDS
@@ -206,6 +224,10 @@ class Reclaimer:
 
     def _poll(self) -> bool:
         return bool(self._leadership.current_epoch())
+
+    def _planning_clock(self) -> float:
+        """Return seconds without those of evictions, which have limits of their own."""
+        return self._clock() - self._evicting
 
     def _derived(self) -> list[str]:
         return [name for name in self._parts.cluster_quotas() if name.startswith(_DERIVED)]
@@ -285,6 +307,8 @@ class Reclaimer:
         except (ApiError, InvalidFieldError) as err:
             _note_failure("", err)
             return RATE_LIMITED
+        finally:
+            self._planner.forget()
         return RequeueAfter(_AGAIN_SECONDS)
 
     def _note_promised(self) -> None:
@@ -316,7 +340,7 @@ class Reclaimer:
         """Go on with what is promised; return what is kept."""
         self._kept = {uid: one for uid, one in self._kept.items() if uid in promises}
         kept = dict(promises)
-        unseen = frozenset(uid for uid, one in promises.items() if not self._is_cached(one))
+        unseen = frozenset(uid for uid, one in promises.items() if self._cached(one) is None)
         if len(unseen) > _MAX_LOOKUPS:
             # no leader makes so many: they were forged, or the cache is far behind
             self._end_all(kept, self._without_pod(unseen), epoch)
@@ -324,22 +348,42 @@ class Reclaimer:
             unseen = frozenset()
         ends = self._ends([one for uid, one in kept.items() if uid not in unseen])
         self._end_all(kept, {uid: end for uid, end in ends.items() if end is not None}, epoch)
-        for uid in [uid for uid in ends if uid in kept]:
-            try:
-                end = self._go_on(kept[uid], kept, epoch)
-                if end is not None:  # its queue may have reserved for it meanwhile
-                    later = self._end_of(kept[uid])
-                    end = end if later is None else later
-            except (ApiError, InvalidFieldError) as err:
-                _note_failure(f"{kept[uid].namespace}/{kept[uid].pod}", err)
-                continue
-            if end is not None:
-                self._end_all(kept, {uid: end}, epoch)
+        looked: set[str] = set()
+        for pool, uids in self._by_pool(kept[uid] for uid in ends if uid in kept).items():
+            for uid in self._keeping.of(pool, uids):
+                if uid in self._keeping.had[pool]:
+                    continue
+                self._keeping.had[pool].add(uid)
+                looked.add(uid)
+                self._keep_one(uid, kept, epoch)
+        for uid in self._kept.keys() - looked:
+            self._kept[uid].is_passed_over = True
         return kept
 
-    def _is_cached(self, promise: HeldPromise) -> bool:
+    def _by_pool(self, promises: Iterable[HeldPromise]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for one in promises:
+            quota = self._parts.quotas().get(one.namespace)
+            found.setdefault("" if quota is None else quota.pool, []).append(one.uid)
+        return found
+
+    def _keep_one(self, uid: str, kept: dict[str, HeldPromise], epoch: int) -> None:
+        """Go on with one promise, and keep it no longer where it comes to nothing."""
+        try:
+            end = self._go_on(kept[uid], kept, epoch)
+            if end is not None:  # its queue may have reserved for it meanwhile
+                later = self._end_of(kept[uid])
+                end = end if later is None else later
+        except (ApiError, InvalidFieldError) as err:
+            _note_failure(f"{kept[uid].namespace}/{kept[uid].pod}", err)
+            return
+        if end is not None:
+            self._end_all(kept, {uid: end}, epoch)
+
+    def _cached(self, promise: HeldPromise) -> Pod | None:
+        """Return the pod of a promise as a cache shows it."""
         pod = self._parts.pods().get(object_key(promise.namespace, promise.pod))
-        return pod is not None and pod.uid == promise.uid
+        return pod if pod is not None and pod.uid == promise.uid else None
 
     def _without_pod(self, uids: Collection[str]) -> dict[str, str]:
         """Return why promises end whose pods are not cached, and do not wait by a list made now."""
@@ -381,13 +425,11 @@ class Reclaimer:
         ledger = ledger_of(self._parts.ledgers, promise.namespace)
         if ledger is not None and promise.uid in ledger.reservations:
             return ""
-        raw = self._stored(promise.namespace, promise.pod, promise.uid)
-        if raw is None:
-            return _GONE
-        pod = Pod.from_stored(raw)
-        if pod.is_deleting or is_terminal(pod):
-            return "the pod is ending"
-        return "" if pod.is_assigned else None
+        pod = self._cached(promise)
+        if pod is None:
+            raw = self._stored(promise.namespace, promise.pod, promise.uid)
+            return _end_of_stored(raw)
+        return _end_with_pod(pod)
 
     def _go_on(
         self, promise: HeldPromise, promises: Mapping[str, HeldPromise], epoch: int
@@ -396,10 +438,12 @@ class Reclaimer:
         view = self._view(promises)
         quota = view.quotas.get(promise.namespace)
         raw = self._stored(promise.namespace, promise.pod, promise.uid)
-        if quota is None or raw is None:
-            return "its namespace has no elastic quota any more"
+        end = _end_of_stored(raw)  # the cache may be behind
+        if raw is None or quota is None or end is not None:
+            return "its namespace has no elastic quota any more" if end is None else end
         now = self._clock()
-        kept = self._kept.setdefault(promise.uid, _Kept(now, now))
+        kept = self._kept.setdefault(promise.uid, _Kept(now, now, now))
+        kept.look(now)
         progress = kept.progress
         whole = self._promise_to(self._planner.queued(quota, raw))
         if not self.promises.make(whole, epoch):
@@ -456,7 +500,7 @@ class Reclaimer:
                     self._metrics.reclaim_seconds.observe(self._clock() - kept.since)
                 continue
             self._metrics.plans.labels("withdrawn").inc()
-            if kept is None and is_crowd and not self._is_cached(promise):
+            if kept is None and is_crowd and self._cached(promise) is None:
                 continue
             quota = self._parts.quotas().get(promise.namespace)
             if quota is not None:
@@ -477,32 +521,43 @@ class Reclaimer:
         uids = {one.uid for one in waiting}
         advice = {uid: one for uid, one in self._advice.items() if uid in uids and uid not in made}
         due = [one for one in waiting if one.uid not in promises and self._is_due(one)]
-        planned: set[str] = set()
-        for one, raw in self._in_order(due, made):
-            if one.namespace in planned:
-                continue  # a plan takes long where there are many pods, and others wait for theirs
+        for pool, ordered in self._in_order(due, made).items():
+            planned = self._claiming.had[pool]
+            for one in self._claiming.of(pool, ordered):
+                if one.namespace in planned:
+                    continue  # a plan takes long where there are many pods; others wait for theirs
+                said = self._claim_for(one, made, planned, epoch)
+                if said is not None:
+                    advice.pop(one.uid, None)
+                    advice.update({one.uid: said} if said[1] else {})
+        kept = {uid: self._advice.get(uid, _IS_PROMISED) for uid in promises}
+        return {**advice, **kept}
+
+    def _claim_for(
+        self, one: _Waiting, made: dict[str, HeldPromise], planned: set[str], epoch: int
+    ) -> Advice | None:
+        """Plan for a pod, and act by it; return what there is to say, None without a plan."""
+        try:
+            raw = self._waiting_pod(one)
+            if raw is None:
+                return None
             planned.add(one.namespace)
             view = self._view(made)
             quota = view.quotas.get(one.namespace)
             if quota is None:
-                continue
-            try:
-                claim = self._planner.plan(view, quota, raw)
-                is_claimed = claim.plan.victims or claim.awaits_leaving
-                promise = self._act(claim, epoch) if is_claimed else None
-            except (ApiError, InvalidFieldError) as err:
-                _note_failure(f"{one.namespace}/{object_name(raw)}", err)
-                self._rest(one)
-                continue
-            if promise is not None:
-                made[one.uid] = promise
-            else:
-                self._rest(one)
-            said = self._words(claim, is_promised=promise is not None)
-            advice.pop(one.uid, None)
-            advice.update({one.uid: said} if said[1] else {})
-        kept = {uid: self._advice.get(uid, _IS_PROMISED) for uid in promises}
-        return {**advice, **kept}
+                return None
+            claim = self._planner.plan(view, quota, raw)
+            is_claimed = claim.plan.victims or claim.awaits_leaving
+            promise = self._act(claim, epoch) if is_claimed else None
+        except (ApiError, InvalidFieldError) as err:
+            _note_failure(f"{one.namespace}/{one.name}", err)
+            self._rest(one)
+            return None
+        if promise is not None:
+            made[one.uid] = promise
+        else:
+            self._rest(one)
+        return self._words(claim, is_promised=promise is not None)
 
     def _rest(self, waiting: _Waiting) -> None:
         """Have a pod wait for its next plan, longer each time."""
@@ -521,41 +576,29 @@ class Reclaimer:
 
     def _in_order(
         self, due: Sequence[_Waiting], promises: Mapping[str, HeldPromise]
-    ) -> list[tuple[_Waiting, Object]]:
-        """Return pods that wait, with their objects, in the order of their claims."""
+    ) -> dict[str, list[_Waiting]]:
+        """Return pods that wait, by pool, in the order of their claims."""
         if not due:
-            return []
+            return {}
         view = self._view(promises)
         usage = usage_of_pods(view.pods)
-        raws: dict[str, Object] = {}
         by_pool: dict[str, list[Queued]] = {}
         by_uid = {one.uid: one for one in due}
-        for one in due:
-            try:
-                quota, raw = view.quotas.get(one.namespace), self._waiting_pod(one)
-            except (ApiError, InvalidFieldError) as err:
-                _note_failure(one.namespace, err)
-                self._rest(one)
-                continue
-            if quota is not None and raw is not None:
-                raws[one.uid] = raw
-                by_pool.setdefault(quota.pool, []).append(self._planner.queued(quota, raw))
-        return [
-            (by_uid[one.pod.uid], raws[one.pod.uid])
+        for namespace in sorted({one.namespace for one in due}):
+            quota = view.quotas.get(namespace)
+            for pod in () if quota is None else self._parts.pods().in_namespace(namespace):
+                if quota is not None and pod.uid in by_uid and not _is_over(pod):
+                    by_uid[pod.uid].name = pod.name
+                    by_pool.setdefault(quota.pool, []).append(self._planner.claimant(quota, pod))
+        return {
+            pool: [by_uid[one.pod.uid] for one in in_claim_order(view.pools[pool], usage, queued)]
             for pool, queued in sorted(by_pool.items())
-            for one in in_claim_order(view.pools[pool], usage, queued)
-        ]
+        }
 
     def _waiting_pod(self, waiting: _Waiting) -> Object | None:
         """Return a pod as it is stored, while it may still be released."""
-        for one in self._parts.pods().in_namespace(waiting.namespace):
-            if one.uid == waiting.uid:
-                raw = self._stored(one.namespace, one.name, one.uid)
-                pod = None if raw is None else Pod.from_stored(raw)
-                if pod is None or pod.is_assigned or pod.is_deleting or is_terminal(pod):
-                    return None
-                return raw
-        return None
+        raw = self._stored(waiting.namespace, waiting.name, waiting.uid)
+        return None if raw is None or _is_over(Pod.from_stored(raw)) else raw
 
     def _stored(self, namespace: str, name: str, uid: str) -> Object | None:
         try:
@@ -570,7 +613,7 @@ class Reclaimer:
             return None
         promise = self._promise_to(claim.queued)
         may_begin = claim.awaits_leaving or (
-            self._planner.evictable()(claim.plan.victims, ()) and self._evictor.may_begin(claim)
+            self._planner.disruptions().allow(claim.plan.victims) and self._evictor.may_begin(claim)
         )
         if not (may_begin and promise.amounts):
             return None
@@ -578,7 +621,7 @@ class Reclaimer:
             self.promises.withdraw([promise.uid], epoch)
             return None
         now = self._clock()
-        self._kept[promise.uid] = _Kept(now, now)
+        self._kept[promise.uid] = _Kept(now, now, now)
         if claim.plan.victims:
             self._events.normal(claim.reference, "Reclaiming", f"evicting {claim.victims}")
             self._evict(claim, epoch)
@@ -586,11 +629,16 @@ class Reclaimer:
 
     def _evict(self, claim: PlannedClaim, epoch: int) -> bool:
         """Evict the victims of a plan; return whether any was. The next look goes on."""
+        begun = self._clock()
         try:
             return self._evictor.evict(claim, epoch)
         except ApiError as err:
             _note_failure(pod_key(claim.queued.pod), err)
             return False
+        finally:
+            self._evicting += self._clock() - begun
+            evicted = self._evictor.evicted()
+            self._planner.take(one for one in claim.plan.victims if one.uid in evicted)
 
     def _promise_to(self, queued: Queued) -> HeldPromise:
         """Return what a pod needs of each derived quota that its namespace's ledger counts."""
@@ -639,6 +687,22 @@ class Reclaimer:
             ]
         for namespace in namespaces:
             self._parts.requeue_after(namespace, 0.0)
+
+
+def _end_with_pod(pod: Pod) -> str | None:
+    """Return why the promise of a pod is at its end, see `Reclaimer._end_of`."""
+    if pod.is_deleting or is_terminal(pod):
+        return "the pod is ending"
+    return "" if pod.is_assigned else None
+
+
+def _end_of_stored(raw: Object | None) -> str | None:
+    return _GONE if raw is None else _end_with_pod(Pod.from_stored(raw))
+
+
+def _is_over(pod: Pod) -> bool:
+    """Return whether a pod is released no more."""
+    return pod.is_assigned or pod.is_deleting or is_terminal(pod)
 
 
 def _note_failure(pod: str, err: ApiError | InvalidFieldError) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.config import ElasticSettings, NodeFit
@@ -28,6 +28,7 @@ from webhook.quota.elastic.balance import Balance, Claim, Queued, Shortage, shor
 from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder
 from webhook.quota.elastic.disruption_budgets import (
+    BudgetWalk,
     DisruptionBudgets,
     NamespaceBudgets,
     protect,
@@ -37,7 +38,7 @@ from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
 from webhook.quota.elastic.pod_groups import PodGroups
 from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
-from webhook.quota.elastic.victims import Circumstances
+from webhook.quota.elastic.victims import AnyRoom, Circumstances, Disruptions, Room
 from webhook.quota.nodes.node_room import NOT_JUDGED, NodeRoom
 from webhook.quota.objects.model import Pod
 
@@ -105,6 +106,22 @@ class ReclaimPlanner:
         self._api = api
         self._settings = settings
         self._refused = refused
+        self.forget()
+
+    def forget(self) -> None:
+        """Read budgets, PodGroups and nodes again for the next plan.
+
+        All plans of one look share them, or the creators of many or large objects would decide
+        how often all of these are read.
+        """
+        self._budgets = DisruptionBudgets(self._budgets_of)
+        self._groups = PodGroups(self._pod_groups)
+        self._nodes: Sequence[Object] | None = None
+
+    def take(self, evicted: Iterable[ElasticPod]) -> None:
+        """Count pods that were evicted in the budgets that are known."""
+        for pod in evicted:
+            self._budgets.take(pod)
 
     def plan(self, view: ReclaimView, quota: ElasticQuota, raw: Object) -> PlannedClaim:
         """Return which pods to evict for one.
@@ -117,9 +134,9 @@ class ReclaimPlanner:
         judges_nodes = settings.reclaim.node_fit is NodeFit.REQUIRE
         circumstances = Circumstances(
             LabelOrder(settings.label_order),
-            self.evictable(),
-            self._has_node(view, raw) if judges_nodes else lambda _taken: True,
-            PodGroups(self._pod_groups).is_disrupted_whole,
+            self.disruptions,
+            self._room(view, raw) if judges_nodes else AnyRoom,
+            self._groups.is_disrupted_whole,
         )
         assigned = view.without(quota, queued.pod.uid)
         found = plan_reclaim(view.pools[quota.pool], assigned, queued, circumstances)
@@ -145,62 +162,70 @@ class ReclaimPlanner:
 
     def queued(self, quota: ElasticQuota, raw: Object) -> Queued:
         """Return a pod that waits as plans look at it."""
-        pod = Pod.from_stored(raw)
-        amounts = charge(charged_to(pod), quota.names, self._settings().gpu_memory_gb)
         policy = FieldReader(raw).child("spec").text("preemptionPolicy")
+        return replace(self.claimant(quota, Pod.from_stored(raw)), takes=policy != "Never")
+
+    def claimant(self, quota: ElasticQuota, pod: Pod) -> Queued:
+        """Return a pod that waits as far as the order of claims depends on it."""
+        amounts = charge(charged_to(pod), quota.names, self._settings().gpu_memory_gb)
         asked = ElasticPod(
             pod.namespace, pod.name, pod.uid, pod.created, pod.priority or 0, nanos(amounts)
         )
-        return Queued(quota.key, asked, takes=policy != "Never")
+        return Queued(quota.key, asked)
 
-    def evictable(self) -> Callable[[Sequence[ElasticPod], Sequence[ElasticPod]], bool]:
-        """Return what says whether pods may be evicted now, after others."""
-        refused = frozenset(self._refused())
-        budgets: list[DisruptionBudgets] = []
+    def disruptions(self) -> Disruptions:
+        """Return the budgets, and the pods whose eviction was refused, while no pod is taken."""
+        return _Unrefused(frozenset(self._refused()), self._budgets.begin())
 
-        def allow(unit: Sequence[ElasticPod], taken: Sequence[ElasticPod]) -> bool:
-            if any(pod.uid in refused for pod in unit):
-                return False
-            if not budgets:
-                budgets.append(self._budgets())
-            return budgets[0].allow(unit, taken)
-
-        return allow
-
-    def _budgets(self) -> DisruptionBudgets:
-        """Return the budgets, those of a namespace read when one of its pods is asked about.
+    def _budgets_of(self, namespace: str) -> NamespaceBudgets:
+        """Return the budgets of a namespace, read when one of its pods is asked about.
 
         No cache keeps the labels of pods: they are read where a namespace has budgets.
         """
-
-        def of_namespace(namespace: str) -> NamespaceBudgets:
-            budgets = read_budgets(self._pages(POD_DISRUPTION_BUDGETS, namespace))
-            if not budgets:
-                return NamespaceBudgets()
-            metadata = (
-                FieldReader(raw).child("metadata")
-                for raw in self._pages(PODS, namespace, field_selector="spec.nodeName!=")
-            )
-            pods = ((one.text("uid"), one.string_map("labels")) for one in metadata)
-            return protect(budgets, pods)
-
-        return DisruptionBudgets(of_namespace)
+        budgets = read_budgets(self._pages(POD_DISRUPTION_BUDGETS, namespace))
+        if not budgets:
+            return NamespaceBudgets()
+        assigned = ListOptions(namespace=namespace, field_selector="spec.nodeName!=")
+        metadata = (
+            FieldReader(revision.object).child("metadata")
+            for page in self._api.pages(PODS, assigned, is_brief=True)
+            for revision in page.items
+        )
+        pods = ((one.text("uid"), one.string_map("labels")) for one in metadata)
+        return protect(budgets, pods)
 
     def _pod_groups(self, namespace: str) -> Iterator[Object]:
         return of_newest_version(POD_GROUPS, lambda kind: self._pages(kind, namespace))
 
-    def _pages(self, kind: Kind, namespace: str, *, field_selector: str = "") -> Iterator[Object]:
-        pages = self._api.pages(
-            kind, ListOptions(namespace=namespace, field_selector=field_selector)
-        )
+    def _pages(self, kind: Kind, namespace: str) -> Iterator[Object]:
+        pages = self._api.pages(kind, ListOptions(namespace=namespace))
         return (revision.object for page in pages for revision in page.items)
 
-    def _has_node(self, view: ReclaimView, raw: Object) -> Callable[[Iterable[ElasticPod]], bool]:
+    def _room(self, view: ReclaimView, raw: Object) -> Callable[[Iterable[ElasticPod]], Room]:
         rooms: list[NodeRoom] = []
 
-        def has_room(taken: Iterable[ElasticPod]) -> bool:
+        def room(gone: Iterable[ElasticPod]) -> Room:
+            if self._nodes is None:
+                self._nodes = self._api.list(NODES).items
             if not rooms:
-                rooms.append(NodeRoom(raw, self._api.list(NODES).items, view.placed))
-            return rooms[0].fits({*(one.uid for one in taken), *view.ending})
+                rooms.append(NodeRoom(raw, self._nodes, view.placed))
+            return rooms[0].after({*(one.uid for one in gone), *view.ending})
 
-        return has_room
+        return room
+
+
+@dataclass(frozen=True, slots=True)
+class _Unrefused:
+    """Budgets, and pods that may not go whatever these allow."""
+
+    refused: frozenset[str]
+    """Uids of the pods."""
+    budgets: BudgetWalk
+
+    def allow(self, unit: Sequence[ElasticPod]) -> bool:
+        """Return whether a unit may go now, after the pods that were taken already."""
+        return all(pod.uid not in self.refused for pod in unit) and self.budgets.allow(unit)
+
+    def take(self, unit: Sequence[ElasticPod]) -> None:
+        """Count the pods of a unit as gone."""
+        self.budgets.take(unit)

@@ -27,7 +27,7 @@ from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Nanos, Pool, Usage
 from webhook.quota.elastic.pod_groups import PodGroups
 from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
-from webhook.quota.elastic.victims import Circumstances
+from webhook.quota.elastic.victims import AnyRoom, Circumstances
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView
 from webhook.quota.objects.model import Pod
@@ -73,8 +73,8 @@ def plan_for(
     nodes = _Nodes(session, elastic, raw)
     circumstances = Circumstances(
         order,
-        _budgets(session, elastic).allow,
-        nodes.have_room,
+        _budgets(session, elastic).begin,
+        lambda gone: AnyRoom(gone, nodes.have_room),
         _pod_groups(session).is_disrupted_whole,
     )
     found = plan_reclaim(pool, assigned, queued, circumstances)

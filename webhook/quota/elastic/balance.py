@@ -56,6 +56,9 @@ def shortage_of(pool: Pool, usage: Usage, queued: Queued) -> Shortage:
 class Balance:
     """Usage of a pool with the queued pod counted in its quota, and without those that are taken.
 
+    Very many pods are taken and put back one by one: what is free and lent is kept up to date, not
+    summed up over all quotas each time.
+
     Args:
         usage: Of the assigned pods, without the one that is queued.
     """
@@ -66,6 +69,8 @@ class Balance:
         self._least = {key: nanos(quota.min) for key, quota in pool.quotas.items()}
         self._ceiling = nanos(pool.quotas[queued.quota].max)
         self._usage = {key: dict(used) for key, used in usage.items()}
+        self._free = {name: pool.free(name, usage) for name in pool.resources}
+        self._available = {name: pool.available(name, usage) for name in pool.resources}
         self._count(queued.quota, queued.pod, 1)
 
     def copy(self) -> Self:
@@ -73,6 +78,7 @@ class Balance:
         made = object.__new__(type(self))
         made.__dict__ = {**self.__dict__}
         made._usage = {key: dict(used) for key, used in self._usage.items()}
+        made._free, made._available = {**self._free}, {**self._available}
         return made
 
     @property
@@ -93,14 +99,12 @@ class Balance:
     @property
     def shortage(self) -> Shortage:
         """Of what there is too little for the pod."""
-        request, pool = self._queued.pod.amounts, self._pool
+        request = self._queued.pod.amounts
         used = self._usage[self._queued.quota]
         beyond_max = [
             name for name in request if name in self._ceiling and used[name] > self._ceiling[name]
         ]
-        beyond_pool = [
-            name for name in request if name in pool.resources and pool.free(name, self._usage) < 0
-        ]
+        beyond_pool = [name for name in request if self._free.get(name, 0) < 0]
         return Shortage(tuple(sorted(beyond_max)), tuple(sorted(beyond_pool)))
 
     def claim(self, resource: str) -> Claim:
@@ -109,8 +113,11 @@ class Balance:
         beyond = self.used_beyond(key, resource)
         if beyond <= 0:
             return Claim.OWN
-        guaranteed = self._pool.guaranteed(resource, self._usage)[key]
-        return Claim.FAIR if beyond <= guaranteed else Claim.NONE
+        return Claim.FAIR if beyond <= self.guaranteed(key, resource) else Claim.NONE
+
+    def guaranteed(self, key: str, resource: str) -> int:
+        """Return what a quota that names a resource may take beyond its min now."""
+        return self._pool.guaranteed_of(resource, key, self._available[resource])
 
     def used_beyond(self, key: str, resource: str) -> int:
         """Return what a quota uses above its min; negative below it."""
@@ -119,4 +126,9 @@ class Balance:
     def _count(self, key: str, pod: ElasticPod, sign: int) -> None:
         used = self._usage.setdefault(key, {})
         for name, amount in pod.amounts.items():
-            used[name] = used.get(name, 0) + sign * amount
+            before = used.get(name, 0)
+            used[name] = after = before + sign * amount
+            part = self._pool.part(name, key)
+            if part is not None:
+                self._free[name] += part.holds(before) - part.holds(after)
+                self._available[name] += part.lends(after) - part.lends(before)

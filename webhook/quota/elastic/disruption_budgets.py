@@ -10,8 +10,9 @@ Source: kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go Create.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -111,23 +112,51 @@ class DisruptionBudgets:
         self._of_namespace = of_namespace
         self._known: dict[str, NamespaceBudgets] = {}
 
-    def allow(self, unit: Sequence[ElasticPod], taken: Sequence[ElasticPod]) -> bool:
+    def of(self, namespace: str) -> NamespaceBudgets:
+        """Return the budgets of a namespace."""
+        if namespace not in self._known:
+            self._known[namespace] = self._of_namespace(namespace)
+        return self._known[namespace]
+
+    def take(self, pod: ElasticPod) -> None:
+        """Count a pod that was evicted, where its budgets were looked up before."""
+        budgets = self._known.get(pod.namespace)
+        places = () if budgets is None else budgets.protecting.get(pod.uid, ())
+        if budgets is not None and places:
+            left = [one - (place in places) for place, one in enumerate(budgets.allowed)]
+            self._known[pod.namespace] = replace(budgets, allowed=tuple(left))
+
+    def begin(self) -> BudgetWalk:
+        """Return the budgets while no pod is taken for a plan."""
+        return BudgetWalk(self.of)
+
+
+class BudgetWalk:
+    """Budgets while pods are taken for one plan, counted as they are.
+
+    Args:
+        of_namespace: Returns the budgets of a namespace.
+    """
+
+    def __init__(self, of_namespace: Callable[[str], NamespaceBudgets]) -> None:
+        self._of_namespace = of_namespace
+        self._taken: Counter[tuple[str, int]] = Counter()
+
+    def allow(self, unit: Sequence[ElasticPod]) -> bool:
         """Return whether every budget lets the pods of a unit go, after those that are taken."""
         protected = [(pod.namespace, self._places(pod)) for pod in unit]
         if any(len(places) > 1 for _, places in protected):
             return False
-        asked = {(namespace, place) for namespace, places in protected for place in places}
-        return all(self._is_enough(*one, (*unit, *taken)) for one in asked)
+        asked = Counter((namespace, place) for namespace, places in protected for place in places)
+        return all(
+            count + self._taken[namespace, place] <= self._of_namespace(namespace).allowed[place]
+            for (namespace, place), count in asked.items()
+        )
 
-    def _is_enough(self, namespace: str, place: int, going: Iterable[ElasticPod]) -> bool:
-        allowed = self._budgets(namespace).allowed[place]
-        count = sum(1 for pod in going if pod.namespace == namespace and place in self._places(pod))
-        return count <= allowed
+    def take(self, unit: Sequence[ElasticPod]) -> None:
+        """Count the pods of a unit as gone."""
+        for pod in unit:
+            self._taken.update([(pod.namespace, place) for place in self._places(pod)])
 
     def _places(self, pod: ElasticPod) -> tuple[int, ...]:
-        return self._budgets(pod.namespace).protecting.get(pod.uid, ())
-
-    def _budgets(self, namespace: str) -> NamespaceBudgets:
-        if namespace not in self._known:
-            self._known[namespace] = self._of_namespace(namespace)
-        return self._known[namespace]
+        return self._of_namespace(pod.namespace).protecting.get(pod.uid, ())

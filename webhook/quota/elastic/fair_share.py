@@ -44,7 +44,7 @@ def base_unit(resource: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """Part of one quota in one resource of a pool, 10⁻⁹ units."""
 
     key: str
@@ -53,7 +53,12 @@ class _Part:
     weight: int
 
     def lends(self, used: int) -> int:
+        """Return what the quota lends while it uses so much."""
         return min(self.lendable, max(0, self.min - used))
+
+    def holds(self, used: int) -> int:
+        """Return what others cannot have while it uses so much."""
+        return max(used, self.min - self.lendable)
 
 
 class Pool:
@@ -71,13 +76,19 @@ class Pool:
         """Namespace → key of the quota that counts it."""
         named = {name for one in self.quotas.values() for name in one.min}
         is_weighted = any(one.weight is not None for one in self.quotas.values())
-        self._parts: Mapping[str, tuple[_Part, ...]] = {
+        self._parts: Mapping[str, tuple[Part, ...]] = {
             resource: tuple(
                 _part(one, resource, is_weighted=is_weighted)
                 for one in self.quotas.values()
                 if resource in one.names
             )
             for resource in sorted(named)
+        }
+        self._part_of: Mapping[str, Mapping[str, Part]] = {
+            resource: {part.key: part for part in parts} for resource, parts in self._parts.items()
+        }
+        self._weights: Mapping[str, int] = {
+            resource: sum(part.weight for part in parts) for resource, parts in self._parts.items()
         }
 
     @property
@@ -95,28 +106,35 @@ class Pool:
 
     def free(self, resource: str, usage: Usage) -> int:
         """Return how much more may be taken; negative where the pool holds more than its size."""
-        held = (
-            max(_of(usage, part, resource), part.min - part.lendable)
-            for part in self._parts[resource]
-        )
+        held = (part.holds(_of(usage, part, resource)) for part in self._parts[resource])
         return self.size(resource) - sum(held)
+
+    def part(self, resource: str, key: str) -> Part | None:
+        """Return the part of a quota in a resource; None where it takes none."""
+        return self._part_of.get(resource, {}).get(key)
 
     def shares(self, resource: str) -> dict[str, Fraction]:
         """Return the share of each quota that names the resource; all zero if no weight is."""
-        total = sum(part.weight for part in self._parts[resource])
-        return {
-            part.key: Fraction(part.weight, total) if total else Fraction(0)
-            for part in self._parts[resource]
-        }
+        return {part.key: self.share(resource, part.key) for part in self._parts[resource]}
+
+    def share(self, resource: str, key: str) -> Fraction:
+        """Return the share of one quota that names the resource."""
+        total = self._weights[resource]
+        return Fraction(self._part_of[resource][key].weight, total) if total else Fraction(0)
 
     def guaranteed(self, resource: str, usage: Usage) -> dict[str, int]:
         """Return what each quota may take beyond its minimum, whatever the others want."""
-        total = sum(part.weight for part in self._parts[resource])
-        available, unit = self.available(resource, usage), base_unit(resource)
+        available = self.available(resource, usage)
         return {
-            part.key: available * part.weight // (total * unit) * unit if total else 0
+            part.key: self.guaranteed_of(resource, part.key, available)
             for part in self._parts[resource]
         }
+
+    def guaranteed_of(self, resource: str, key: str, available: int) -> int:
+        """Return what one quota may take beyond its minimum while so much is lent in all."""
+        total, unit = self._weights[resource], base_unit(resource)
+        weight = self._part_of[resource][key].weight
+        return available * weight // (total * unit) * unit if total else 0
 
     def borrowed(self, resource: str, usage: Usage) -> dict[str, int]:
         """Return what each quota takes beyond its minimum."""
@@ -147,14 +165,14 @@ class Pool:
         return lent
 
 
-def _part(quota: ElasticQuota, resource: str, *, is_weighted: bool) -> _Part:
+def _part(quota: ElasticQuota, resource: str, *, is_weighted: bool) -> Part:
     least = quota.min.get(resource, ZERO).nano
     lendable = quota.lendable.get(resource)
     weight = least
     if is_weighted:
         weight = _UNIT if quota.weight is None else quota.weight.nano
-    return _Part(quota.key, least, least if lendable is None else lendable.nano, weight)
+    return Part(quota.key, least, least if lendable is None else lendable.nano, weight)
 
 
-def _of(usage: Usage, part: _Part, resource: str) -> int:
+def _of(usage: Usage, part: Part, resource: str) -> int:
     return usage.get(part.key, {}).get(resource, 0)

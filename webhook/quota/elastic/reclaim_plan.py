@@ -69,7 +69,7 @@ def plan_reclaim(
     state = _State(pool, assigned, queued, given, balance)
     shortage = balance.shortage
     if not shortage.resources:
-        if given.has_node(()):
+        if given.room(()).fits:
             return Plan(shortage, True)
         return Plan(shortage, False, obstacle="no node has room for it, and quota is not short")
     if not queued.takes:
@@ -78,7 +78,7 @@ def plan_reclaim(
     unplaced = False
     for attempt in attempts:
         for victims in attempt.plans():
-            if given.has_node(victims):
+            if given.room(victims).fits:
                 return Plan(shortage, True, attempt.claim, tuple(victims))
             unplaced = True
     obstacle = "no node has room for it after any plan" if unplaced else state.obstacle()
@@ -139,16 +139,13 @@ class _Attempt:
             return
         yield victims
         everything = self.stock.everything()
-        if not self.state.given.has_node(everything):
+        room = self.state.given.room
+        if not room(everything).fits:
             return
         by_node: dict[str, list[ElasticPod]] = {}
         for pod in everything:
             by_node.setdefault(pod.node, []).append(pod)
-        fitting = (
-            node
-            for node, pods in sorted(by_node.items())
-            if node and self.state.given.has_node(pods)
-        )
+        fitting = (node for node, pods in sorted(by_node.items()) if node and room(pods).fits)
         for node in islice(fitting, _NODES):
             victims = self._victims(node)
             if victims is not None:
@@ -182,21 +179,26 @@ class _Attempt:
 
     def _above(self, balance: Balance, short: Collection[str]) -> Iterator[Source]:
         """Yield the quotas that are above what is theirs: in which resources, and how far."""
-        pool, usage = self.state.pool, balance.usage
+        pool = self.state.pool
         names: dict[str, set[str]] = {}
-        ratios: dict[str, Fraction] = {}
         for resource in self.claims:
-            guaranteed = pool.guaranteed(resource, usage)
-            shares = pool.shares(resource)
-            for key, borrowed in pool.borrowed(resource, usage).items():
-                kept = guaranteed[key] if self.claims[resource] is Claim.FAIR else 0
-                if resource in short and borrowed > kept:
+            if resource not in short:
+                continue
+            is_fair = self.claims[resource] is Claim.FAIR
+            for key, borrowed in pool.borrowed(resource, balance.usage).items():
+                if borrowed and (not is_fair or borrowed > balance.guaranteed(key, resource)):
                     names.setdefault(key, set()).add(resource)
-                beyond = balance.used_beyond(key, resource) - guaranteed[key]
-                ratio = beyond / shares[key] if shares[key] else _MOST * (beyond > 0)
-                ratios[key] = max(ratio, ratios.get(key, ratio))
         for key, found in names.items():
-            yield Source(key, frozenset(found), ratios[key])
+            named = [name for name in self.claims if pool.part(name, key) is not None]
+            yield Source(
+                key, frozenset(found), max(self._ratio(balance, key, name) for name in named)
+            )
+
+    def _ratio(self, balance: Balance, key: str, resource: str) -> Fraction:
+        """Return how far a quota is above what is guaranteed to it, for its share."""
+        beyond = balance.used_beyond(key, resource) - balance.guaranteed(key, resource)
+        share = self.state.pool.share(resource, key)
+        return beyond / share if share else _MOST * (beyond > 0)
 
     def _needed(self, units: list[Unit], balance: Balance) -> list[Unit]:
         """Return the units without which the plan fails, those put back left out.
@@ -208,15 +210,17 @@ class _Attempt:
         def rank(unit: Unit) -> tuple[int, object]:
             return -max(pod.priority for pod in unit), min(pod.age_order for pod in unit)
 
-        has_node = self.state.given.has_node
-        is_placed = has_node(flat(units))
+        room = self.state.given.room(flat(units))
+        is_placed = room.fits
         kept = dict(enumerate(units))
         for number, unit in sorted(kept.items(), key=lambda item: rank(item[1])):
             del kept[number]
             balance.put_back(unit)
-            if self._is_enough(balance) and (not is_placed or has_node(flat(kept.values()))):
+            room.put_back(unit)
+            if self._is_enough(balance) and (not is_placed or room.fits):
                 continue
             balance.take(unit)
+            room.take(unit)
             kept[number] = unit
         return [unit for _, unit in sorted(kept.items())]
 

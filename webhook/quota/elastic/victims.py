@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
+from typing import Protocol
 
 from webhook.quota.elastic.balance import Claim, Queued
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, QuotaWalk, in_label_order
@@ -27,15 +28,82 @@ Unit = tuple[ElasticPod, ...]
 """Pods that are evicted together."""
 
 
+class Room(Protocol):
+    """Room for the pod once some are gone, which may come back, and go again."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the pod fits some node."""
+
+    def take(self, pods: Unit) -> None:
+        """Count pods as gone."""
+
+    def put_back(self, pods: Unit) -> None:
+        """Count pods again that are gone."""
+
+
+class Disruptions(Protocol):
+    """PodDisruptionBudgets while pods are taken."""
+
+    def allow(self, unit: Unit) -> bool:
+        """Return whether they let a unit go now, after the pods that were taken already."""
+
+    def take(self, unit: Unit) -> None:
+        """Count a unit as gone."""
+
+
+class AnyRoom:
+    """Room where nodes are not known, or as a function tells it.
+
+    Args:
+        gone: The pods that are gone.
+        has_node: Returns whether the pod fits some node once these are gone.
+    """
+
+    def __init__(
+        self,
+        gone: Iterable[ElasticPod] = (),
+        has_node: Callable[[Sequence[ElasticPod]], bool] = lambda _gone: True,
+    ) -> None:
+        self._gone = {pod.uid: pod for pod in gone}
+        self._has_node = has_node
+
+    @property
+    def fits(self) -> bool:
+        """Whether the pod fits some node."""
+        return self._has_node([*self._gone.values()])
+
+    def take(self, pods: Unit) -> None:
+        """Count pods as gone."""
+        self._gone |= {pod.uid: pod for pod in pods}
+
+    def put_back(self, pods: Unit) -> None:
+        """Count pods again that are gone."""
+        for pod in pods:
+            del self._gone[pod.uid]
+
+
+class NoBudgets:
+    """Disruptions where every pod may be evicted."""
+
+    def allow(self, unit: Unit) -> bool:
+        """Return that a unit may go."""
+        del unit
+        return True
+
+    def take(self, unit: Unit) -> None:
+        """Count nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """Circumstances beside quotas that decide which pods may be evicted."""
 
     order: LabelOrder = LabelOrder.CREATION_TIME
-    is_evictable: Callable[[Unit, Sequence[ElasticPod]], bool] = lambda _unit, _taken: True
-    """Whether PodDisruptionBudgets let a unit go now, after the pods that were taken already."""
-    has_node: Callable[[Sequence[ElasticPod]], bool] = lambda _taken: True
-    """Whether the pod fits some node once the victims are gone; true where nodes are not known."""
+    disruptions: Callable[[], Disruptions] = NoBudgets
+    """Returns the PodDisruptionBudgets, while no pod is taken."""
+    room: Callable[[Sequence[ElasticPod]], Room] = AnyRoom
+    """Returns the room on nodes once some pods are gone."""
     is_disrupted_whole: Callable[[str, str], bool] = lambda _namespace, _name: False
     """Whether the pods of a PodGroup, by namespace and name, go together."""
 
@@ -163,7 +231,8 @@ class Candidates:
         self._node = node
         self._entries: dict[tuple[str, bool], list[_Entry]] = {}
         self._walks: dict[str, QuotaWalk | None] = {}
-        self._taken: dict[str, ElasticPod] = {}
+        self._taken: set[str] = set()
+        self._disruptions = stock.given.disruptions()
 
     def take(self, sources: Iterable[Source]) -> Unit | None:
         """Return the unit to evict next, of one of these quotas; None if there is none."""
@@ -171,9 +240,10 @@ class Candidates:
         if first is None:
             return None
         _, key, unit = first
+        self._disruptions.take(unit)
+        walk = self._walks[key]
         for pod in unit:
-            self._taken[pod.uid] = pod
-            walk = self._walks[key]
+            self._taken.add(pod.uid)
             if walk is not None:
                 walk.remove(pod)
         return unit
@@ -200,7 +270,7 @@ class Candidates:
             unit = self._present(source.quota, member)
             if not _asks(unit, source.names):
                 heappop(entries)
-            elif not is_blocked and not self._is_evictable(unit):
+            elif not is_blocked and not self._disruptions.allow(unit):
                 heapreplace(entries, (elsewhere, True, is_partial, priority, newest, member))
             else:
                 rank = (elsewhere, is_blocked, -source.above, is_partial, priority, newest)
@@ -233,9 +303,6 @@ class Candidates:
                 if pod.uid not in self._taken and (walk is None or walk.is_over(pod))
             ]
         )
-
-    def _is_evictable(self, unit: Unit) -> bool:
-        return self._stock.given.is_evictable(unit, tuple(self._taken.values()))
 
 
 def flat(units: Iterable[Unit]) -> list[ElasticPod]:

@@ -7,9 +7,9 @@ all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from webhook.quota.nodes.filters import Filter, NodeCheck, NoNode
 from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
@@ -72,25 +72,84 @@ class NodeRoom:
                 node.count(one.requested)
                 self._placed[one.uid] = one
 
-    def fits(self, gone: Iterable[str]) -> bool:
-        """Return whether a node has room once the pods of these uids are gone."""
-        freed: dict[str, dict[str, int]] = {name: {} for name in self._nodes}
-        for uid in gone:
-            one = self._placed.get(uid)
-            if one is None:
-                continue
-            there = freed[one.node]
-            for name, amount in one.requested.amounts.items():
-                there[name] = there.get(name, 0) + amount
-        return any(self._has_room(node, freed[name]) for name, node in self._nodes.items())
+        self._with_room = frozenset(
+            [name for name, node in self._nodes.items() if self.has_room(node, {})]
+        )
 
-    def _has_room(self, node: NodeInfo, freed: Amounts) -> bool:
+    def after(self, gone: Iterable[str]) -> RoomAfter:
+        """Return the room once the pods of these uids are gone."""
+        return RoomAfter(self._nodes, self._placed, self._with_room, self.has_room, {*gone})
+
+    def has_room(self, node: NodeInfo, freed: Amounts) -> bool:
+        """Return whether a node has room once so much is freed there."""
         return all(
             not amount
             or amount
             <= node.allocatable.get(name, 0) - node.requested.get(name, 0) + freed.get(name, 0)
             for name, amount in self._wanted.items()
         )
+
+
+class Identified(Protocol):
+    """Pod that goes or comes back."""
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+
+
+class RoomAfter:
+    """Room while some pods are gone, of which some may come back, and go again.
+
+    Args:
+        with_room: Nodes that have room while no pod is gone.
+        has_room: Returns whether a node has room once so much is freed there.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[str, NodeInfo],
+        placed: Mapping[str, PlacedPod],
+        with_room: Iterable[str],
+        has_room: Callable[[NodeInfo, Amounts], bool],
+        gone: Iterable[str],
+    ) -> None:
+        self._nodes = nodes
+        self._placed = placed
+        self._with_room = {*with_room}
+        self._has_room = has_room
+        self._freed: dict[str, dict[str, int]] = {}
+        self._count(gone, 1)
+
+    @property
+    def fits(self) -> bool:
+        """Whether a node has room."""
+        return bool(self._with_room)
+
+    def take(self, pods: Iterable[Identified]) -> None:
+        """Count pods as gone."""
+        self._count([pod.uid for pod in pods], 1)
+
+    def put_back(self, pods: Iterable[Identified]) -> None:
+        """Count pods again that are gone."""
+        self._count([pod.uid for pod in pods], -1)
+
+    def _count(self, uids: Iterable[str], sign: int) -> None:
+        """Look again at the nodes of these pods, and at no other."""
+        changed = set()
+        for uid in uids:
+            one = self._placed.get(uid)
+            if one is None:
+                continue
+            changed.add(one.node)
+            freed = self._freed.setdefault(one.node, {})
+            for name, amount in one.requested.amounts.items():
+                freed[name] = freed.get(name, 0) + sign * amount
+        for name in changed:
+            if self._has_room(self._nodes[name], self._freed[name]):
+                self._with_room.add(name)
+            else:
+                self._with_room.discard(name)
 
 
 def _open_to(pod: PendingPod, view: NodeView) -> Iterator[NodeInfo]:

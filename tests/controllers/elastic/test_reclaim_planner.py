@@ -1,0 +1,78 @@
+"""What plans to reclaim read of the API server: as little as they need, once for each look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.builders import a_pod
+from tests.quota.elastic.pools import Cluster, a_quota
+from tests.reactions import Call, ReactiveClient
+from webhook.config import ElasticSettings
+from webhook.controllers.elastic.reclaim_planner import ReclaimPlanner
+from webhook.kube.api import POD_DISRUPTION_BUDGETS, PODS
+from webhook.quota.elastic.capacity import ElasticPod
+
+
+class Planning:
+    """A planner, and pods of a namespace with a budget that lets one of them go."""
+
+    def __init__(self) -> None:
+        self.client = ReactiveClient()
+        self.refused: set[str] = set()
+        self.planner = ReclaimPlanner(self.client, ElasticSettings, lambda: self.refused)
+        cluster = Cluster(a_quota("b", 0))
+        self.pods = [self._stored(cluster.pod("b", 1, name=f"web-{one}")) for one in range(3)]
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "web", "namespace": "b"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        }
+        self.client.create(POD_DISRUPTION_BUDGETS, budget)
+        one = {"status": {"disruptionsAllowed": 1}}
+        self.client.patch(POD_DISRUPTION_BUDGETS, "web", one, namespace="b", subresource="status")
+        self.client.calls.clear()
+
+    def _stored(self, pod: ElasticPod) -> ElasticPod:
+        metadata = {"labels": {"app": "web"}}
+        made = a_pod(name=pod.name, namespace="b", nodeName="n", metadata=metadata)
+        return replace(pod, uid=self.client.create(PODS, made).uid)
+
+    def allowed(self, *numbers: int) -> bool:
+        """Return whether a plan may take these pods together."""
+        return self.planner.disruptions().allow(tuple(self.pods[number] for number in numbers))
+
+    def lists(self) -> list[Call]:
+        return self.client.calls_of("list", PODS)
+
+
+def test_of_the_pods_beside_a_budget_no_more_than_the_metadata_is_read() -> None:
+    here = Planning()
+    assert (here.allowed(0), here.allowed(0, 1)) == (True, False)
+    assert [call.options["is_brief"] for call in here.lists()] == [True]
+
+
+def test_the_plans_of_one_look_share_what_is_read() -> None:
+    here = Planning()
+    for _ in range(5):
+        assert here.allowed(0)
+    assert len(here.lists()) == len(here.client.calls_of("list", POD_DISRUPTION_BUDGETS)) == 1
+    here.planner.forget()
+    assert here.allowed(0)
+    assert len(here.lists()) == 2
+
+
+def test_what_one_plan_has_evicted_counts_for_the_next_of_the_same_look() -> None:
+    here = Planning()
+    assert here.allowed(0)
+    here.planner.take([here.pods[0]])
+    assert not here.allowed(1)
+    here.planner.forget()
+    assert here.allowed(1)  # the API server says so now
+
+
+def test_a_pod_that_was_refused_is_asked_no_budget_about() -> None:
+    here = Planning()
+    here.refused.add(here.pods[0].uid)
+    assert not here.allowed(0)
+    assert here.client.calls == []
