@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, cast
 
+import pytest
+
+from tests.builders import a_pod as built_pod
 from tests.controllers.elastic.objects import an_elastic_quota
-from webhook.controllers.elastic.reclaim_view import OverdueReleases, ReclaimView
+from webhook.config import ElasticSettings
+from webhook.controllers.elastic.assigned_pods import AssignedPod, read_assigned_pod
+from webhook.controllers.elastic.reclaim_view import (
+    OverdueReleases,
+    ReclaimSources,
+    ReclaimView,
+    read_view,
+)
+from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
 from webhook.quota.elastic.fair_share import Pool
@@ -55,16 +67,21 @@ def test_what_was_reserved_for_pods_that_are_not_stored_leaves_others_and_not_th
 
 
 class Ledgers:
-    """One ledger, of a namespace."""
+    """One ledger, of a namespace; and the informer of its pods."""
 
-    def __init__(self) -> None:
+    def __init__(self, *assigned: AssignedPod) -> None:
         self.ledger = Ledger({}, {})
+        self.assigned = assigned
+
+    def in_namespace(self, namespace: str) -> tuple[AssignedPod, ...]:
+        return self.assigned if namespace == "team-a" else ()
 
     def known(self, namespace: str) -> Any:
         return self if namespace == "team-a" else None
 
-    def reserve(self, uid: str, source: ReservationSource, serial: int) -> None:
-        one = Reservation(uid, uid, source, {}, {}, (), serial)
+    def reserve(self, uid: str, source: ReservationSource, serial: int = 1, cpu: str = "1") -> None:
+        usage = {"requests.cpu": Quantity.parse(cpu)}
+        one = Reservation(uid, uid, source, usage, {}, (), serial)
         self.ledger = Ledger({}, {**self.ledger.reservations, uid: one})
 
 
@@ -83,3 +100,46 @@ def test_what_is_reserved_since_a_release_is_overdue_however_often_it_is_written
     ledgers.reserve("released", ReservationSource.RELEASE, 9)
     overdue.look(["team-a"], cast("LedgerStore", ledgers))
     assert overdue.uids() == frozenset()
+
+
+BOUND, RELEASED, LATE, RESIZED = "bound", "released", "late", "resized"
+
+
+def view_of(least: str, *, resized: str) -> ReclaimView:
+    """Return the view of a pod of 1 cpu that is resized, and of three that have no node."""
+    raw = cast("Any", built_pod(uid=RESIZED, node="node-1", requests={"cpu": "1"}))
+    ledgers = Ledgers(read_assigned_pod(raw))
+    ledgers.reserve(RESIZED, ReservationSource.RESIZE, cpu=resized)
+    ledgers.reserve(BOUND, ReservationSource.BIND)
+    ledgers.reserve(RELEASED, ReservationSource.RELEASE)
+    ledgers.reserve(LATE, ReservationSource.RELEASE)
+    quota = read_elastic_quota(cast("Any", an_elastic_quota("team-a", {"cpu": least})))
+    sources = ReclaimSources(
+        cast("Any", ledgers),
+        cast("Any", ledgers),
+        ElasticSettings(),
+        frozenset(),
+        {LATE},
+        datetime(2026, 11, 29, tzinfo=UTC),
+    )
+    return read_view({"team-a": quota}, sources, ())
+
+
+@pytest.mark.parametrize(
+    ("least", "resized", "leaving"),
+    [
+        ("5", "3", [f"{RESIZED}/resize", BOUND, LATE]),
+        ("3", "1", [BOUND, LATE]),
+        ("6", "3", []),
+        ("4", "1", []),
+    ],
+)
+def test_what_is_reserved_beyond_min_counts_as_leaving_but_for_pods_released_just_now(
+    least: str, resized: str, leaving: list[str]
+) -> None:
+    view = view_of(least, resized=resized)
+    (key,) = view.leaving
+    assert sorted(one.uid for one in view.leaving[key]) == sorted(leaving)
+    assert view.unstored == {*leaving}
+    everything = [*view.pods[key], *view.leaving[key]]
+    assert sum(one.amounts["cpu"] for one in everything) == (3 + int(resized)) * CPU

@@ -181,6 +181,8 @@ def test_promises_beyond_the_limit_take_nothing_of_a_reservation_that_stands() -
 
 RESIZE = replace(claim("2"), source=ReservationSource.RESIZE, is_intent=True)
 """Of a pod without a node in a namespace without gates, or behind one."""
+GROWTH = replace(RESIZE, is_intent=False)
+"""Of a pod with a node."""
 
 
 @pytest.mark.parametrize(
@@ -191,9 +193,10 @@ RESIZE = replace(claim("2"), source=ReservationSource.RESIZE, is_intent=True)
         (claim("2"), released("2")),
         (released("2"), RESIZE),
         (released("2"), released("2")),
+        (GROWTH, GROWTH),
     ],
 )
-def test_no_client_has_it_written_anew_for_a_pod_without_a_node(first: Claim, again: Claim) -> None:
+def test_no_client_has_it_written_anew(first: Claim, again: Claim) -> None:
     known, _ = admit(beside(a_ledger(), "a", {NAME: shared(a="1", b="1")}), first)
     assert isinstance(admit(known, again)[1], Admitted)
     full = beside(known, "a", {NAME: promising(shared(a="3", b="6"), "owner", "5")})

@@ -4,11 +4,12 @@ Beside the assigned pods count what is reserved for requests on their way, and w
 pods that are never evicted. Pods that are ending count as gone, but for those that may
 take longer than the configuration allows: their creators choose how long.
 
-What is reserved for a pod that is created with a node, or bound, counts as ending until that is
-seen: it is stored in a moment, or never, because something after the webhook refused it, and what
-is reserved for it expires. A tenant can have as many of these as it likes. So does what is reserved
-for a released pod for longer than such a pod may wait for its node: resizes have it written anew.
-Once that is promised, no request that renews it is admitted.
+What is reserved for a pod that is created with a node, bound or resized counts as ending until
+that is seen: it is stored in a moment, or never, because something after the webhook refused it,
+and what is reserved for it expires. A tenant can have as many of these as it likes. So does what is
+reserved for a released pod for longer than such a pod may wait for its node: resizes have it
+written anew. Once that is promised, no request that renews it is admitted. Not so within `min`: that
+is nothing to promise to others, and the next try of a bind has its room.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from webhook.controllers.elastic.promises import HeldPromise
 from webhook.kube.informer import Informer
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod, ends_within
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
@@ -153,24 +155,34 @@ def read_view(
     counted: set[str] = set()
     for namespace, quota in quotas.items():
         assigned = [one for one in sources.pods.in_namespace(namespace) if not is_terminal(one.pod)]
-        here = {one.pod.uid for one in assigned}
-        counted |= here
+        here: dict[str, ElasticPod] = {}
         for one in assigned:
             max_grace = sources.settings.reclaim.max_grace_seconds
             is_ending = one.pod.uid in sources.evicted or ends_within(
                 one.pod, max_grace, sources.now
             )
-            pod = _elastic(one, quota, sources)
+            pod = here[one.pod.uid] = _elastic(one, quota, sources)
             (leaving if is_ending else pods)[quota.key].append(pod)
+        counted |= here.keys()
         for pod, source in _reserved(namespace, quota, sources):
             counted.add(pod.uid)
             if pod.uid in here:
+                resize = _beyond(pod, here[pod.uid])
+                if resize.amounts:
+                    unstored.add(resize.uid)
+                    leaving[quota.key].append(resize)
                 continue
             if source is not ReservationSource.RELEASE or pod.uid in sources.overdue:
                 unstored.add(pod.uid)
                 leaving[quota.key].append(pod)
             else:
                 pods[quota.key].append(pod)
+    for key, quota in every.items():
+        held = [pod for pod in leaving[key] if pod.uid in unstored]
+        if held and _is_within_min(quota, [*pods[key], *held]):
+            pods[key] += held
+            leaving[key] = [pod for pod in leaving[key] if pod.uid not in unstored]
+            unstored.difference_update([pod.uid for pod in held])
     for promise in promises:
         owner = quotas.get(promise.namespace)
         if owner is not None and promise.uid not in counted:
@@ -207,6 +219,22 @@ def _promised(promise: HeldPromise, quota: ElasticQuota, gb_per_gpu: int) -> Nan
         by_key = {**by_key, **amounts}
     keys = {name: quota_key(name, gb_per_gpu) for name in quota.names}
     return {name: by_key[key].nano for name, key in keys.items() if key and key in by_key}
+
+
+def _is_within_min(quota: ElasticQuota, pods: Collection[ElasticPod]) -> bool:
+    """Return whether pods take no more of any resource than is guaranteed to their quota."""
+    taken = usage_of_pods({quota.key: pods})[quota.key]
+    return all(taken.get(name, 0) <= least.nano for name, least in quota.min.items())
+
+
+def _beyond(reserved: ElasticPod, pod: ElasticPod) -> ElasticPod:
+    """Return what is reserved for a pod with a node beyond what it takes, as a pod of its own."""
+    amounts = {
+        name: amount - pod.amounts.get(name, 0)
+        for name, amount in reserved.amounts.items()
+        if amount > pod.amounts.get(name, 0)
+    }
+    return _held(pod.namespace, pod.name, f"{pod.uid}/resize", amounts)
 
 
 def _held(namespace: str, name: str, uid: str, amounts: Nanos) -> ElasticPod:

@@ -292,13 +292,10 @@ def _door(before: Reservation | None, claim: Claim) -> ReservationSource:
     It takes no promise away that the pod was given, and makes none of what a bind has taken: that
     is used at once, or never.
     """
-    if before is None or before.is_intent or not _is_change_before_bind(claim):
+    is_change_before_bind = claim.is_intent or claim.source is ReservationSource.RELEASE
+    if before is None or before.is_intent or not is_change_before_bind:
         return claim.source
     return before.source
-
-
-def _is_change_before_bind(claim: Claim) -> bool:
-    return claim.is_intent or claim.source is ReservationSource.RELEASE
 
 
 def charge_of(
@@ -322,13 +319,12 @@ def charge_of(
 def _is_kept(before: Reservation | None, claim: Claim) -> bool:
     """Return whether what a reservation holds is room to a further claim, whatever was promised.
 
-    It is for the bind of a released pod. Another bind of the same pod, or a resize of one without
-    a node, would have the reservation written anew as often as its client likes, and what was
-    promised would never come free; until it expires it stands all the same.
+    It is for the bind of a released pod. Another bind of the same pod, or a resize, would have the
+    reservation written anew as often as its client likes, and what was promised would never come
+    free; until it expires it stands all the same.
     """
-    if claim.source is ReservationSource.BIND:
-        return before is not None and before.source is ReservationSource.RELEASE
-    return not _is_change_before_bind(claim)
+    is_released = before is not None and before.source is ReservationSource.RELEASE
+    return is_released and claim.source is ReservationSource.BIND
 
 
 def _exceeded(
