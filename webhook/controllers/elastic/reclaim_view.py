@@ -8,8 +8,8 @@ What is reserved for a pod that is created with a node, bound or resized counts 
 that is seen: it is stored in a moment, or never, because something after the webhook refused it,
 and what is reserved for it expires. A tenant can have as many of these as it likes. So does what is
 reserved for a released pod for longer than such a pod may wait for its node: resizes have it
-written anew. Once that is promised, no request that renews it is admitted. Not so within `min`: that
-is nothing to promise to others, and the next try of a bind has its room.
+written anew. Once that is promised, no request that renews it is admitted. Not so within `min`:
+that is nothing to promise to others, and the next try of a bind has its room.
 """
 
 from __future__ import annotations
@@ -154,35 +154,23 @@ def read_view(
     unstored: set[str] = set()
     counted: set[str] = set()
     for namespace, quota in quotas.items():
-        assigned = [one for one in sources.pods.in_namespace(namespace) if not is_terminal(one.pod)]
         here: dict[str, ElasticPod] = {}
-        for one in assigned:
-            max_grace = sources.settings.reclaim.max_grace_seconds
-            is_ending = one.pod.uid in sources.evicted or ends_within(
-                one.pod, max_grace, sources.now
-            )
-            pod = here[one.pod.uid] = _elastic(one, quota, sources)
+        for pod, is_ending in _assigned(namespace, quota, sources):
+            here[pod.uid] = pod
             (leaving if is_ending else pods)[quota.key].append(pod)
         counted |= here.keys()
         for pod, source in _reserved(namespace, quota, sources):
             counted.add(pod.uid)
             if pod.uid in here:
-                resize = _beyond(pod, here[pod.uid])
-                if resize.amounts:
-                    unstored.add(resize.uid)
-                    leaving[quota.key].append(resize)
+                pod = _beyond(pod, here[pod.uid])  # noqa: PLW2901
+            elif source is ReservationSource.RELEASE and pod.uid not in sources.overdue:
+                pods[quota.key].append(pod)
                 continue
-            if source is not ReservationSource.RELEASE or pod.uid in sources.overdue:
+            if pod.amounts:
                 unstored.add(pod.uid)
                 leaving[quota.key].append(pod)
-            else:
-                pods[quota.key].append(pod)
-    for key, quota in every.items():
-        held = [pod for pod in leaving[key] if pod.uid in unstored]
-        if held and _is_within_min(quota, [*pods[key], *held]):
-            pods[key] += held
-            leaving[key] = [pod for pod in leaving[key] if pod.uid not in unstored]
-            unstored.difference_update([pod.uid for pod in held])
+    for quota in every.values():
+        _hold_within_min(quota, pods, leaving, unstored)
     for promise in promises:
         owner = quotas.get(promise.namespace)
         if owner is not None and promise.uid not in counted:
@@ -197,10 +185,18 @@ def ledger_of(ledgers: LedgerStore, namespace: str) -> Ledger | None:
     return None if known is None else known.ledger
 
 
-def _elastic(one: AssignedPod, quota: ElasticQuota, sources: ReclaimSources) -> ElasticPod:
+def _assigned(
+    namespace: str, quota: ElasticQuota, sources: ReclaimSources
+) -> Iterator[tuple[ElasticPod, bool]]:
+    """Yield the assigned pods of a namespace that take something, and whether each is ending."""
     settings = sources.settings
     limits = EvictionLimits(quota.protect_seconds, settings.reclaim.protect_own_seconds)
-    return elastic_pod(one, quota, settings.gpu_memory_gb, limits, sources.now)
+    max_grace = settings.reclaim.max_grace_seconds
+    for one in sources.pods.in_namespace(namespace):
+        if not is_terminal(one.pod):
+            pod = elastic_pod(one, quota, settings.gpu_memory_gb, limits, sources.now)
+            is_evicted = pod.uid in sources.evicted
+            yield pod, is_evicted or ends_within(one.pod, max_grace, sources.now)
 
 
 def _reserved(
@@ -221,10 +217,20 @@ def _promised(promise: HeldPromise, quota: ElasticQuota, gb_per_gpu: int) -> Nan
     return {name: by_key[key].nano for name, key in keys.items() if key and key in by_key}
 
 
-def _is_within_min(quota: ElasticQuota, pods: Collection[ElasticPod]) -> bool:
-    """Return whether pods take no more of any resource than is guaranteed to their quota."""
-    taken = usage_of_pods({quota.key: pods})[quota.key]
-    return all(taken.get(name, 0) <= least.nano for name, least in quota.min.items())
+def _hold_within_min(
+    quota: ElasticQuota,
+    pods: dict[str, list[ElasticPod]],
+    leaving: dict[str, list[ElasticPod]],
+    unstored: set[str],
+) -> None:
+    """Count what is reserved as taken where a quota takes no more with it than is guaranteed."""
+    key = quota.key
+    held = [pod for pod in leaving[key] if pod.uid in unstored]
+    taken = usage_of_pods({key: [*pods[key], *held]})[key]
+    if all(taken.get(name, 0) <= least.nano for name, least in quota.min.items()):
+        pods[key] += held
+        leaving[key] = [pod for pod in leaving[key] if pod.uid not in unstored]
+        unstored.difference_update([pod.uid for pod in held])
 
 
 def _beyond(reserved: ElasticPod, pod: ElasticPod) -> ElasticPod:
