@@ -105,7 +105,7 @@ def test_what_is_reserved_since_a_release_is_overdue_however_often_it_is_written
 BOUND, RELEASED, LATE, RESIZED = "bound", "released", "late", "resized"
 
 
-def view_of(least: str, *, resized: str) -> ReclaimView:
+def view_of(least: dict[str, object] | None, *, resized: str) -> ReclaimView:
     """Return the view of a pod of 1 cpu that is resized, and of three that have no node."""
     raw = cast("Any", built_pod(uid=RESIZED, node="node-1", requests={"cpu": "1"}))
     ledgers = Ledgers(read_assigned_pod(raw))
@@ -113,7 +113,7 @@ def view_of(least: str, *, resized: str) -> ReclaimView:
     ledgers.reserve(BOUND, ReservationSource.BIND)
     ledgers.reserve(RELEASED, ReservationSource.RELEASE)
     ledgers.reserve(LATE, ReservationSource.RELEASE)
-    quota = read_elastic_quota(cast("Any", an_elastic_quota("team-a", {"cpu": least})))
+    quota = read_elastic_quota(cast("Any", an_elastic_quota("team-a", least, {"cpu": "9"})))
     sources = ReclaimSources(
         cast("Any", ledgers),
         cast("Any", ledgers),
@@ -128,14 +128,16 @@ def view_of(least: str, *, resized: str) -> ReclaimView:
 @pytest.mark.parametrize(
     ("least", "resized", "leaving"),
     [
-        ("5", "3", [f"{RESIZED}/resize", BOUND, LATE]),
-        ("3", "1", [BOUND, LATE]),
-        ("6", "3", []),
-        ("4", "1", []),
+        ({"cpu": "5"}, "3", [f"{RESIZED}/resize", BOUND, LATE]),
+        ({"cpu": "3"}, "1", [BOUND, LATE]),
+        ({"cpu": "6"}, "3", []),
+        ({"cpu": "4"}, "1", []),
+        (None, "1", [BOUND, LATE]),
+        ({"memory": "9"}, "1", [BOUND, LATE]),
     ],
 )
 def test_what_is_reserved_beyond_min_counts_as_leaving_but_for_pods_released_just_now(
-    least: str, resized: str, leaving: list[str]
+    least: dict[str, object] | None, resized: str, leaving: list[str]
 ) -> None:
     view = view_of(least, resized=resized)
     (key,) = view.leaving

@@ -24,6 +24,7 @@ from webhook.config import ElasticSettings
 from webhook.controllers.elastic.assigned_pods import AssignedPod, EvictionLimits, elastic_pod
 from webhook.controllers.elastic.promises import HeldPromise
 from webhook.kube.informer import Informer
+from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.elastic.beneficiaries import usage_of_pods
@@ -227,7 +228,7 @@ def _hold_within_min(
     key = quota.key
     held = [pod for pod in leaving[key] if pod.uid in unstored]
     taken = usage_of_pods({key: [*pods[key], *held]})[key]
-    if all(taken.get(name, 0) <= least.nano for name, least in quota.min.items()):
+    if all(amount <= quota.min.get(name, ZERO).nano for name, amount in taken.items()):
         pods[key] += held
         leaving[key] = [pod for pod in leaving[key] if pod.uid not in unstored]
         unstored.difference_update([pod.uid for pod in held])
