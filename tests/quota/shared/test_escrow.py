@@ -206,6 +206,24 @@ def test_no_client_has_it_written_anew(first: Claim, again: Claim) -> None:
     assert unchanged.reservations == known.reservations
 
 
+def test_nor_by_a_change_of_what_is_not_promised() -> None:
+    memory = {"requests.memory": Quantity.parse("1")}
+    both = {CPU: Quantity.parse("10"), "requests.memory": Quantity.parse("9")}
+    quota = replace(QUOTA, quota=replace(QUOTA.quota, hard=both))
+    account = Account(DEFERRED.observed, both, {})
+    before = replace(GROWTH, usage=add(cpu("2"), memory), counted={NAME: memory})
+    known, _ = admit(Ledger({NAME: account}, {}), before)
+    more = add(memory, memory)
+    again = replace(before, usage=add(cpu("1"), more), counted={NAME: add(cpu("1"), memory)})
+    assert isinstance(admit(known, again)[1], Admitted)
+    promise = Promise("owner", "b", "web", cpu("9"))
+    full = beside(known, "a", {NAME: Shared(quota, with_promise(Grants(), promise))})
+    unchanged, verdict = admit(full, again)
+    assert isinstance(verdict, Denied)
+    assert verdict.denial.limited == cpu("10")
+    assert unchanged.reservations == known.reservations
+
+
 @pytest.mark.parametrize("again", [RESIZE, released("2")])
 @pytest.mark.parametrize("first", [claim("1"), released("1")])
 def test_a_resize_makes_nothing_else_of_what_is_reserved(first: Claim, again: Claim) -> None:

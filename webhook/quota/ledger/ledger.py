@@ -319,9 +319,9 @@ def charge_of(
 def _is_kept(before: Reservation | None, claim: Claim) -> bool:
     """Return whether what a reservation holds is room to a further claim, whatever was promised.
 
-    It is for the bind of a released pod. Another bind of the same pod, or a resize, would have the
-    reservation written anew as often as its client likes, and what was promised would never come
-    free; until it expires it stands all the same.
+    It is for the bind of a released pod. Another bind of the same pod, or a resize, whatever it
+    changes, would have the reservation written anew as often as its client likes, and what was
+    promised would never come free; until it expires it stands all the same.
     """
     is_released = before is not None and before.source is ReservationSource.RELEASE
     return is_released and claim.source is ReservationSource.BIND
@@ -342,15 +342,16 @@ def _exceeded(
     over: dict[str, Quantity] = {}
     for resource, amount in charge.items():
         hard = account.hard.get(resource)
-        if hard is None or not (
-            amount > own.get(resource, ZERO)
-            or claim.usage.get(resource, ZERO) > counted.get(resource, ZERO)
-        ):
+        had = own.get(resource, ZERO)
+        unheld = _unheld(account, resource, claim.uid) if account.unheld else ZERO
+        is_renewed = had > ZERO and unheld > ZERO and not is_kept
+        grows = amount > had or claim.usage.get(resource, ZERO) > counted.get(resource, ZERO)
+        if hard is None or not (grows or is_renewed):
             continue
         others = _used_by_others(account, resource, own, claim.uid)
-        if account.unheld and is_kept and amount <= own.get(resource, ZERO):
+        if is_kept and amount <= had:
             # what is promised beyond what is free takes nothing from a reservation that stands
-            others = others - _unheld(account, resource, claim.uid)
+            others = others - unheld
         if others + amount > hard:
             over[resource] = others
     if not over:
