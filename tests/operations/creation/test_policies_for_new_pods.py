@@ -220,3 +220,14 @@ def test_policies_stand_in_the_way_of_no_namespace_that_has_not_opted_in(gating:
             {"key": "deferredquota.io/mode", "operator": "In", "values": ["deferred"]},
             {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": shipped},
         ]
+
+
+def test_containers_are_looked_at_for_those_quotas_only_that_concern_the_pod() -> None:
+    """Conditions are evaluated for every quota, all of them, and variables where one is needed."""
+    for name in MUST_SPECIFY_POLICIES:
+        spec = made()[f"ValidatingAdmissionPolicy {name}"]["spec"]
+        conditions = {each["name"]: each["expression"] for each in spec["matchConditions"]}
+        assert not [one for one in conditions.values() if "exists" in one or "all(" in one]
+        assert "containers.size()" in conditions["has-few-containers"]
+        (validation,) = spec["validations"]
+        assert validation["expression"].startswith("!variables.isConcerned || ")

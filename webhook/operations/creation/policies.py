@@ -88,6 +88,9 @@ _LABELS: Final = {
 _SHIPPED: Final = ("kube-system", "kube-public", "kube-node-lease")
 _MANY_MARKS: Final = 256
 """A loop over a map takes the API server time by the square of its size."""
+_MANY_CONTAINERS: Final = 128
+"""Containers are looked at again for each quota. A pod of more of them is gated where it is not
+refused, and says why it waits."""
 _NEEDS_A_QUOTA: Final = "may-need-a-quota"
 
 
@@ -227,7 +230,7 @@ variables.{GATING} == '{ALWAYS_GATING}'
 def _takes_something(containers: str) -> str:
     return f"""\
 object.spec.?overhead.hasValue() || object.spec.?resources.hasValue()
-  || object.?status.?qosClass.hasValue()
+  || object.?status.?qosClass.hasValue() || {containers}.size() > {_MANY_CONTAINERS}
   || {containers}.exists(each, each.?resources.?requests.orValue({{}}).size() > 0
     || each.?resources.?limits.orValue({{}}).size() > 0)"""
 
@@ -434,11 +437,11 @@ def _mutating(name: str, conditions: Mapping[str, str], variables: Mapping[str, 
 
 # -- what a container has to name ----------------------------------------------------------
 
+_HAS_FEW_CONTAINERS: Final = (
+    "object.spec.containers.size() + object.spec.?initContainers.orValue([]).size()"
+    f" <= {_MANY_CONTAINERS}"
+)
 _NAMES: Final[Mapping[str, str]] = {**KEYS_OF_REQUESTS, **KEYS_OF_LIMITS}
-_IS_SILENT: Final = f"""\
-({CONTAINERS}).exists(each, {cel_list(sorted(set(_NAMES.values())))}.exists(name,
-  !(name in each.?resources.?requests.orValue({{}}))
-    || !(name in each.?resources.?limits.orValue({{}}))))"""
 _UNSTATED: Final = """\
 variables.containers.exists(each, !(variables.names[key] in (key in variables.ofLimits
     ? each.?resources.?limits.orValue({}) : each.?resources.?requests.orValue({}))))"""
@@ -481,15 +484,17 @@ def _must_specify(
         "ofLimits": cel_list(sorted(KEYS_OF_LIMITS)),
         "missing": _MISSING,
         "isConcerned": is_concerned,
+        "statesAsAWhole": STATES_POD_LEVEL,
         **SCOPE_VARIABLES,
         "isSelected": selects_pod("params"),
     }
     message = f"""\
 'failed quota: ' + {name} + ': must specify ' + variables.missing.map(key,
   key + ' for: ' + {_NAMES_UNSTATED}.map(each, each.name).join(',')).join('; ')"""
+    # what tells most quotas apart comes first: each of them is asked about each new pod
     validation = {
-        "expression": "variables.missing.size() == 0 || !variables.isConcerned"
-        " || !variables.isSelected",
+        "expression": "!variables.isConcerned || variables.statesAsAWhole"
+        " || variables.missing.size() == 0 || !variables.isSelected",
         "messageExpression": message,
         "message": "must specify what a quota limits, in every container",
         "reason": "Forbidden",
@@ -511,8 +516,7 @@ def _must_specify(
             "matchConstraints": _new_pods(),
             "matchConditions": [
                 {"name": "has-no-node", "expression": HAS_NO_NODE},
-                {"name": "leaves-something-out", "expression": _IS_SILENT},
-                {"name": "states-nothing-as-a-whole", "expression": f"!{STATES_POD_LEVEL}"},
+                {"name": "has-few-containers", "expression": _HAS_FEW_CONTAINERS},
             ],
             "variables": _named(variables),
             "validations": [validation],

@@ -34,8 +34,9 @@ from tests.e2e.cluster.admission.differential_objects import (
     random_quotas,
 )
 from tests.e2e.cluster.installed import Cluster, a_cluster, a_product, a_tenant, is_counted, quota
-from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product, apply
+from tests.e2e.cluster.shared.history import cluster_quotas
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
@@ -146,6 +147,29 @@ def oracle_cases() -> tuple[dict[str, Any], list[Case], set[str]]:
 
 def _selectors(spec: dict[str, Any]) -> dict[str, Any]:
     return {key: spec[key] for key in ("scopes", "scopeSelector") if spec.get(key)}
+
+
+def test_a_pod_of_very_many_containers_is_gated_and_not_looked_through(clean: Cluster) -> None:
+    api = Api(clean.plane.rest)
+    apply_policies(clean.plane, Policy())
+    open_namespaces(api, {"many": {}})
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": "many"}}
+    made = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "ClusterDeferredQuota",
+        "metadata": {"name": "many"},
+        "spec": {"hard": {"requests.cpu": "1"}, "namespaceSelector": selector},
+    }
+    assert api.create(cluster_quotas(), made).ok
+
+    def created(count: int) -> Answer:
+        containers = [a_container(f"c{number}") for number in range(count)]
+        pod = {"metadata": {"name": f"p{count}"}, "spec": {"containers": containers}}
+        return api.create(objects.pods("many"), pod, dry_run=True)
+
+    words = "failed quota: cdq/many: must specify requests.cpu for: c0,c1,"
+    eventually(lambda: words in created(128).message, "the policy knows the quota")
+    assert is_gated(created(129).body)
 
 
 @pytest.mark.timeout(600)
