@@ -37,7 +37,7 @@ from tests.reactions import Reaction, ReactiveClient, fail, for_name, forbid, un
 from webhook.cli import ExitCode, cli
 from webhook.cli.disable import announce_released, disable_on
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import NAMESPACES, PODS, ForbiddenError, UnreachableError
+from webhook.kube.api import NAMESPACES, PODS, ForbiddenError, InternalError, UnreachableError
 from webhook.operations.namespaces_at_once import AT_ONCE
 from webhook.operations.retry import RetryPolicy
 from webhook.state.well_known import MODE_LABEL
@@ -129,6 +129,24 @@ def test_a_look_for_waiting_pods_that_fails_does_not_count_as_none(
     api.on("list", PODS, reaction, times=times)
     assert announce_released(api, [NAMESPACE], dry_run=False, patience=QUICK)
     assert capsys.readouterr().err == warning
+
+
+def test_looks_for_waiting_pods_take_no_longer_together_than_is_waited(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    api = ReactiveClient(a_cluster_with_a_rush())
+    api.on("list", PODS, fail(InternalError("a webhook does not answer")))
+    patience = RetryPolicy(seconds=10.0, clock=lambda: now, sleep=sleep)
+    names = [NAMESPACE] * 5
+    assert announce_released(api, names, dry_run=False, patience=patience)
+    assert now <= 10.0
+    assert capsys.readouterr().err.count("it is not known which pods wait") == 5
 
 
 ANSWERS: dict[str, tuple[list[str], str, ExitCode, bool]] = {

@@ -48,10 +48,10 @@ def announce_released(
     Raises:
         ApiError: The cluster does not answer, or does not know the caller.
     """
-    is_rush = False
+    is_rush, timer = False, patience.begin()
     for namespace in namespaces:
         try:
-            released = patience.begin().retry(partial(to_be_released, api, namespace))
+            released = timer.retry(partial(to_be_released, api, namespace))
         except _NO_ANSWER:
             raise
         except ApiError as err:
