@@ -64,3 +64,22 @@ def test_a_rest_is_as_long_as_its_turn_asks_for_within_a_bound(took: float, rest
     assert thread.look("p", "ab") == ""
     thread.now += 0.02
     assert thread.look("p", "ab") == "b"
+
+
+def test_a_rest_is_over_in_time_while_others_evict() -> None:
+    now, evicting = 0.0, 0.0
+    turns = Turns(lambda: now, lambda: now - evicting)
+    for item in turns.of("slow", "ab"):
+        turns.had["slow"].add(item)
+        now += 2.0
+    now, evicting = now + 5.1, evicting + 5.0  # of other pools
+    assert [item for item in turns.of("slow", "ab") if item not in turns.had["slow"]] == ["b"]
+
+
+def test_the_seconds_of_evictions_are_no_part_of_a_turn() -> None:
+    now, evicting = 0.0, 0.0
+    turns, done = Turns(lambda: now, lambda: now - evicting), ""
+    for item in turns.of("p", "ab"):
+        turns.had["p"].add(item)
+        now, evicting, done = now + 2.0, evicting + 2.0, done + item
+    assert done == "ab"

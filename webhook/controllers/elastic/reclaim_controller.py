@@ -198,8 +198,8 @@ class Reclaimer:
         self._planner = ReclaimPlanner(context.api, parts.settings, self._evictor.refused)
         self._lists = ListPauses(self._clock)
         self._evicting = 0.0
-        self._keeping = Turns(self._planning_clock)
-        self._claiming = Turns(self._planning_clock)
+        self._keeping = Turns(self._clock, self._planning_clock)
+        self._claiming = Turns(self._clock, self._planning_clock)
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=self._clock)
         self.workers: Final = Controller(
             "reclaim", self._queue, self.reconcile, poll=self._poll, poll_seconds=_POLL_SECONDS

@@ -23,26 +23,30 @@ class Turns:
     last in their own pool.
 
     Args:
-        clock: Returns seconds that only go forward.
+        clock: Returns seconds that only go forward, for rests.
+        planning_clock: Returns the same without what counts as no part of a turn.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], planning_clock: Callable[[], float] | None = None
+    ) -> None:
         self._clock = clock
+        self._planning_clock = planning_clock or clock
         self._rests: dict[str, float] = {}
         self.had: Final[defaultdict[str, set[str]]] = defaultdict(set)
         """Pool → what had its turn since all of the pool had; the caller adds to it."""
 
     def of(self, pool: str, items: Iterable[_T]) -> Iterator[_T]:
         """Yield what there is to do for a pool, in order: nothing while it rests."""
-        begun = self._clock()
-        if begun < self._rests.get(pool, 0.0):
+        if self._clock() < self._rests.get(pool, 0.0):
             return
+        begun = self._planning_clock()
         for item in items:
             number = len(self.had[pool])
             yield item
-            now = self._clock()
-            if now - begun > _LONG and len(self.had[pool]) > number:
-                self._rests[pool] = now + min(_MOST, _FACTOR * (now - begun))
+            took = self._planning_clock() - begun
+            if took > _LONG and len(self.had[pool]) > number:
+                self._rests[pool] = self._clock() + min(_MOST, _FACTOR * took)
                 return
         self.had.pop(pool, None)
         self._rests.pop(pool, None)
