@@ -22,6 +22,7 @@ from tests.quota.explaining import (
     time,
     why,
 )
+from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.charging.coverage import CoverageRules
 from webhook.quota.explaining.facts import Health, NamespaceFacts, Part
 from webhook.quota.explaining.queue_position import queue_state, waits_for_pools
@@ -534,3 +535,12 @@ def test_so_is_what_pods_stand_behind() -> None:
     behind, _ = explained.causes
     assert behind.text == "waits behind pod a, which needs elastic pool default; place 2 of 2"
     assert "free 1 cpu of elastic pool default for pod a" in [one.text for one in explained.unblock]
+
+
+def test_a_released_pod_lacks_nothing_whatever_was_promised_since() -> None:
+    there = namespace(pod("x", "2", gates=()), reserved={"x": "2"})
+    assert there.ledger is not None
+    two = {"requests.cpu": Quantity.parse("2")}
+    account = replace(there.ledger.accounts["p1"], used_elsewhere=two, unheld=two)
+    ledger = replace(there.ledger, accounts={"p1": account})
+    assert kinds(why(replace(there, ledger=ledger, stored=ledger), "x")) == []

@@ -140,7 +140,7 @@ class RequeueClient:
                 pause = BIND_LAG_SECONDS  # it has its node already
             until = now + pause
             requeued = RequeuedPod(
-                queued.claim, written, now, until, times, snapshot_version=snapshot_version
+                queued.next_claim, written, now, until, times, snapshot_version=snapshot_version
             )
             pods.record_requeue(pod.uid, requeued)
         return 1

@@ -141,9 +141,9 @@ def _denials(
 ) -> tuple[QuotaExceeded, ...]:
     if status is not None:
         return status.denials
-    if queued.is_gated or queued.claim is None or ledger is None:
+    if queued.is_gated or queued.next_claim is None or ledger is None:
         return ()
-    return exceeded_quotas(ledger, queued.claim)
+    return exceeded_quotas(ledger, queued.next_claim)
 
 
 def _ahead(

@@ -153,7 +153,7 @@ def ledger_causes(
 
 def _is_outdated(there: NamespaceFacts, state: QueueState) -> bool:
     """Return whether only the ledger as it is stored denies the pod: it counts what has ended."""
-    claim = state.queued.claim
+    claim = state.queued.next_claim
     if there.stored is None or claim is None or state.denials:
         return False
     return bool(exceeded_quotas(there.stored, claim))

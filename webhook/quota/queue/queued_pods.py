@@ -147,6 +147,16 @@ class QueuedPod:
         return self.pod.uid
 
     @property
+    def next_claim(self) -> Claim | None:
+        """The claim that decides next: of a pod without our gate, that of its bind.
+
+        It has the room of a release that stands, whatever was promised since.
+        """
+        if self.claim is None or self.is_gated:
+            return self.claim
+        return replace(self.claim, source=ReservationSource.BIND)
+
+    @property
     def needs_no_quota(self) -> bool:
         """Whether it takes nothing of any quota, so that nothing has to be reserved."""
         return self.blocker is None and not self.quotas

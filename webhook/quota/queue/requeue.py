@@ -64,7 +64,7 @@ def _fitting(ledger: Ledger | None, passed: CycleResult) -> list[QueuedPod]:
     suffices = [
         one
         for one in passed.reserved
-        if ledger is None or one.claim is None or not exceeded_quotas(ledger, one.claim)
+        if ledger is None or one.next_claim is None or not exceeded_quotas(ledger, one.next_claim)
     ]
     return [*passed.free, *suffices, *passed.released]
 
