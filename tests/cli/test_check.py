@@ -1150,3 +1150,10 @@ def test_a_second_elastic_quota_of_a_namespace_is_refused() -> None:
     # what is there already, and stays as it is, is not compared
     write("cluster.yaml", dumped(*TWO_TEAMS, second, first))
     assert findings(checked(*options, text=dumped(first))) == []
+
+
+def test_a_second_elastic_quota_is_stored_where_no_webhook_judges_it() -> None:
+    names = ("team-a", "team-b")
+    objects = (*map(a_namespace, names), an_elastic_quota("team-a", "2"))
+    second = an_elastic_quota("team-b", "1", "9", "team-a")
+    assert findings(checked("-f", "-", text=dumped(*objects, second))) == []

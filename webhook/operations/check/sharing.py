@@ -32,6 +32,8 @@ from webhook.quota.shared.cluster_quotas import cluster_quota, own_name
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 _NONE: Final[tuple[Object, ...]] = ()
+_NOT_YET: Final = "~"
+"""Time of creation of an object that is not there yet: behind all that are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +161,16 @@ class SharedQuotas:
         refused: dict[str, Sequence[FieldError]] = {}
         for key, quota in self._overlay.elastic_quotas.items():
             stored = there.get(key)
-            if stored == replace(quota, created="" if stored is None else stored.created):
+            made = replace(quota, created=_NOT_YET if stored is None else stored.created)
+            if stored == made:
                 continue  # nothing changes, so the webhook does not compare it
-            errors = tuple(taken_errors(quota, there.values()))
+            # elsewhere no webhook is asked: it is stored, and the older one counts
+            is_judged = self._is_deferred(quota.namespace)
+            errors = tuple(taken_errors(quota, there.values())) if is_judged else ()
             if errors:
                 refused[key] = errors
             else:
-                there[key] = quota
+                there[key] = made
         faults = conflicts(there.values())
         counting = tuple(one for key, one in there.items() if key not in faults)
         return _Elastic(counting, refused)
