@@ -17,7 +17,7 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
-from tests.reactions import preceded_by, unreachable
+from tests.reactions import Reaction, forbid, preceded_by, unavailable, unreachable
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.state.ledger_store import LedgerVersion
@@ -333,3 +333,26 @@ def test_a_pod_that_nothing_is_reserved_for_is_counted_at_once(
     contended.catch_up()
     settle(contended)
     assert races_lost(contended) > 5
+
+
+@pytest.mark.parametrize(
+    ("reaction", "is_stuck"), [(forbid, True), (unavailable, False), (unreachable, False)]
+)
+def test_a_namespace_is_stuck_by_what_is_said_of_it_and_not_by_an_outage(
+    reaction: Reaction, *, is_stuck: bool
+) -> None:
+    with new_harness(a_quota("p1")) as harness:
+        harness.step()
+        cache = harness.controller.usage_cache
+        refused = harness.client.on("update", QUOTA_LEDGERS, reaction)
+        harness.pod("web", "1")
+        harness.bind("web")
+        for _ in range(6):
+            harness.pass_time(60)
+            harness.step()
+        assert cache.workqueue.failures(NAMESPACE) > 3
+        assert cache.is_stuck(NAMESPACE) is is_stuck
+        refused.remove()
+        harness.pass_time(60)
+        harness.step()
+        assert not cache.is_stuck(NAMESPACE)

@@ -63,6 +63,8 @@ class NamespaceState:
     has_reconciled: bool = False
     """All has been said at least once since the namespace is tracked, or that has failed for a
     reason that waiting does not cure."""
+    is_unanswered: bool = False
+    """The API server did not answer when it failed last, which says nothing of the namespace."""
     last_write: LastWrite | None = None
     """What this process wrote last in this leadership; None when that is not known."""
     deferrals: int = 0

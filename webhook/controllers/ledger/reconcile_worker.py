@@ -126,9 +126,10 @@ class NamespaceReconciler:
         level = logging.INFO if is_end else logging.WARNING
         _log.log(level, "reconciling failed", extra={"namespace": namespace, "error": str(err)})
         self._context.recorder.reconciled("failed")
-        if state is not None and not isinstance(err, UnavailableError):
+        if state is not None:
+            state.is_unanswered = isinstance(err, UnavailableError)
             # its handlers say that they cannot decide; those of the other namespaces can
-            state.has_reconciled = True
+            state.has_reconciled |= not state.is_unanswered
 
     def _finish(self, namespace: str, state: NamespaceState | None, result: Result) -> Result:
         """Record what became of a namespace; return when to come again."""

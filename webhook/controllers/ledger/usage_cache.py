@@ -200,9 +200,12 @@ class UsageCache:
     def is_stuck(self, namespace: str) -> bool:
         """Return whether a namespace could not be reconciled several times in a row.
 
-        No pod of it is released then, and what was known of its queue may be over.
+        No pod of it is released then, and what was known of its queue may be over. Where the API
+        server does not answer that is so of all, and no reason for others to come first.
         """
-        return self.workqueue.failures(namespace) > _MAX_FAILURES
+        state = self.namespaces.get(namespace)
+        is_unanswered = state is not None and state.is_unanswered
+        return not is_unanswered and self.workqueue.failures(namespace) > _MAX_FAILURES
 
     def clear_abandoned(self, namespace: str) -> None:
         """Leave a namespace that is not tracked, and has a ledger that counts still."""
