@@ -420,6 +420,30 @@ def test_quotas_that_are_switched_off_say_so(tmp_path: Path) -> None:
         eventually(lambda: here.condition() == "AllCharged", "it is charged again")
 
 
+def test_of_those_that_are_switched_off_a_status_that_is_refused_stops_no_other(
+    tmp_path: Path,
+) -> None:
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if call.namespace == "team-a" and call.subresource == "status":
+            raise ForbiddenError("by a policy of others")
+        return proceed()
+
+    document = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "Configuration",
+        "elastic": {"enabled": False},
+    }
+    settings: Object = {"elastic": {"enabled": True}}
+    with world(*A_AND_B, directory=tmp_path, settings=settings) as here:
+        here.wait_for(**POOL)
+        for namespace in ("team-a", "team-b"):
+            eventually(lambda n=namespace: here.condition(n) == "AllCharged", "it is charged")  # type: ignore[misc]
+        here.harness.client.on("patch", ELASTIC_QUOTAS, refuse)
+        (tmp_path / "configuration.yaml").write_text(json.dumps(document))
+        eventually(lambda: here.condition("team-b") == "Disabled", "it is not charged")
+        assert here.condition("team-a") == "AllCharged"
+
+
 def test_a_quota_of_no_namespace_counts_nothing_and_stops_no_other() -> None:
     # the definition of nos allows that, and no handler is asked in the namespace of the object
     nothing = an_elastic_quota("default", {"cpu": 1}, {"cpu": 1}, namespaces=[])

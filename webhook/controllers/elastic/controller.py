@@ -434,10 +434,23 @@ class ElasticQuotaController:
         Raises:
             ApiError: The API server does not do it, or not for one of them.
         """
+        failure: ApiError | None = None
+        for obj, figures, condition in self._wanted_statuses(derived, taken):
+            try:
+                self._write_status(obj, figures, condition)
+            except _REFUSALS as err:  # by another webhook, for instance: it stops no other
+                failure = err
+        if failure is not None:
+            raise failure
+
+    def _wanted_statuses(
+        self, derived: Mapping[str, DerivedQuota], taken: frozenset[str]
+    ) -> Iterator[tuple[ElasticQuotaObject, Mapping[str, object], Condition]]:
+        """Yield the elastic quotas with the figures and the condition of their status."""
         settings, counting = self._settings(), {one.key: one for one in self._counting()}
         if not settings.enabled:
             self._metrics.show({})
-            self._write_disabled()
+            yield from ((obj, {}, DISABLED) for obj in self._objects() if _says_charged(obj))
             return
         grants = {name: self._grants(name) for name in derived if name not in taken}
         held = {key: held_by(one, grants, settings.gpu_memory_gb) for key, one in counting.items()}
@@ -452,16 +465,13 @@ class ElasticQuotaController:
             one.uid: self._statuses[one.uid] for one in objects if one.uid in self._statuses
         }
         faults = conflicts([one.quota for one in objects if one.quota is not None])
-        failure: ApiError | None = None
         for obj in objects:
             quota = None if obj.quota is None else counting.get(obj.quota.key)
             if quota is None:
                 fault = obj.fault or faults.get(_key_of(obj), "")
                 reason = "Invalid" if obj.fault else "Conflict"
-                figures: Mapping[str, object] = {}
-                condition = Condition(CHARGED, "False", reason, fault)
+                yield obj, {}, Condition(CHARGED, "False", reason, fault)
             else:
-                figures = elastic_status(quota, pools[quota.pool])
                 own = sorted(name for name, one in derived.items() if _is_about(one, quota))
                 condition = charged_condition(
                     quota,
@@ -473,19 +483,7 @@ class ElasticQuotaController:
                     refused=tuple(self._refused[one] for one in own if one in self._refused),
                     fault=obj.fault,
                 )
-            try:
-                self._write_status(obj, figures, condition)
-            except _REFUSALS as err:  # by another webhook, for instance: it stops no other
-                failure = err
-        if failure is not None:
-            raise failure
-
-    def _write_disabled(self) -> None:
-        """Write that no bind is charged where a status says otherwise."""
-        for obj in self._objects():
-            ours, _ = _parted(obj.status.get("conditions"), CHARGED)
-            if any(one.status == "True" for one in conditions_in(ours)):
-                self._write_status(obj, {}, DISABLED)
+                yield obj, elastic_status(quota, pools[quota.pool]), condition
 
     def _show(self, quotas: Iterable[ElasticQuota], held: Mapping[str, ResourceList]) -> None:
         figures = {}
@@ -538,6 +536,12 @@ class _WrittenStatus:
     figures: Mapping[str, object]
     condition: Condition
     stored: Mapping[str, object]
+
+
+def _says_charged(obj: ElasticQuotaObject) -> bool:
+    """Return whether a status says that binds are charged."""
+    ours, _ = _parted(obj.status.get("conditions"), CHARGED)
+    return any(one.status == "True" for one in conditions_in(ours))
 
 
 def _parted(conditions: object, name: str) -> tuple[list[object], list[object]]:
