@@ -622,6 +622,35 @@ def test_a_namespace_leaves_no_pool_while_it_cannot_join_the_other(error: ApiErr
         assert here.members("epool.zoo") == ["team-b", "team-c"]
 
 
+@pytest.mark.parametrize("refused", ["epool.ark", "epool.default"])
+def test_namespaces_that_change_places_leave_no_pool_before_they_join(refused: str) -> None:
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if call.name == refused:
+            raise InvalidError("too many")
+        return proceed()
+
+    def labelled(pool: str) -> Object:
+        return {"metadata": {"labels": {"deferredquota.io/pool": pool}}}
+
+    other = an_elastic_quota("team-c", {"cpu": 1})
+    other["metadata"]["labels"] = {"deferredquota.io/pool": "ark"}  # type: ignore[index]
+    with world(*A_AND_B, other) as here:
+        here.wait_for(epool_ark={"requests.cpu": "1"}, **POOL)
+        api, hold = here.harness.api, here.harness.client.on("list", ELASTIC_QUOTAS, _no_pages)
+        patch = here.harness.client.on("patch", CLUSTER_DEFERRED_QUOTAS, refuse)
+        api.patch(ELASTIC_QUOTAS, "q", labelled("ark"), namespace="team-b")
+        api.patch(ELASTIC_QUOTAS, "q", labelled("default"), namespace="team-c")
+        hold.remove()
+        edit = {"spec": {"max": {"cpu": 5}}}
+        api.patch(ELASTIC_QUOTAS, "q", edit, namespace="team-a")
+        eventually(lambda: "eq.team-a.q" in here.derived(), "what else there is goes on")
+        in_any = {*here.members("epool.default"), *here.members("epool.ark")}
+        assert in_any == {"team-a", "team-b", "team-c"}
+        patch.remove()
+        eventually(lambda: here.members("epool.ark") == ["team-b"], "it moved")
+        eventually(lambda: here.members("epool.default") == ["team-a", "team-c"], "it moved")
+
+
 def test_one_that_cannot_be_written_stops_no_other() -> None:
     def refuse(call: Call, proceed: Proceed) -> object:
         if str(call.body["metadata"]["name"]) == "epool.default":

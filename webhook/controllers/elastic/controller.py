@@ -358,11 +358,12 @@ class ElasticQuotaController:
         return {object_name(raw): raw for raw in listed}
 
     def _steps(
-        self, wanted: Mapping[str, DerivedQuota], stored: Mapping[str, Object], taken: set[str]
+        self, wanted: Mapping[str, DerivedQuota], stored: dict[str, Object], taken: set[str]
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         """Yield the writes that are due, with the names of what they write.
 
-        A namespace joins a quota before it leaves one.
+        A namespace joins a quota before it leaves one: a quota that others join and leave is
+        written twice.
         """
         changed = [
             one
@@ -374,7 +375,12 @@ class ElasticQuotaController:
             if name not in stored:
                 yield name, partial(self._create, one, taken)
         for one in changed:
-            yield one.name, partial(self._replace_spec, stored[one.name], one)
+            both = _selected(stored[one.name]).union(one.namespaces)
+            if len(both) > len(one.namespaces) and both != _selected(stored[one.name]):
+                joined = replace(one, namespaces=tuple(sorted(both)))
+                yield one.name, partial(self._replace_spec, stored, joined)
+        for one in changed:
+            yield one.name, partial(self._replace_spec, stored, one)
         for name in sorted(stored.keys() - wanted.keys()):
             yield name, partial(self._delete, stored[name])
 
@@ -403,16 +409,18 @@ class ElasticQuotaController:
         self._note_written(quota, made, "deleted")
         _log.info("elastic quota charged", extra={"quota": quota.name})
 
-    def _replace_spec(self, stored: Object, quota: DerivedQuota) -> None:
+    def _replace_spec(self, stored: dict[str, Object], quota: DerivedQuota) -> None:
         # every bind writes the status; of the spec the generation tells whether it is the same
-        generation = FieldReader(stored).child("metadata").integer("generation")
+        former = stored[quota.name]
+        generation = FieldReader(former).child("metadata").integer("generation")
         patch: JsonPatch = [
             {"op": "test", "path": "/metadata/generation", "value": generation},
             {"op": "add", "path": "/spec", "value": quota.spec},
         ]
         answered = self._api.patch(CLUSTER_DEFERRED_QUOTAS, quota.name, patch)
+        stored[quota.name] = answered.object
         self._note_dropped(quota, answered.object)
-        self._note_written(quota, stored, "changed")
+        self._note_written(quota, former, "changed")
         _log.info("elastic quota charged by its new amounts", extra={"quota": quota.name})
 
     def _note_written(self, quota: DerivedQuota, stored: Object, done: str) -> None:
