@@ -8,8 +8,9 @@ What is reserved for a pod that is created with a node, bound or resized counts 
 that is seen: it is stored in a moment, or never, because something after the webhook refused it,
 and what is reserved for it expires. A tenant can have as many of these as it likes. So does what is
 reserved for a released pod for longer than such a pod may wait for its node: resizes have it
-written anew. Once that is promised, no request that renews it is admitted. Not so within `min`:
-that is nothing to promise to others, and the next try of a bind has its room.
+written anew. Once that is promised, no request that renews it is admitted but the first bind of
+a released pod. Not so within `min`: that is nothing to promise to others, and the next try of a
+bind has its room.
 """
 
 from __future__ import annotations

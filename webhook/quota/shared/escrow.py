@@ -16,9 +16,10 @@ D. Complete. The quota's status says that all are counted only while that is tru
 
 E. Promised. What the status holds for one pod (`Promise`) is elsewhere for every decision but on
    that pod, until its namespace's ledger has a reservation for it; that raised the grant first.
-   A claim within its own reservation is not compared with it: promises may be of what victims
-   still take, and a pod that was released goes on to its bind. Nor is a claim that may not be
-   refused: what runs anyway is held before what is promised.
+   The bind of a released pod, within its reservation, is not compared with it: promises may be of
+   what victims still take, and such a pod goes on to its bind. Other claims are, or their clients
+   would have a reservation written anew for ever. Nor is a claim that may not be refused: what runs
+   anyway is held before what is promised.
 
 F. Kept. What the spec keeps for some namespaces, and they do not hold, is elsewhere for the
    decisions of all others, but for those two kinds of claims.
