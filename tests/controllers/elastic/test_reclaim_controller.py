@@ -28,7 +28,7 @@ from tests.reactions import (
     unavailable,
 )
 from webhook.config import ReclaimMode
-from webhook.controllers.elastic import reclaim_controller, turns
+from webhook.controllers.elastic import reclaim_controller, reclaim_planner
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -184,7 +184,7 @@ def test_a_second_pod_is_planned_for_beside_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, takes_long: bool
 ) -> None:
     if takes_long:  # each plan of the pool, so that others have their turn after it
-        monkeypatch.setattr(turns, "_LONG", -1.0)
+        monkeypatch.setattr(reclaim_planner, "_LONG", -1.0)
     with reclaiming(tmp_path) as here:
         here.create("a0", "team-a")
         here.create("a1", "team-a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.controllers.elastic.turns import Turns
+from webhook.controllers.elastic.reclaim_planner import Turns
 
 
 class Thread:

@@ -28,7 +28,12 @@ from webhook.config import ElasticSettings, ReclaimMode
 from webhook.controllers.elastic.assigned_pods import AssignedPod
 from webhook.controllers.elastic.evictions import Evictor
 from webhook.controllers.elastic.promises import HeldPromise, Promises
-from webhook.controllers.elastic.reclaim_planner import PlannedClaim, ReclaimPlanner, pod_key
+from webhook.controllers.elastic.reclaim_planner import (
+    PlannedClaim,
+    ReclaimPlanner,
+    Turns,
+    pod_key,
+)
 from webhook.controllers.elastic.reclaim_view import (
     OverdueReleases,
     ReclaimSources,
@@ -36,7 +41,6 @@ from webhook.controllers.elastic.reclaim_view import (
     ledger_of,
     read_view,
 )
-from webhook.controllers.elastic.turns import Turns
 from webhook.controllers.queue.queue_state import UNTRIED_FACTOR
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.controller import (

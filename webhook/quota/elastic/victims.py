@@ -53,7 +53,7 @@ class Disruptions(Protocol):
 
 
 class AnyRoom:
-    """Room where nodes are not known, or as a function tells it.
+    """Room where nodes are not known, or what a function says of it.
 
     Args:
         gone: The pods that are gone.
