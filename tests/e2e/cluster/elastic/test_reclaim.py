@@ -409,43 +409,47 @@ def test_no_request_renews_what_is_reserved_for_pods_that_never_run(
         thread.join()
 
 
-def test_resizes_that_are_refused_keep_nothing_from_an_owner(
-    own_plane: ControlPlane, teams: Teams, editor: Tenant
+@pytest.mark.parametrize("renewed_by", ["resize", "deadline"])
+def test_changes_that_are_refused_keep_nothing_from_an_owner(
+    own_plane: ControlPlane, teams: Teams, editor: Tenant, renewed_by: str
 ) -> None:
-    """Another webhook of the platform refuses them, after quota was reserved for them."""
+    """Another webhook of the platform refuses them, after quota was reserved for a resize."""
     namespace = editor.namespace
     rules = ("--verb=patch", "--resource=pods/resize")
     own_plane.kubectl("create", "role", "more", "-n", namespace, *rules)
     subject = ("--role=more", "--user=mallory", "-n", namespace)
     own_plane.kubectl("create", "rolebinding", "more", *subject)
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    assert teams.pool.api.create(path, refusing_resizes(namespace)).ok
     over = threading.Event()
 
     def renew() -> None:
         while not over.wait(4.0):
-            editor.resize("b0", "8")
+            if renewed_by == "resize":
+                editor.resize("b0", "8")
+            else:
+                editor.set_deadline("b0", 9999)
 
     with Kubelets(own_plane.rest, teams.namespaces):
         assert teams.run("b", 1) == ["b0"]
         teams.become(a=0, b=1, c=0)
         seen = teams["b"].seen
         becomes(lambda: CAPACITY_LABEL in labels_of(seen("b0").body), True, "it is labelled")
-        time.sleep(
-            2.0
-        )  # nothing writes the pod any more, which would prove that the resize is over
-        refused = editor.resize("b0", "8")
-        assert refused.code == 500, str(refused)
-        charged = f"cdq/{teams.pool.charged_by}"
-        becomes(lambda: teams["b"].charged(charged), "8", "quota is reserved for it")
+        # a write of the pod would prove that the resize is over: until there are none any more
+        time.sleep(2.0)
+        assert teams.pool.api.create(path, refusing_changes(namespace)).ok
         thread = threading.Thread(target=renew)
-        thread.start()
         try:
+            refused = editor.resize("b0", "8")
+            assert refused.code == 500, str(refused)
+            charged = f"cdq/{teams.pool.charged_by}"
+            becomes(lambda: teams["b"].charged(charged), "8", "quota is reserved for it")
+            thread.start()
             (own,) = teams.create("a")
             eventually(lambda: teams["a"].node_of(own), "it has taken what it is guaranteed", 150.0)
         finally:
             over.set()
-            thread.join()
+            if thread.is_alive():
+                thread.join()
             teams.pool.api.delete(f"{path}/{namespace}")
 
 
@@ -454,7 +458,7 @@ def labels_of(pod: Object) -> Object:
     return labels
 
 
-def refusing_resizes(namespace: str) -> Object:
+def refusing_changes(namespace: str) -> Object:
     """Return the registration of a webhook that nothing answers for."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -462,7 +466,7 @@ def refusing_resizes(namespace: str) -> Object:
         "metadata": {"name": namespace},
         "webhooks": [
             {
-                "name": "resizes.example.com",
+                "name": "changes.example.com",
                 "clientConfig": {"url": "https://127.0.0.1:1/"},
                 "failurePolicy": "Fail",
                 "sideEffects": "None",
@@ -473,7 +477,7 @@ def refusing_resizes(namespace: str) -> Object:
                         "apiGroups": [""],
                         "apiVersions": ["v1"],
                         "operations": ["UPDATE"],
-                        "resources": ["pods/resize"],
+                        "resources": ["pods", "pods/resize"],
                     }
                 ],
             }
