@@ -706,13 +706,18 @@ def test_a_pool_whose_edit_is_refused_is_charged_by_the_former_one_and_says_so()
         reactor.remove()
 
 
+def run(here: World, name: str, namespace: str) -> None:
+    """Create a pod, and bind it once it is released."""
+    here.wait(name, namespace)
+    here.says(name, namespace, "Released")
+    here.harness.api.bind(a_binding(name, namespace=namespace))
+
+
 def all_borrowed(here: World) -> None:
     """Let team-b take 3 of the pool's 4, and team-a the rest."""
     here.wait_for(**POOL)
     for name, namespace in (*((f"b{number}", "team-b") for number in range(3)), ("a0", "team-a")):
-        here.wait(name, namespace)
-        here.says(name, namespace, "Released")
-        here.harness.api.bind(a_binding(name, namespace=namespace))
+        run(here, name, namespace)
 
 
 def test_what_is_freed_goes_to_an_owner_before_a_borrower() -> None:
@@ -733,9 +738,7 @@ def test_a_borrower_says_which_pods_come_first() -> None:
     with world(an_elastic_quota("team-a", {"cpu": 3}), largest, is_gated=True) as here:
         here.wait_for(epool_default={"requests.cpu": "4"})
         for number in range(3):
-            here.wait(f"b{number}", "team-b")
-            here.says(f"b{number}", "team-b", "Released")
-            here.harness.api.bind(a_binding(f"b{number}", namespace="team-b"))
+            run(here, f"b{number}", "team-b")
         here.wait("a0", "team-a", "3")
         here.says("a0", "team-a", "QuotaExceeded")
         here.wait("b3", "team-b")  # for which there is room
@@ -761,9 +764,7 @@ def test_a_namespace_whose_ledger_cannot_be_written_holds_no_other_back() -> Non
     with world(*quotas, is_gated=True) as here:
         here.wait_for(epool_default={"requests.cpu": "4"})
         for number in range(3):
-            here.wait(f"b{number}", "team-b")
-            here.says(f"b{number}", "team-b", "Released")
-            here.harness.api.bind(a_binding(f"b{number}", namespace="team-b"))
+            run(here, f"b{number}", "team-b")
         here.wait("a0", "team-a", "3")
         here.says("a0", "team-a", "QuotaExceeded")
         here.wait("b3", "team-b")
