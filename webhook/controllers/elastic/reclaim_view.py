@@ -50,8 +50,8 @@ class ReclaimView:
     pods: Mapping[str, list[ElasticPod]]
     """Key of each quota → its pods, reserved and promised ones included."""
     leaving: Mapping[str, list[ElasticPod]]
-    """Key of each quota → its pods that are ending, and what is reserved for pods without a node
-    that is used at once or never."""
+    """Key of each quota → its pods that are ending, and what is reserved that is used at once or
+    never."""
     unstored: frozenset[str]
     """Uids of the latter."""
     informer: Informer[AssignedPod]
@@ -228,6 +228,8 @@ def _hold_within_min(
     """Count what is reserved as taken where a quota takes no more with it than is guaranteed."""
     key = quota.key
     held = [pod for pod in leaving[key] if pod.uid in unstored]
+    if not held:
+        return
     taken = usage_of_pods({key: [*pods[key], *held]})[key]
     if all(amount <= quota.min.get(name, ZERO).nano for name, amount in taken.items()):
         pods[key] += held

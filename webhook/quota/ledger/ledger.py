@@ -178,14 +178,19 @@ def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
             refusal = _exceeded(ledger.accounts[name], claim, held, after, is_kept=is_kept)
             if refusal is not None:
                 return ledger, Denied(refusal)
-        short = _short_quota(ledger, claim, held, after) if ledger.capped else None
+        short = _short_quota(ledger, claim, held, after, is_kept=is_kept) if ledger.capped else None
         if short is not None:
             return ledger, Undecided(f"usage is being counted for quota: {short}")
     return _with_reservation(ledger, held, after), Admitted(after)
 
 
 def _short_quota(
-    ledger: Ledger, claim: Claim, held: Mapping[str, ResourceList], after: Reservation
+    ledger: Ledger,
+    claim: Claim,
+    held: Mapping[str, ResourceList],
+    after: Reservation,
+    *,
+    is_kept: bool,
 ) -> str | None:
     """Return a quota that `claim` may exceed together with reservations that are capped.
 
@@ -203,7 +208,6 @@ def _short_quota(
             continue
         account = ledger.accounts[name]
         fuller = replace(account, used=add(account.used, missing))
-        is_kept = _is_kept(ledger.reservations.get(claim.uid), claim)
         if _exceeded(fuller, claim, held, after, is_kept=is_kept) is not None:
             return name
     return None
