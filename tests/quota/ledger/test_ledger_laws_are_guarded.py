@@ -322,7 +322,7 @@ def _settle_beyond_the_limit(patch: Patch) -> None:
 
 
 def _ignore_what_others_are_short_of(patch: Patch) -> None:
-    patch.setattr(ledger, "_short_quota", lambda *_: None)
+    patch.setattr(ledger, "_short_quota", lambda *_, **__: None)
 
 
 def _give_what_is_short_to_others(patch: Patch) -> None:
