@@ -105,6 +105,17 @@ def test_a_dry_run_names_the_pods_that_would_start_and_asks_nothing(tmp_path: Pa
     assert (result.exit_code, result.stderr) == (ExitCode.OK, warning)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("disable", "a", "--wait"), ("doctor", "--pause"), ("job", "resize", "j", "--timeout")],
+    ids=" ".join,
+)
+def test_a_time_that_is_no_number_is_refused(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli, [*arguments, "nan"])
+    assert done.exit_code == ExitCode.BAD_INPUT
+    assert "'nan' is not a number of seconds." in done.stderr
+
+
 def test_a_namespace_without_waiting_pods_is_opted_out_without_a_warning(tmp_path: Path) -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "4"}))
     result = run(cluster, tmp_path, NAMESPACE)

@@ -88,6 +88,12 @@ def test_one_review_can_be_in_a_file(tmp_path: Path) -> None:
     assert [verdict(each) for each in answers(run(str(path)))] == [("u1", True)]
 
 
+def test_a_byte_order_mark_before_a_review_is_no_part_of_it() -> None:
+    mark = "\ufeff"
+    assert run("-", stdin=mark + lines(a_review("u1"))).exit_code == ExitCode.OK
+    assert run("-", "--jsonl", stdin=mark + lines(a_review("u1"))).exit_code == ExitCode.OK
+
+
 def test_the_phase_is_handed_on() -> None:
     result = run("-", "--phase", "mutate", stdin=json.dumps(a_review("u1")))
     assert '"decision":"mutating"' in result.stdout

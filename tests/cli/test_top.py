@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,9 +20,16 @@ from tests.builders import a_container, a_pod, a_quota
 from tests.operations.healthy import a_lease
 from tests.reactions import Call, Proceed, ReactiveClient, forbid
 from webhook.cli import ExitCode, cli
+from webhook.cli.cluster_options import watched
 from webhook.fakecluster.manifests.loading import load_cluster
 from webhook.fakecluster.storage import FakeCluster
-from webhook.kube.api import LEASES, QUOTA_LEDGERS, VALIDATING_WEBHOOKS, ForbiddenError
+from webhook.kube.api import (
+    LEASES,
+    QUOTA_LEDGERS,
+    VALIDATING_WEBHOOKS,
+    ForbiddenError,
+    UnavailableError,
+)
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.quota_usage import bar_cells, read_usage
 from webhook.quota.amounts.quantity import Quantity
@@ -178,6 +188,30 @@ def session(**given_options: Any) -> tuple[Session, ReactiveClient]:
     cluster.load([(QUOTA_LEDGERS, TWO[0]), (LEASES, a_lease(""))])
     client = ReactiveClient(cluster)
     return Session(client, ExplainOptions(**given_options)), client
+
+
+def test_watching_goes_on_when_the_cluster_answers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, client = session()
+    pauses = itertools.count()
+
+    def unanswered(_call: Call, _proceed: Proceed) -> None:
+        raise UnavailableError("connection refused")
+
+    def sleep(_seconds: float) -> None:
+        match next(pauses):
+            case 0:
+                client.on("list", "*", unanswered, times=2)
+            case 3:
+                raise KeyboardInterrupt
+
+    watching = partial(watched, sleep=sleep)
+    monkeypatch.setattr("webhook.cli.top.live_cluster", lambda *_: nullcontext(client))
+    monkeypatch.setattr("webhook.cli.top.watched", watching)
+    done = CliRunner().invoke(cli, ["top", "--watch"])
+    assert done.stdout.count("NAMESPACE") == 2
+    assert done.stderr.count("it is asked again: connection refused") == 1
 
 
 def test_without_a_leader_the_figures_are_said_to_be_old() -> None:

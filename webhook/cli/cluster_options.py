@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -20,6 +21,7 @@ from webhook.kube.api import (
     UnauthorizedError,
     UnavailableError,
 )
+from webhook.operations.retry import PASSING
 
 if TYPE_CHECKING:
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from webhook.kube.rest import RestConfig
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
+
+_WATCH_SECONDS: Final = 2.0
+"""Between two looks of a command that watches."""
 
 
 class RefusedError(CommandError):
@@ -167,6 +173,27 @@ def cluster_errors() -> Iterator[None]:
 def retried(text: str) -> None:
     """Print why a command still waits, in a pipe too: nothing else is printed until it ends."""
     click.echo(f"note: {printable(text)}", err=True)
+
+
+def watched(look: Callable[[], _T], sleep: Callable[[float], None] = time.sleep) -> Iterator[_T]:
+    """Yield what a look at a cluster shows, every two seconds and without an end.
+
+    After the first look, a cluster that does not answer is asked again: watching goes on when it
+    does.
+    """
+    yield look()
+    is_answered = True
+    while True:
+        sleep(_WATCH_SECONDS)
+        try:
+            seen = look()
+        except PASSING as err:
+            if is_answered:
+                retried(f"the cluster does not answer, it is asked again: {err.message}")
+            is_answered = False
+        else:
+            is_answered = True
+            yield seen
 
 
 def progress(text: str) -> None:

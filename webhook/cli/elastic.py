@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import sleep
 
 import click
 
-from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader
+from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader, watched
 from webhook.cli.exit_codes import ExitCode, InputError, printable
 from webhook.cli.files.inputs import Manifest, read_manifests
 from webhook.cli.printing.elastic_report import print_plan, print_quotas, quota_entries
@@ -22,8 +23,6 @@ from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.quota.charging.workload_pods import pods_of
 from webhook.quota.elastic.capacity import LabelOrder
 from webhook.quota.objects.defaults import default_pod
-
-_WATCH_SECONDS = 2.0
 
 
 @contextmanager
@@ -50,14 +49,16 @@ def show(
     if snapshots and watches:
         raise click.UsageError("--watch follows a cluster; a snapshot does not change")
     with _session(kubeconfig, context, snapshots) as session:
-        elastic = _read(session, gb_per_gpu)
-        print_quotas(elastic, output)
-        while watches:
-            sleep(_WATCH_SECONDS)
-            before, elastic = elastic, _read(session, gb_per_gpu)
-            if quota_entries(elastic) != quota_entries(before):
-                click.echo()
+        if not watches:
+            print_quotas(_read(session, gb_per_gpu), output)
+            return ExitCode.OK
+        before: Elastic | None = None
+        for elastic in watched(partial(_read, session, gb_per_gpu), sleep):
+            if before is None or quota_entries(elastic) != quota_entries(before):
+                if before is not None:
+                    click.echo()
                 print_quotas(elastic, output)
+            before = elastic
     return ExitCode.OK
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
-from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader
+from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader, watched
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.options import uncollected
@@ -19,7 +20,6 @@ from webhook.operations.explain.explaining import KINDS, NotThereError, Target, 
 from webhook.operations.explain.session import ExplainOptions
 from webhook.quota.explaining.values import CauseKind, Explanation
 
-_WATCH_SECONDS = 2.0
 _SETTLED = frozenset({CauseKind.ALREADY_RUNNING})
 
 
@@ -77,16 +77,15 @@ def _explained(api: ClusterApi, target: Target, options: ExplainOptions) -> Expl
 def watch(api: ClusterApi, target: Target, options: ExplainOptions, output: str) -> ExitCode:
     """Print an answer whenever it changes, until the object runs or is gone."""
     before: Explanation | None = None
-    while True:
-        explained = _explained(api, target, options)
+    for explained in watched(partial(_explained, api, target, options), options.sleep):
         if before is None or (explained.text, explained.uid) != (before.text, before.uid):
             if before is not None and output == "text":
                 click.echo(_since(before, explained))
             print_explanation(explained, output)
             before = explained
         if explained.cause in _SETTLED:
-            return ExitCode.OK
-        options.sleep(_WATCH_SECONDS)
+            break
+    return ExitCode.OK
 
 
 def _since(before: Explanation, explained: Explanation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -183,12 +184,28 @@ def output_option(*formats: str) -> Callable[[_F], _F]:
     )
 
 
+class _Seconds(click.FloatRange):
+    """Time that is not negative; `nan`, which no wait would ever reach, is none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return seconds
+
+
+SECONDS: Final = _Seconds(min=0)
+"""Type of options that take a time."""
+
+
 def wait_option(seconds: float, text: str) -> Callable[[_F], _F]:
     """Return a decorator for `--wait`, with its default and its help."""
     return click.option(
         "--wait",
         "seconds",
-        type=click.FloatRange(min=0),
+        type=SECONDS,
         default=seconds,
         show_default=True,
         help=text,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
 
-from webhook.cli.cluster_options import live_cluster, snapshot_reader
+from webhook.cli.cluster_options import live_cluster, snapshot_reader, watched
 from webhook.cli.exit_codes import ExitCode, printable
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.output import print_structured, print_table
@@ -26,7 +27,6 @@ from webhook.operations.quota_usage import (
 )
 from webhook.quota.amounts.quantity import ZERO
 
-_WATCH_SECONDS: Final = 2.0
 _FIGURES: Final = ("used", "reserved", "pending", "hard")
 _HEAD: Final = ("NAMESPACE", "QUOTA", "RESOURCE", *map(str.upper, _FIGURES), "")
 _WIDEST_BAR: Final = 30
@@ -57,14 +57,19 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     with live_cluster(kubeconfig, context) as api:
         place = system_namespace or system_namespace_of(api)
         session = Session(api, ExplainOptions(system_namespace=place))
-        _print(read_usage(session, namespaces), sort, output)
-        while watches:
-            session.options.sleep(_WATCH_SECONDS)
-            session.unknown.clear()
-            report = read_usage(session, namespaces)
-            click.clear()  # does nothing where standard output is no terminal
+        if not watches:
+            _print(read_usage(session, namespaces), sort, output)
+            return ExitCode.OK
+        for number, report in enumerate(watched(partial(_look, session, namespaces))):
+            if number:
+                click.clear()  # does nothing where standard output is no terminal
             _print(report, sort, output)
     return ExitCode.OK
+
+
+def _look(session: Session, namespaces: tuple[str, ...]) -> UsageReport:
+    session.unknown.clear()
+    return read_usage(session, namespaces)
 
 
 def _snapshot_options(api: SnapshotClient, system_namespace: str | None) -> ExplainOptions:

@@ -122,6 +122,12 @@ def test_a_part_that_no_machine_has_is_an_error(tmp_path: Path) -> None:
         arrivals(tmp_path, table, f"format: google-2019, {machine}")
 
 
+def test_a_namespace_of_blanks_is_none(tmp_path: Path) -> None:
+    table = OWN.replace("web-1,team-b", "web-1, team-b ").replace("web-2,,", "web-2,  ,")
+    found = arrivals(tmp_path, table, "format: csv")
+    assert {one.key for one in found} == {"team-b/web-1", "team-a/web-2"}
+
+
 def test_pods_that_ask_for_the_same_share_a_template(tmp_path: Path) -> None:
     rows = "".join(f"web-{number},0,1,500m\n" for number in range(9))
     found = arrivals(tmp_path, f"name,arrival,duration,requests.cpu\n{rows}", "format: csv")
@@ -180,6 +186,11 @@ WRONG = {
         ALIBABA.replace("88000", "many"),
         "format: alibaba-gpu-2023",
         "pods.csv: line 2, column cpu_milli: must be a number from 0 to 10^18, not 'many'",
+    ),
+    "a number as Python writes it": (
+        ALIBABA.replace("88000", "88_000"),
+        "format: alibaba-gpu-2023",
+        "pods.csv: line 2, column cpu_milli: must be a number from 0 to 10^18, not '88_000'",
     ),
     "more than any machine": (
         ALIBABA.replace("88000", "1000000000000000000"),

@@ -47,8 +47,8 @@ Examples:
   deferred-quota emergency open --release-gates
 
 \b
-Exit status: 0 open, 1 refused, 3 something is left to do: run it again,
-4 the cluster does not answer.
+Exit status: 0 open, 1 refused, or not confirmed, 3 something is left to do:
+run it again, 4 the cluster does not answer.
 """,
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
@@ -86,8 +86,8 @@ Examples:
 
 \b
 Exit status: 0 closed, counted and in force, 1 refused: no controller leads, or
-the API server does not reach the webhook, 3 something is left to do, or not
-counted in time, 4 the cluster does not answer.
+the API server does not reach the webhook, or not confirmed, 3 something is left
+to do, or not counted in time, 4 the cluster does not answer.
 """,
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")

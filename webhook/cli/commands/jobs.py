@@ -14,6 +14,7 @@ from webhook.cli.completion import complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
+    SECONDS,
     Command,
     cluster_options,
     installed_config_option,
@@ -130,7 +131,7 @@ Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back b
 @click.option(
     "--timeout",
     "seconds",
-    type=click.FloatRange(min=0),
+    type=SECONDS,
     default=120.0,
     show_default=True,
     help="Seconds to wait until no pod is active; after that it is undone.",

@@ -14,6 +14,7 @@ from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
     NAMESPACE,
+    SECONDS,
     Command,
     cluster_options,
     installed_config_option,
@@ -98,9 +99,9 @@ Examples:
   kubectl get ns -l deferredquota.io/mode -o name | cut -d/ -f2 | xargs -r deferred-quota disable
 
 \b
-Exit status: 0 done, 1 there is no such namespace, 3 something is left to do, or
-is not allowed: run it again, 4 the cluster does not answer, or knows no user by
-these credentials.
+Exit status: 0 done, 1 there is no such namespace, or not confirmed,
+3 something is left to do, or is not allowed: run it again, 4 the cluster does
+not answer, or knows no user by these credentials.
 """,
 )
 @namespaces_argument(required=True)
@@ -146,7 +147,7 @@ Exit status: 0 no errors, 1 errors, 3 warnings with --fail-on warn,
 @click.option(
     "--pause",
     "pause_seconds",
-    type=click.FloatRange(min=0),
+    type=SECONDS,
     default=3.0,
     show_default=True,
     help="Seconds between two looks at what may be changing just now. More than twice the time"

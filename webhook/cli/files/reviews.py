@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,7 @@ def _line_replies(source: str, phase: Phase, decide: Decide) -> Iterator[Reply]:
 
 
 def _answer(data: bytes, phase: Phase, decide: Decide) -> Reply:
-    request = decode_review(data, phase)
+    request = decode_review(data.removeprefix(BOM_UTF8), phase)
     answer = decide(request, Deadline(time.monotonic() + DEFAULT_TIMEOUT_SECONDS))
     return Reply(encode_review(request, answer), isinstance(answer, Allowed))
 

@@ -101,7 +101,8 @@ class _Row:
         if not text and default is not None:
             return Decimal(default)
         try:
-            number = Decimal(text)
+            # underscores between digits are Python's
+            number = Decimal(-1) if "_" in text else Decimal(text)
         except InvalidOperation:
             number = Decimal(-1)
         if not (number.is_finite() and 0 <= number < 10**18):
@@ -211,7 +212,7 @@ def _own(trace: Trace, folder: Path, pods: _Pods) -> Iterator[Arrival]:
     for row in _rows(folder, trace.file):
         _check_columns(row)
         times = _time(row, "arrival"), _time(row, "duration")
-        namespace = row.cells.get("namespace", "") or trace.namespace
+        namespace = row.cells.get("namespace", "").strip() or trace.namespace
         wants = {
             column: cell.strip()
             for column, cell in row.cells.items()
