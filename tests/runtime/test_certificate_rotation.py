@@ -21,6 +21,7 @@ from tests.reactions import (
     conflict,
     fail,
     forbid,
+    preceded_by,
     unavailable,
 )
 from webhook.controllers.runtime.context import ControllerContext
@@ -106,6 +107,13 @@ class World:
         change(found)
         self.api.update(VALIDATING_WEBHOOKS, found)
 
+    def registered(self) -> list[dict[str, Any]]:
+        """Return the entries of the guard's registration."""
+        found: list[dict[str, Any]] = cast("Any", self.api.get(VALIDATING_WEBHOOKS, REGISTRATION))[
+            "webhooks"
+        ]
+        return found
+
     def writes(self) -> int:
         return self.cluster.resource_version
 
@@ -188,6 +196,49 @@ def test_nothing_else_of_a_registration_is_changed() -> None:
         for entry in entries:
             del entry["clientConfig"]["caBundle"]
     assert after == before
+
+
+def test_an_entry_that_came_between_is_not_taken_for_ours() -> None:
+    """Entries are patched by their place, in which another one may stand by now."""
+    world = World()
+    world.rotation.reconcile()
+    world.edit_registration(lambda one: one["webhooks"][0]["clientConfig"].pop("caBundle"))
+
+    def come_between(registration: dict[str, Any]) -> None:
+        client = {"url": "https://other.example"}
+        other = {**registration["webhooks"][0], "name": "other.example.com", "clientConfig": client}
+        registration["webhooks"].insert(0, other)
+
+    meanwhile = preceded_by(lambda _: world.edit_registration(come_between))
+    world.client.on("patch", VALIDATING_WEBHOOKS, meanwhile, times=1)
+    assert world.rotation.reconcile() == 1
+    assert world.rotation.reconcile() <= 5
+    other, *ours = world.registered()
+    assert other["clientConfig"] == {"url": "https://other.example"}
+    bundle = base64.b64encode(world.secret(TLS_SECRET)["ca.crt"]).decode()
+    assert {one["clientConfig"].get("caBundle") for one in ours} == {bundle}
+
+
+def test_what_another_client_adds_to_a_bundle_meanwhile_stays() -> None:
+    world = World()
+    world.rotation.reconcile()
+    added = [issue_ca(now=NOW).certificate for _ in range(2)]
+
+    def trust(bundle: bytes) -> None:
+        def write(registration: dict[str, Any]) -> None:
+            client = registration["webhooks"][0]["clientConfig"]
+            client["caBundle"] = base64.b64encode(bundle).decode()
+
+        world.edit_registration(write)
+
+    trust(added[0])
+    meanwhile = preceded_by(lambda _: trust(b"".join(added)))
+    world.client.on("patch", VALIDATING_WEBHOOKS, meanwhile, times=1)
+    assert world.rotation.reconcile() == 1
+    assert world.rotation.reconcile() <= 5
+    bundle = base64.b64decode(world.registered()[0]["clientConfig"]["caBundle"])
+    for one in (*added, world.secret(TLS_SECRET)["ca.crt"]):
+        assert one in bundle
 
 
 def test_without_the_lead_or_the_setting_nothing_is_done() -> None:

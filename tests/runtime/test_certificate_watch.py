@@ -268,6 +268,15 @@ def test_what_was_known_last_stays_while_the_api_server_is_away(world: World) ->
             is_not_ready(watch, GUARD, NAME)
 
 
+def test_what_may_be_of_the_past_takes_no_replica_out(world: World) -> None:
+    """The registrations may trust by now what they did not when they were read last."""
+    world.register(FOREIGN.certificate)
+    with world.api.on("watch", "*", unreachable), world.running() as watch:
+        refused = "the caBundle there does not verify the serving certificate"
+        eventually(lambda: refused in str(watch.warnings()), "it is noted")
+        assert watch.readiness_problems() == ()
+
+
 def test_without_the_rights_it_goes_on_as_before(world: World) -> None:
     """As where a release before this one made the rights."""
     world.register(FOREIGN.certificate)
