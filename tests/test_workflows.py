@@ -153,6 +153,13 @@ def test_both_forges_run_the_same() -> None:
         assert any(command in commands(job) for job in JOBS.values())
 
 
+def test_what_a_forge_checks_is_in_the_one_script_too() -> None:
+    checks = read(ROOT / ".github/workflows/ci.yaml")["jobs"].values()
+    called = set(_SCRIPT.findall("\n".join(map(commands, checks)))) - {".ci/run"}
+    assert called == {"scripts/check", "scripts/site"}
+    assert called <= set(_SCRIPT.findall((ROOT / ".ci/run").read_text()))
+
+
 def test_updates_are_proposed_for_all_that_is_pinned() -> None:
     updates = read(ROOT / ".github/dependabot.yml")["updates"]
     (go,) = [each for each in updates if each["package-ecosystem"] == "gomod"]
