@@ -251,6 +251,17 @@ def test_what_the_image_leaves_out_is_needed_by_nothing_that_stays() -> None:
     assert {name for name, wanted in needed if wanted in gone} == {"kubernetes"}
 
 
+def test_what_the_image_keeps_is_small() -> None:
+    """Packages as they are unpacked, on Linux; what is compiled of them is not counted."""
+    files = [
+        Path(str(each.locate()))
+        for name in pins("runtime").keys() - set(left_out())
+        for each in distribution(name).files or ()
+        if each.suffix != ".pyc" and each.parts[:2] != ("kubernetes", "aio")
+    ]
+    assert sum(each.stat().st_size for each in files if each.is_file()) < 80_000_000
+
+
 def test_what_the_image_leaves_out_is_never_imported() -> None:
     blocked = {"kubernetes.aio", *(name.replace("-", "_") for name in left_out())}
     heavy = (ROOT / "webhook/kube/rest/credentials.py").read_text()
