@@ -7,11 +7,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.clusters import kubeconfig_of
 from webhook.cli import ExitCode, cli
+from webhook.fakecluster.storage import FakeClient, FakeCluster
+from webhook.install import render
+from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION, TLS_SECRET
 
 
 def run(*args: str) -> Result:
@@ -114,3 +120,30 @@ def test_a_disk_that_is_full_is_reported_with_the_file(tmp_path: Path) -> None:
     assert done.returncode == ExitCode.BAD_INPUT
     assert done.stderr == f"Error: {tmp_path / 'ca.key'}: File too large\n"
     assert list(tmp_path.iterdir()) == []
+
+
+# -- those of an installation ----------------------------------------------------------------------
+
+
+def test_check_names_what_is_wrong_with_an_installation_and_nothing_else(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    api = FakeClient(cluster)
+    for one in render().registrations:
+        kind = MUTATING_WEBHOOKS if str(one["kind"]).startswith("M") else VALIDATING_WEBHOOKS
+        api.create(kind, one)
+    with kubeconfig_of(cluster, tmp_path) as kubeconfig:
+        access = ("--kubeconfig", str(kubeconfig))
+        missing = run("check", *access)
+        assert missing.exit_code == ExitCode.FINDINGS
+        assert f"Secret {DEFAULT_NAMESPACE}/{TLS_SECRET}: is not there, or empty" in missing.stdout
+        assert run("init", *access).exit_code == ExitCode.OK
+        well = run("check", *access)
+        assert (well.exit_code, well.stdout) == (ExitCode.OK, "")
+        wipe: Any = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+        api.patch(VALIDATING_WEBHOOKS, REGISTRATION, wipe)
+        wiped = run("check", *access)
+    assert wiped.exit_code == ExitCode.FINDINGS
+    assert wiped.stdout == (
+        f"problem: ValidatingWebhookConfiguration {REGISTRATION}, bind.deferredquota.io: its"
+        " caBundle lacks a trusted CA\n"
+    )

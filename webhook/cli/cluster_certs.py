@@ -1,4 +1,4 @@
-"""`deferred-quota certs status|init|renew|rotate-ca|inject|export`: those of an installation."""
+"""`certs status|check|init|renew|rotate-ca|inject|export`: those of an installation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,12 @@ _TIME: Final = "%Y-%m-%d %H:%M UTC"
 
 
 def run_status(
-    kubeconfig: Path | None, context: str | None, system_namespace: str | None, output: str
+    kubeconfig: Path | None,
+    context: str | None,
+    system_namespace: str | None,
+    output: str = "text",
+    *,
+    only_problems: bool = False,
 ) -> ExitCode:
     """Show the certificates of an installation; exit status 1 where they are not as they should."""
     now = datetime.now(UTC)
@@ -62,7 +67,10 @@ def run_status(
     if output == "json":
         print_json({"schemaVersion": 1, **report, "problems": problems})
     else:
-        click.echo("\n".join([*_lines(report), *(f"problem: {one}" for one in problems)]))
+        for line in () if only_problems else _lines(report):
+            click.echo(line)
+        for problem in problems:
+            click.echo(f"problem: {problem}")
     return ExitCode.FINDINGS if problems else ExitCode.OK
 
 

@@ -138,13 +138,12 @@ _dry_run_option = click.option(
 )
 
 
-@certs.command(
-    "status",
-    cls=Command,
-    epilog="""\b
+_EXIT_STATUS: Final = """\b
 Exit status: 0 all as it should be, 1 something is not, 2 it cannot be read.
-""",
-)
+"""
+
+
+@certs.command("status", cls=Command, epilog=_EXIT_STATUS)
 @_installation_options
 @output_option("text", "json")
 def status(**options: Any) -> ExitCode:
@@ -152,6 +151,15 @@ def status(**options: Any) -> ExitCode:
     from webhook.cli.cluster_certs import run_status  # noqa: PLC0415 - help must not wait for it
 
     return run_status(**options)
+
+
+@certs.command("check", cls=Command, epilog=_EXIT_STATUS)
+@_installation_options
+def check(**options: Any) -> ExitCode:
+    """Print what is wrong with the certificates of an installation, and nothing else."""
+    from webhook.cli.cluster_certs import run_status  # noqa: PLC0415 - help must not wait for it
+
+    return run_status(only_problems=True, **options)
 
 
 @certs.command("init", cls=Command)
