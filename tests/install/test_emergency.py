@@ -302,6 +302,50 @@ def test_guards_stay_away_while_a_ledger_cannot_be_deleted(twin: Any) -> None:
     assert state(twin).is_open
 
 
+def test_nothing_is_hidden_again_while_the_guards_cannot_be_switched(twin: Any) -> None:
+    class Refusing(Mortal):
+        def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:
+            if kind == VALIDATING_WEBHOOKS:
+                raise ForbiddenError("no right to patch registrations")
+            return super().patch(kind, name, *args, **kwargs)
+
+    open_on(twin)
+    refusing = Refusing()
+    refusing.api = twin.api
+    done = close_on(refusing)
+    assert done.problems == (
+        "ValidatingWebhookConfiguration deferred-quota: no right to patch registrations",
+    )
+    assert state(twin).is_open
+
+
+def test_nothing_is_hidden_again_where_the_guards_are_gone(twin: Any) -> None:
+    open_on(twin)
+    twin.api.delete(VALIDATING_WEBHOOKS, REGISTRATION)
+    (problem,) = close_on(twin).problems
+    assert problem == (
+        "ValidatingWebhookConfiguration deferred-quota is not there, or has no entry"
+        " bind.deferredquota.io"
+    )
+    assert not state(twin).asking
+
+
+def test_nothing_is_hidden_again_while_an_old_count_is_left(twin: Any) -> None:
+    class Refusing(Counting):
+        def delete(self, kind: Kind, name: str, **kwargs: Any) -> Revision:
+            if kind == QUOTA_LEDGERS and "bind.deferredquota.io" in state(self).asking:
+                raise ForbiddenError("ledgers are written by deferred-quota alone")
+            return super().delete(kind, name, **kwargs)
+
+    open_on(twin)
+    refusing = Refusing()
+    refusing.api = twin.api
+    assert len(close_on(refusing).problems) == 2
+    assert "MutatingAdmissionPolicyBinding deferred-quota-mask" in state(twin).opened
+    assert not close_on(twin).problems
+    assert not state(twin).is_begun
+
+
 def test_another_writer_of_the_registrations_is_no_obstacle(twin: Any) -> None:
     class Disputed(Mortal):
         conflicts = 2

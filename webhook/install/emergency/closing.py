@@ -8,7 +8,8 @@ since. So none of them is decided by again:
 2. The guards are asked again.
 3. When every API server knows that, ledgers that a controller has made since the first step are
    deleted once more: a bind that passed unasked is then stored before the count that replaces them.
-4. All else that is asked, the mark and the mask, and last the note since when.
+4. All else that is asked, the mark and the mask, and last the note since when. Where a step before
+   did not succeed nothing is hidden again, as it would be charged by none, or by an old count.
 5. From there on the new ledgers are waited for; nothing depends on it.
 
 What is in use above hard is counted as it is: the quota admits nothing until there is room.
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from webhook.install.apply import ApplyApi, delete
 from webhook.install.emergency.switching import EmergencySwitch
@@ -33,6 +35,8 @@ from webhook.operations.retry import Report, RetryPolicy, silent
 from webhook.quota.amounts.resources import exceeding, mask
 from webhook.state.ledger_store import LEDGER_NAME, read_ledger
 from webhook.state.well_known import BIND_ENTRY
+
+_NO_GUARD: Final = f"{GUARDS[0].kind} {GUARDS[1]} is not there, or has no entry {BIND_ENTRY}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def unreached_reason(api: ApplyApi, namespaces: Sequence[str], patience: RetryPo
     """
     client = _guard(EmergencySwitch(api, silent, patience).find(*GUARDS))
     if client is None:
-        return f"{GUARDS[0].kind} {GUARDS[1]} is not there, or has no entry {BIND_ENTRY}"
+        return _NO_GUARD
     if not namespaces:
         return ""
     try:
@@ -101,13 +105,19 @@ def close_emergency(
     if problems:
         return Closed(problems=problems)  # the guards would decide by what is left
     switch.close(*GUARDS)
+    if not switch.problems and _guard(switch.find(*GUARDS)) is None:
+        switch.problems.append(_NO_GUARD)
+    if switch.problems:
+        return Closed(switch.writes, len(deleted), tuple(switch.problems))
     patience.begin().wait_for_caches()  # the guards, until every API server asks them
     problems = _delete_ledgers(api, namespaces(), deleted, report, patience)
+    if problems:
+        return Closed(switch.writes, len(deleted), problems)
     for place in (*OTHERS, *reversed(switch.bindings())):
         switch.close(*place)
-    if not switch.problems and not problems:
+    if not switch.problems:
         switch.forget(*GUARDS)
-    return Closed(switch.writes, len(deleted), (*problems, *switch.problems))
+    return Closed(switch.writes, len(deleted), tuple(switch.problems))
 
 
 def wait_for_counts(
