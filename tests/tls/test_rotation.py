@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from webhook.tls import rotation
 from webhook.tls.bundles import trusted
 from webhook.tls.issue import LEAF_LIFETIME, Issued, issue_ca, issue_serving, service_names
-from webhook.tls.pair import covers, is_issued_by, validity_problems
+from webhook.tls.pair import covers, is_issued_by
 from webhook.tls.rotation import (
     Inject,
     InstalledCertificates,
@@ -93,11 +93,15 @@ class Installation:
         served = [self.held.serving.certificate, *(one for _, one in self.leaves)]
         bundles = [*self.bundles, *(one for _, one in self.seen)]
         for leaf in (x509.load_pem_x509_certificate(one) for one in served):
-            assert not validity_problems(leaf, self.now), "an ended certificate is served"
+            assert is_valid(leaf, self.now), "a certificate outside its time is served"
             assert covers(leaf, CALLED)
             for bundle in bundles:
-                live = [one for one in trusted(bundle) if not validity_problems(one, self.now)]
+                live = [one for one in trusted(bundle) if is_valid(one, self.now)]
                 assert any(is_issued_by(leaf, one) for one in live), "a served one is not trusted"
+
+
+def is_valid(certificate: x509.Certificate, now: datetime) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
 def installed() -> Installation:
@@ -206,6 +210,11 @@ def _stranger() -> Issued:
     return issue_serving(issue_ca(now=NOW), dns_names=SPEC.dns_names, now=NOW)
 
 
+def _of(ca: Issued | None, now: datetime) -> Issued:
+    assert ca is not None
+    return issue_serving(ca, dns_names=SPEC.dns_names, now=now)
+
+
 def _misnamed(held: InstalledCertificates) -> Issued:
     assert held.ca is not None
     return issue_serving(held.ca, dns_names=["other.example"], now=NOW)
@@ -225,6 +234,9 @@ DAMAGE: dict[str, Callable[[InstalledCertificates], InstalledCertificates]] = {
     "the CA has ended": lambda held: replace(
         held, ca=issue_ca(now=NOW - 9 * DAY, lifetime=8 * DAY)
     ),
+    "the CA begins later": lambda held: replace(held, ca=issue_ca(now=NOW + 2 * DAY)),
+    "the pair begins later": lambda held: replace(held, serving=_of(held.ca, NOW + 2 * DAY)),
+    "the pair has ended": lambda held: replace(held, serving=_of(held.ca, NOW - 91 * DAY)),
     "the pair is garbage": lambda held: replace(held, serving=Issued(b"x", b"y")),
     "the key is empty": lambda held: replace(
         held, serving=Issued(held.serving.certificate if held.serving else b"", b"")
