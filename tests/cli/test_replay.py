@@ -226,6 +226,22 @@ BAD = {
         ),
         "(pod odd)",
     ),
+    "a pod that is on no node by its type": (
+        json.dumps(created(5, a_pod("odd", "odd", nodeName=7))),
+        "spec.nodeName: must be a string, not a number (pod odd)",
+    ),
+    "a refused pod with an odd owner": (
+        json.dumps(
+            event(
+                5,
+                "create",
+                "odd",
+                requestObject={"metadata": {"ownerReferences": 7}},
+                responseStatus={"code": 403, "message": "exceeded quota: compute"},
+            )
+        ),
+        "metadata.ownerReferences: must be a list, not a number (pod odd)",
+    ),
 }
 
 

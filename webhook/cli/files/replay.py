@@ -48,7 +48,10 @@ def run(
     log = _read(files)
     wanted = [mode for mode in Mode if not modes or mode in modes]
     with snapshot_reader(snapshots) as api:
-        history = history_of(log.requests, api.list(PODS).items)
+        try:
+            history = history_of(log.requests, api.list(PODS).items)
+        except InvalidFieldError as err:
+            raise InputError(f"the log cannot be replayed: {err}") from err
         workloads = _outcomes(api, history, wanted, config)
     notes = tuple(_notes(log, history))
     if output == "json":

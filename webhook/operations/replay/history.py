@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import Object
 from webhook.operations.check.owners import owners_of
@@ -131,6 +132,9 @@ def history_of(requests: Iterable[PodRequest], there: Iterable[Object]) -> Histo
     Args:
         requests: In the order of their times; at least one.
         there: Pods of a snapshot: of those the ones count that have a node since before the log.
+
+    Raises:
+        InvalidFieldError: A pod cannot be read.
     """
     ordered = sorted(requests, key=lambda one: one.at)
     history = History(ordered[0].at, ordered[-1].at)
@@ -141,7 +145,10 @@ def history_of(requests: Iterable[PodRequest], there: Iterable[Object]) -> Histo
         if created is not None and created.timestamp() * 1000 < history.first and _runs(raw):
             collector.there(meta.text("namespace"), meta.text("name"), raw)
     for request in ordered:
-        collector.take(request)
+        try:
+            collector.take(request)
+        except InvalidFieldError as err:
+            raise InvalidFieldError(err.field, f"{err.detail} (pod {request.name})") from err
     collector.never_created()
     return history
 
