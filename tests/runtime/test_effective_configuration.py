@@ -281,6 +281,15 @@ def test_a_resource_that_was_added_to_the_file_alone_is_reported(process: Engine
     eventually(lambda: process.engine.warnings() == [], "it is in force")
 
 
+def test_so_is_the_first_one(process: EngineHarness) -> None:
+    process.write({})
+    process.defer()
+    eventually(lambda: process.engine.warnings() == [], "none is deferred")
+    process.write({"deferredResources": [GPU]})
+    waits = f"{GPU}: is still enforced at creation, too"
+    eventually(lambda: any(waits in one for one in process.engine.warnings()), "it is told")
+
+
 def test_the_controller_starts_with_what_the_registrations_say(tmp_path: Path) -> None:
     process = EngineHarness(tmp_path / "config.yaml")
     process.write({"exemptNamespaces": [TEAM]})

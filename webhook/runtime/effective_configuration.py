@@ -102,8 +102,8 @@ class EffectiveConfiguration:
         dropped = [name for name in former if name not in configuration.deferred_resources]
         self._resources = (*configuration.deferred_resources, *dropped)
         waiting = sorted(configuration.exempt_namespaces - exempt) if self._registration else []
-        caches = self._registered
-        added = [name for name in configuration.deferred_resources if caches and name not in caches]
+        wanted, registered = configuration.deferred_resources, self._registered
+        added = [] if registered is None else [name for name in wanted if name not in registered]
         messages = (
             *(f"exemptNamespaces: {name}: the webhook is still asked about it" for name in waiting),
             *(f"deferredResources: {name}: is charged until {until}" for name in dropped),
