@@ -119,7 +119,7 @@ def test_kustomize_asks_cert_manager_for_the_certificates(cluster: Cluster) -> N
     assert by_name(made) == by_name(of_an_overlay(wanted.objects))
 
 
-@pytest.mark.parametrize("overlay", ["default", "ha", "dev", "cert-manager"])
+@pytest.mark.parametrize("overlay", ["another-namespace", "cert-manager", "default", "dev", "ha"])
 def test_pods_of_every_overlay_pass_restricted_pod_security(cluster: Cluster, overlay: str) -> None:
     """As the API server judges them that enforces it in our namespace."""
     made = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays" / overlay))
