@@ -433,6 +433,15 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         "error",
         "clientConfig.caBundle ended at 2026-05-04 00:00 UTC",
     ),
+    "a CA that begins later": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: bind(raw)["clientConfig"].update(
+            caBundle=a_bundle(now=NOW + timedelta(days=30), lifetime=timedelta(days=2))
+        ),
+        "webhooks.ca",
+        "error",
+        "clientConfig.caBundle begins at 2026-06-30 23:00 UTC",
+    ),
     "a CA that ends soon": (
         VALIDATING_WEBHOOKS,
         lambda raw: bind(raw)["clientConfig"].update(

@@ -263,7 +263,10 @@ def _bundle(scene: CheckContext, node: FieldReader) -> Iterator[tuple[str, _Judg
         return
     now = scene.settings.now()
     ends = [end for begin, end in found if begin <= now < end]
-    if not ends:
+    later = [begin for begin, _ in found if now < begin]
+    if not ends and later:
+        yield f"begins at {min(later):%Y-%m-%d %H:%M} UTC", error
+    elif not ends:
         yield f"ended at {max(end for _, end in found):%Y-%m-%d %H:%M} UTC", error
     elif max(ends) - now < _ENDS_SOON:
         yield f"ends at {max(ends):%Y-%m-%d %H:%M} UTC", warning
