@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,9 +28,13 @@ from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     QUOTA_LEDGERS,
     ForbiddenError,
+    Kind,
     NotFoundError,
+    Page,
 )
 from webhook.kube.kinds import DEVICE_CLASSES
+from webhook.operations.doctor.check_context import CheckContext, Settings
+from webhook.operations.doctor.cluster_quotas import cluster_quotas
 from webhook.operations.findings import Finding
 from webhook.quota.amounts.resources import ResourceList, parse_resource_list
 from webhook.quota.charging.deferral import deferred_part, observed_as
@@ -308,6 +312,27 @@ def test_a_quota_that_goes_meanwhile_is_no_finding() -> None:
             count(cluster)
 
     assert found(cluster, go) == []
+
+
+def test_many_are_listed_as_often_as_one() -> None:
+    class Counting(FakeClient):
+        """Counts how often cluster quotas are listed."""
+
+        lists = 0
+
+        def pages(self, kind: Kind, *args: Any, **options: Any) -> Iterator[Page]:
+            self.lists += kind == CLUSTER_DEFERRED_QUOTAS
+            return super().pages(kind, *args, **options)
+
+    def lists(number: int) -> int:
+        cluster = healthy()
+        for index in range(number):
+            load(cluster, {**a_cluster_quota(), "metadata": {"name": f"quota-{index}"}})
+        api = Counting(cluster)
+        list(cluster_quotas(CheckContext(api, Settings())))
+        return api.lists
+
+    assert lists(9) == lists(1)
 
 
 def test_a_status_that_cannot_be_read_stops_pods() -> None:

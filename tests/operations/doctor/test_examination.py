@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.operations.healthy import Pulse, examined, healthy, ids, refusing, the
-from tests.operations.scenes import a_cluster, a_masked_quota, a_namespace
+from tests.operations.scenes import NAMESPACE, a_cluster, a_masked_quota, a_namespace, load
+from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     PODS,
@@ -51,6 +52,19 @@ def test_a_check_that_fails_is_named_and_the_rest_goes_on() -> None:
 def test_without_an_answer_nothing_is_examined(error: ApiError) -> None:
     with pytest.raises(type(error)):
         examined(refusing(healthy(), error))
+
+
+def test_what_is_read_once_is_parsed_once_however_many_namespaces_there_are() -> None:
+    cluster = a_cluster(a_namespace(), a_masked_quota("p1"))
+    load(cluster, a_cluster_quota())
+    scene = CheckContext(FakeClient(cluster), Settings())
+    (quota,), ((shared, _),) = scene.quotas(NAMESPACE), scene.cluster_quotas()
+    assert scene.quotas(NAMESPACE)[0] is quota
+    assert scene.cluster_quotas()[0][0] is shared
+    load(cluster, a_masked_quota("p2"))
+    assert [one.name for one in scene.quotas(NAMESPACE)] == ["p1"]
+    assert [one.name for one in scene.quotas(NAMESPACE, again=True)] == ["p1", "p2"]
+    assert scene.quotas("other") == []
 
 
 def test_a_fault_of_a_check_stops_no_other() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from webhook.config import Configuration
 from webhook.jsonfields.fields import InvalidFieldError
@@ -193,6 +194,8 @@ class CheckContext:
         self.settings = settings
         self._lists: dict[tuple[Kind, str], tuple[Object, ...]] = {}
         self._pods: dict[str, tuple[Pod | str, ...]] = {}
+        self._quotas: _Parsed[Mapping[str, list[ResourceQuota]]] = _Parsed(_by_namespace)
+        self._cluster_quotas: _Parsed[list[tuple[SharedQuota, Object]]] = _Parsed(_shared)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -391,15 +394,7 @@ class CheckContext:
 
     def quotas(self, namespace: str, *, again: bool = False) -> list[ResourceQuota]:
         """Return the quotas of a namespace that can be read, sorted by name."""
-        found: list[ResourceQuota] = []
-        for raw in self.objects(RESOURCE_QUOTAS, again=again):
-            if subject_of(RESOURCE_QUOTAS, raw).namespace != namespace:
-                continue
-            try:
-                found.append(ResourceQuota.from_stored(raw))
-            except InvalidFieldError:
-                continue  # `judged` says so
-        return sorted(found, key=lambda quota: quota.name)
+        return self._quotas.of(self.objects(RESOURCE_QUOTAS, again=again)).get(namespace, [])
 
     def cluster_quotas(self, *, again: bool = False) -> list[tuple[SharedQuota, Object]]:
         """Return the quotas that namespaces share, and their objects, sorted by name.
@@ -414,7 +409,7 @@ class CheckContext:
             raws = self.objects(CLUSTER_DEFERRED_QUOTAS, again=again)
         except (NotFoundError, NotInSnapshotError):
             return []
-        return sorted(((read_shared(raw), raw) for raw in raws), key=lambda one: one[0].spec.name)
+        return self._cluster_quotas.of(raws)
 
     def shared_by(self, namespace: Namespace) -> list[ResourceQuota]:
         """Return the quotas that a namespace shares and that can be read, by names in ledgers."""
@@ -475,6 +470,34 @@ class CheckContext:
         """Wait between two looks; a snapshot does not change."""
         if not self.settings.is_offline:
             self.settings.sleep(self.settings.pause_seconds)
+
+
+class _Parsed(Generic[_T]):
+    """What was made of a list of objects, made anew when they are read again."""
+
+    def __init__(self, parse: Callable[[Sequence[Object]], _T]) -> None:
+        self._parse = parse
+        self._last: tuple[Sequence[Object], _T] | None = None
+
+    def of(self, raws: Sequence[Object]) -> _T:
+        """Return what the objects are parsed into."""
+        if self._last is None or self._last[0] is not raws:
+            self._last = raws, self._parse(raws)
+        return self._last[1]
+
+
+def _by_namespace(raws: Sequence[Object]) -> Mapping[str, list[ResourceQuota]]:
+    """Return the quotas that can be read of each namespace, sorted by name."""
+    found: dict[str, list[ResourceQuota]] = {}
+    for raw in raws:
+        with suppress(InvalidFieldError):  # `judged` says so
+            quota = ResourceQuota.from_stored(raw)
+            found.setdefault(quota.namespace, []).append(quota)
+    return {name: sorted(quotas, key=lambda one: one.name) for name, quotas in found.items()}
+
+
+def _shared(raws: Sequence[Object]) -> list[tuple[SharedQuota, Object]]:
+    return sorted(((read_shared(raw), raw) for raw in raws), key=lambda one: one[0].spec.name)
 
 
 CONTROLLER_LOG: Final = "Look at the log of the controller that leads."

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
     COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
     PODS,
@@ -22,7 +23,7 @@ from webhook.kube.api import (
     Object,
 )
 from webhook.kube.kinds import DEVICE_CLASSES
-from webhook.operations.cluster_quotas import SharedQuota, concerning
+from webhook.operations.cluster_quotas import SharedQuota, concerning, read_shared
 from webhook.operations.counting import scope_fault
 from webhook.operations.doctor.check_context import (
     CONTROLLER_LOG,
@@ -175,14 +176,12 @@ def _look(scene: CheckContext, one: SharedQuota, raw: Object) -> _Look | None:
     """Read the ledgers while the quota stays the same; None if it does not."""
     for _ in range(_ATTEMPTS):
         accounts = {name: _account(scene, name, one) for name in one.grants.namespaces}
-        for after, again in scene.cluster_quotas(again=True):
-            if after.spec.name == one.spec.name:
-                if _version(again) == _version(raw):
-                    return _Look(one, accounts, tuple(_idle_promises(scene, one)))
-                one, raw = after, again
-                break
-        else:
+        after = scene.find(CLUSTER_DEFERRED_QUOTAS, one.spec.name)
+        if after is None:
             return None  # it is gone
+        if _version(after) == _version(raw):
+            return _Look(one, accounts, tuple(_idle_promises(scene, one)))
+        one, raw = read_shared(after), after
     return None
 
 
