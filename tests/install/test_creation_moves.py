@@ -17,6 +17,7 @@ from webhook.kube.api import (
     VALIDATING_WEBHOOKS,
     Kind,
     ListOptions,
+    UnavailableError,
 )
 from webhook.operations.creation import GATE_POLICY, MUST_SPECIFY_POLICIES
 from webhook.operations.names import policy_kinds
@@ -213,6 +214,25 @@ def test_what_policies_go_by_is_there_before_the_entry_goes() -> None:
     assert twin.looks == 3
     assert entries(twin) == set()
     assert not [line for line in lines if "PodGating" in line]
+
+
+def test_an_api_server_that_is_away_for_a_moment_meanwhile_is_asked_again() -> None:
+    class Flaky(Twin):
+        away = 1
+
+        def list(self, kind: Kind, options: ListOptions = ALL) -> Any:
+            if kind == POD_GATINGS and self.away:
+                self.away -= 1
+                raise UnavailableError("connection refused")
+            return self.api.list(kind, options)
+
+    twin = Flaky()
+    run(twin, creation="webhook")
+    a_namespace_gated_by_need(twin)
+    twin.api.create(POD_GATINGS, {"metadata": {"name": "gating", "namespace": "team-a"}})
+    run(twin, creation="policy")
+    assert not twin.away
+    assert entries(twin) == set()
 
 
 def test_where_no_controller_makes_it_that_is_reported() -> None:

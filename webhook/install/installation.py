@@ -328,7 +328,7 @@ def _wait_until_gated(
     seconds = min(wish.patience.seconds, _GATING_SECONDS)
     wait = replace(wish.patience, seconds=seconds).begin()
     exempt = left_out(wish.namespace, settings.exempt_namespaces)
-    while missing := _ungated(api, settings.gating, exempt):
+    while missing := wait.retry(lambda: _ungated(api, settings.gating, exempt)):
         if not wish.waits or not wait.pause():
             names = ", ".join(missing[:_MOST_NAMED])
             report(
