@@ -136,6 +136,20 @@ def test_every_workload_has_what_was_and_what_would_have_been(
     )
 
 
+def test_pods_that_were_refused_to_the_end_are_in_the_namespace_of_their_request(
+    cluster: Path, tmp_path: Path
+) -> None:
+    """Controllers send pods without a namespace, and a log has them as they were sent."""
+    lines = [created(0, a_pod("train-1", "train")), refused(10, "report"), refused(20, "report")]
+    for line in lines[1:]:
+        del line["requestObject"]["metadata"]["namespace"]
+    ran = replay(cluster, written(tmp_path, lines), "--mode", "native", "-o", "json")
+    by_name = {one["workload"]: one for one in json.loads(ran.stdout)["workloads"]}
+    report = by_name["team-a/Job/report"]
+    assert report["recorded"]["refused"] == 2
+    assert report["native"]["started"] == 0
+
+
 def test_logs_in_parts_are_one_whatever_their_order(cluster: Path, tmp_path: Path) -> None:
     first = written(tmp_path, STORY[:4], "audit-1.log.gz")
     second = written(tmp_path, STORY[4:], "audit-2.log")

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from webhook.jsonfields.encoding import InvalidJsonError, decode_json
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import Object
 from webhook.kube.metadata import object_name
@@ -160,9 +160,19 @@ def _is_dry_run(raw: Object) -> bool:
 def _pod(raw: Object, kind: RequestKind) -> Object | None:
     """Return the pod of a request: as it is stored, or as its creation was refused."""
     if kind is RequestKind.REFUSED:
-        return _object(raw, "requestObject")
+        return _sent(raw)
     answer = _object(raw, "responseObject")
     return answer if answer is not None and answer.get("kind") == "Pod" else None
+
+
+def _sent(raw: Object) -> Object | None:
+    """Return the pod as it was sent, in the namespace of its request: controllers send none."""
+    pod = _object(raw, "requestObject")
+    if pod is None:
+        return None
+    namespace = FieldReader(raw).child("objectRef").text("namespace")
+    metadata = mapping(pod.get("metadata"), "requestObject.metadata")
+    return {**pod, "metadata": {**metadata, "namespace": namespace}}
 
 
 def _object(raw: Object, name: str) -> Object | None:
