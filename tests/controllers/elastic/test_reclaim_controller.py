@@ -36,6 +36,7 @@ from webhook.kube.api import (
     ELASTIC_QUOTAS,
     EVENTS,
     NAMESPACES,
+    NODES,
     POD_DISRUPTION_BUDGETS,
     POD_GROUPS,
     PODS,
@@ -77,11 +78,13 @@ class Reclaiming(World):
         running = {"status": {"phase": "Running"}}
         self.harness.api.patch(PODS, name, running, namespace=namespace, subresource="status")
 
-    def create(self, name: str, namespace: str, cpu: str = "1", **fields: object) -> None:
+    def create(
+        self, name: str, namespace: str, cpu: str = "1", memory: str = "", **fields: object
+    ) -> None:
         self.harness.pod(
             name=name,
             namespace=namespace,
-            requests={"cpu": cpu},
+            requests={"memory": memory} if memory else {"cpu": cpu},
             uid=f"{namespace}-{name}",
             terminationGracePeriodSeconds=30,
             **{"schedulingGates": [{"name": SCHEDULING_GATE}], **fields},
@@ -198,6 +201,99 @@ def test_a_second_pod_is_planned_for_beside_the_first(
         here.says("a2", "team-a", "QuotaExceeded")
         eventually(lambda: "nothing is evicted for it" in here.says_of("a2"), "it has its min")
         assert here.ending() == []
+
+
+def test_a_pod_behind_the_first_is_planned_for_before_that_is_released(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        here.create("a1", "team-a")
+        eventually(lambda: here.ending() == ["b2", "b3"], "one is evicted for each")
+        assert here.promises() == ["a0", "a1"]
+        for name in ("a0", "a1"):
+            here.says(name, "team-a", "Reclaiming")
+        here.end("b2", "team-b")
+        here.end("b3", "team-b")
+        for name in ("a0", "a1"):
+            here.says(name, "team-a", "Released")
+        eventually(lambda: here.promises() == [], "what was promised is reserved")
+        assert here.events("ReclaimWithdrawn") == []
+
+
+FAST: Object = {"zone": "fast"}
+
+
+def label_node(here: Reclaiming, zone: str) -> None:
+    labels = {"metadata": {"labels": {"zone": zone}}}
+    here.harness.api.patch(NODES, "node-1", labels)
+
+
+def test_nothing_is_evicted_for_a_pod_behind_one_without_a_plan(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a", nodeSelector=FAST)
+        here.create("a1", "team-a")
+        eventually(lambda: "no node has room" in here.says_of("a0"), "the first has no plan")
+        here.says("a1", "team-a", "Behind")
+        time.sleep(2.5)
+        assert (here.ending(), here.promises()) == ([], [])
+        label_node(here, "fast")
+        eventually(lambda: here.promises() == ["a0", "a1"], "it has one, and the next one too")
+
+
+def test_with_the_promise_of_a_pod_those_behind_it_end(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, coolDownSeconds=600) as here:
+        here.harness.client.on("create", PODS, unavailable, subresource="eviction")
+        label_node(here, "fast")
+        here.create("a0", "team-a", nodeSelector=FAST)
+        here.create("a1", "team-a")
+        eventually(lambda: here.promises() == ["a0", "a1"], "both are promised")
+        label_node(here, "slow")
+        eventually(lambda: here.promises() == [], "no plan is left for the first")
+        no_node = "no node has room for it after any plan"
+        said = [
+            f"nothing is held for it any more: {no_node}",
+            f"nothing is held for it any more: it waits behind pod a0: {no_node}",
+        ]
+        eventually(lambda: sorted(here.events("ReclaimWithdrawn")) == sorted(said), "events say so")
+        here.says("a0", "team-a", "QuotaExceeded")
+        here.says("a1", "team-a", "Behind")
+
+
+def test_a_promise_that_has_its_room_outlasts_that_of_the_pod_before(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
+        least: Object = {"spec": {"min": {"cpu": 2, "memory": "1Gi"}}}
+        for namespace in ("team-a", "team-b"):
+            here.harness.api.patch(ELASTIC_QUOTAS, "q", least, namespace=namespace)
+        here.wait_for(epool_default={**POOL["epool_default"], "requests.memory": "2Gi"})
+        here.start("m0", "team-b", memory="2Gi")
+        here.create("a0", "team-a", memory="1Gi")
+        here.create("a1", "team-a")
+        eventually(lambda: here.ending() == ["b3", "m0"], "one is evicted for each")
+        here.end("b3", "team-b")
+        time.sleep(3.5)
+        assert (here.promises(), here.events("ReclaimWithdrawn")) == (["a0", "a1"], [])
+        here.end("m0", "team-b")
+        for name in ("a0", "a1"):
+            here.says(name, "team-a", "Released")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_promise_of_a_pod_behind_one_that_is_gone_stays(
+    tmp_path: Path, *, is_late: bool
+) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        here.create("a1", "team-a")
+        eventually(lambda: here.promises() == ["a0", "a1"], "both are promised")
+        if is_late:  # the cache is
+            here.harness.client.pause(PODS)
+        here.end("a0", "team-a")
+        said = ["nothing is held for it any more: the pod is gone"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "that of the first ends")
+        here.harness.client.resume()
+        here.end("b3", "team-b")
+        here.end("b2", "team-b")
+        here.says("a1", "team-a", "Released")
+        assert here.events("ReclaimWithdrawn") == said
 
 
 def test_an_owner_whose_bind_was_denied_gets_its_min_back(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Reclaim: evict pods above what is guaranteed to their quota, for pods that wait for theirs.
 
-What may be taken from which quota is in `quota.elastic.reclaim`. For the first pod of each queue
-that waits for elastic quotas alone the leader makes a plan, and with `elastic.reclaim.mode: Act`
-carries it out:
+What may be taken from which quota is in `quota.elastic.reclaim`. For the first pods of each queue
+that wait for elastic quotas alone the leader makes plans, for a pod behind others once these have
+their promises, and with `elastic.reclaim.mode: Act` carries them out:
 
 1. What the pod requests is promised to it in the derived quotas (`promises`): from then on no other
    pod can take what becomes free. That is so also where nothing is to be evicted because enough is
@@ -13,7 +13,8 @@ carries it out:
 
 All of it is found in objects, so that another leader goes on: it plans again for each promise, with
 pods that are ending taken as gone. A promise whose pod is gone, or for which nothing happens any
-more, is withdrawn, and nothing is evicted for its quota for a while.
+more, is withdrawn, and nothing is evicted for its quota for a while. With it go those of the
+pods behind it, which are not released before it.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ _BLOCKED: Final = (
     "a PodDisruptionBudget or elastic.reclaim.maxEvictionsPerMinute does not allow it now"
 )
 _GONE: Final = "the pod is gone"
+_ENDING: Final = "the pod is ending"
 _IS_PROMISED: Final = (PendingReason.RECLAIMING, "room is being made for it")
 
 Advice = tuple[PendingReason, str]
@@ -145,6 +147,8 @@ class _Waiting:
     """How many plans for it in a row came to nothing."""
     not_before: float = 0.0
     """When it is planned for again."""
+    behind: frozenset[str] = frozenset()
+    """Uids of such pods that are released before it."""
 
 
 @dataclass(slots=True)
@@ -253,7 +257,7 @@ class Reclaimer:
     ) -> None:
         """Take the result of a cycle of a queue, see `QueueListener`."""
         quota = self._parts.quotas().get(namespace)
-        uids = () if quota is None else waiting_for_elastic(pending)
+        uids = {} if quota is None else waiting_for_elastic(pending)
         epoch = self._epoch()
         with self._lock:
             is_released = not self._promised.get(namespace, frozenset()) <= pending.keys()
@@ -264,6 +268,8 @@ class Reclaimer:
             kept = {uid: one for uid, one in known.items() if uid in uids and one.epoch == epoch}
             new = [uid for uid in uids if uid not in kept]
             kept |= {uid: _Waiting(uid, namespace, self._clock(), epoch) for uid in new}
+            for uid, one in kept.items():
+                one.behind = uids[uid]
             if kept:
                 self._waiting[namespace] = kept
         if new and quota is not None:
@@ -274,9 +280,9 @@ class Reclaimer:
         with self._lock:
             found = {uid: self._advice[uid] for uid in self._advice if uid in pending}
         advised = {
-            uid: replace(pending[uid], reason=reason, detail=text)
-            for uid, (reason, text) in found.items()
-            if pending[uid].reason is PendingReason.QUOTA_EXCEEDED
+            uid: _with_advice(pending[uid], advice)
+            for uid, advice in found.items()
+            if pending[uid].reason in (PendingReason.QUOTA_EXCEEDED, PendingReason.BEHIND)
         }
         return {**pending, **advised} if advised else pending
 
@@ -355,7 +361,7 @@ class Reclaimer:
         looked: set[str] = set()
         for pool, uids in self._by_pool(kept[uid] for uid in ends if uid in kept).items():
             for uid in self._keeping.of(pool, uids):
-                if uid in self._keeping.had[pool]:
+                if uid in self._keeping.had[pool] or uid not in kept:
                     continue
                 self._keeping.had[pool].add(uid)
                 looked.add(uid)
@@ -381,8 +387,18 @@ class Reclaimer:
         except (ApiError, InvalidFieldError) as err:
             _note_failure(f"{kept[uid].namespace}/{kept[uid].pod}", err)
             return
-        if end is not None:
-            self._end_all(kept, {uid: end}, epoch)
+        if end is None:
+            return
+        is_withdrawn = end not in ("", _GONE, _ENDING)
+        behind = [other for other in kept if is_withdrawn and uid in self._behind(kept[other])]
+        also = f"it waits behind pod {kept[uid].pod}: {end}"
+        self._end_all(kept, {uid: end, **dict.fromkeys(behind, also)}, epoch)
+
+    def _behind(self, promise: HeldPromise) -> frozenset[str]:
+        """Return the uids of the pods that the one of a promise waits behind."""
+        with self._lock:
+            one = self._waiting.get(promise.namespace, {}).get(promise.uid)
+        return frozenset() if one is None else one.behind
 
     def _cached(self, promise: HeldPromise) -> Pod | None:
         """Return the pod of a promise as a cache shows it."""
@@ -453,7 +469,9 @@ class Reclaimer:
         if not self.promises.make(whole, epoch):
             return None  # its ledger or a quota cannot be read now
         # what ends frees nothing more for a promise that has its room: then the queue is awaited
-        if self._is_something_ending(view) and not self.promises.has_room(promise.uid):
+        is_ending = self._is_something_ending(view)
+        is_behind = not self._behind(promise).isdisjoint(promises)  # these end in time
+        if is_behind or (is_ending and not self.promises.has_room(promise.uid)):
             kept.progress = now
         if self._planner.shortage(view, quota, raw).resources:
             try:
@@ -523,8 +541,16 @@ class Reclaimer:
         """Plan for the pods that wait, in the order of their claims, and act by it."""
         made = dict(promises)
         uids = {one.uid for one in waiting}
-        advice = {uid: one for uid, one in self._advice.items() if uid in uids and uid not in made}
-        due = [one for one in waiting if one.uid not in promises and self._is_due(one)]
+        advice = {
+            uid: one
+            for uid, one in self._advice.items()
+            if uid in uids and one[0] is not PendingReason.RECLAIMING
+        }
+        due = [
+            one
+            for one in waiting
+            if one.uid not in promises and one.behind <= promises.keys() and self._is_due(one)
+        ]
         for pool, ordered in self._in_order(due, made).items():
             planned = self._claiming.had[pool]
             for one in self._claiming.of(pool, ordered):
@@ -693,10 +719,16 @@ class Reclaimer:
             self._parts.requeue_after(namespace, 0.0)
 
 
+def _with_advice(status: PendingStatus, advice: Advice) -> PendingStatus:
+    reason, text = advice
+    is_promised = reason is PendingReason.RECLAIMING
+    return replace(status, reason=reason if is_promised else status.reason, detail=text)
+
+
 def _end_with_pod(pod: Pod) -> str | None:
     """Return why the promise of a pod is at its end, see `Reclaimer._end_of`."""
     if pod.is_deleting or is_terminal(pod):
-        return "the pod is ending"
+        return _ENDING
     return "" if pod.is_assigned else None
 
 

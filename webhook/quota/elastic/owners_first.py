@@ -33,6 +33,13 @@ _DERIVED: Final = tuple(map(ledger_name, DERIVED_PREFIXES))
 _LOOKED_AT: Final = 8
 """Pods of a queue that are taken for ones that wait for elastic quotas alone, of those behind our
 gate and of the others."""
+_HOLDING: Final = (
+    PendingReason.QUOTA_EXCEEDED,
+    PendingReason.BEHIND,
+    PendingReason.LEDGER_FULL,
+    PendingReason.NOT_COUNTED,
+)
+"""Reasons of pods that may hold those behind them."""
 _K = TypeVar("_K")
 
 
@@ -121,7 +128,7 @@ def pools_of(ledger: Ledger) -> list[str]:
 
 
 def waiting_for_pools(pending: Iterable[PendingStatus]) -> tuple[Lacking, ...]:
-    """Return what pods lack that wait for pools alone, see `waiting_for_elastic`.
+    """Return what the first pods lack that wait for pools alone, none of them behind another one.
 
     Args:
         pending: Why the pods of a queue wait, in order.
@@ -130,14 +137,48 @@ def waiting_for_pools(pending: Iterable[PendingStatus]) -> tuple[Lacking, ...]:
     return tuple([{one.quota: one.requested for one in status.denials} for _, status in found])
 
 
-def waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> tuple[str, ...]:
-    """Return the uids of the first pods that wait for elastic quotas and for nothing else.
+def waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> dict[str, frozenset[str]]:
+    """Return the first pods that wait for elastic quotas and for nothing else, but for each other.
 
-    None of them waits behind another one: not for the first alone, then, may others be evicted, as
-    it can be one that has no claim. They are the first behind our gate, and the first whose bind
-    was refused.
+    They are the first behind our gate, and the first whose bind was refused.
+
+    Args:
+        pending: Why the pods of a queue wait, by uid, in order.
+
+    Returns:
+        Uid of each → uids of those that it waits behind. It is released after these: until all of
+        them have what they lack, nothing may be evicted for it.
     """
-    return tuple([uid for uid, _ in _waiting_alone(pending.items(), _DERIVED)])
+    alone = {uid for uid, _ in _waiting_alone(pending.items(), _DERIVED)}
+    left = _LOOKED_AT - sum(not pending[uid].is_retried for uid in alone)
+    found: dict[str, frozenset[str]] = {}
+    holders: dict[str, set[str]] = {}
+    before: list[PendingStatus] = []
+    lost: set[str] = set()  # quotas that are held by pods for which nothing is evicted
+    for uid, status in pending.items():
+        names = status.failing or status.quotas
+        is_next = left > 0 and lost.isdisjoint(status.quotas) and _is_next(status, before)
+        if is_next or uid in alone:
+            left -= is_next
+            ahead = {one for name in status.quotas if is_next for one in holders.get(name, ())}
+            found[uid] = frozenset(ahead).union(*(found[one] for one in ahead))
+            if status.is_retried:
+                continue
+            before.append(status)
+            for name in names:
+                holders.setdefault(name, set()).add(uid)
+        elif status.reason in _HOLDING and not status.is_retried:
+            lost.update(names)
+    return found
+
+
+def _is_next(status: PendingStatus, before: Sequence[PendingStatus]) -> bool:
+    """Return whether a pod behind others lacks nothing but elastic quota beside these."""
+    if status.reason is not PendingReason.BEHIND or status.is_retried:
+        return False
+    denials = status.denials_after(before)
+    is_alone = all(one.quota.startswith(_DERIVED) for one in denials)
+    return is_alone and (bool(denials) or status.is_promised)
 
 
 def _waiting_alone(

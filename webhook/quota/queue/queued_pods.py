@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.resources import add, mask
 from webhook.quota.charging.constraints import missing_resources, obliging_keys
 from webhook.quota.charging.coverage import CoverageRules, Uncovered, uncovered_assignment
 from webhook.quota.charging.deferral import (
@@ -205,6 +206,8 @@ class PendingStatus:
     """Whether it waits because its bind was refused."""
     failing: frozenset[str] = field(default=frozenset(), compare=False)
     """The quotas that it did not fit when its turn came, where it waits for room."""
+    quotas: tuple[str, ...] = field(default=(), compare=False)
+    """Those that are about it, see `QueuedPod`."""
     _claim: Claim | None = field(default=None, repr=False, compare=False)
     _ledger: Ledger | None = field(default=None, repr=False, compare=False)
 
@@ -219,6 +222,27 @@ class PendingStatus:
             return ()
         refusals = exceeded_quotas(self._ledger, self._claim)
         return tuple(sorted(refusals, key=lambda refusal: refusal.quota != self.quota))
+
+    def denials_after(self, earlier: Iterable[PendingStatus]) -> tuple[QuotaExceeded, ...]:
+        """Return `denials` as they are once pods of the same queue have what they ask for."""
+        if self._claim is None or self._ledger is None:
+            return ()
+        accounts = dict(self._ledger.accounts)
+        for claim in [one._claim for one in earlier]:  # noqa: SLF001 - of the same class
+            for name in () if claim is None else accounts.keys() & set(claim.quotas):
+                account = accounts[name]
+                if claim is not None and claim.uid not in account.promised:
+                    reserved = add(account.reserved, mask(claim.usage, account.hard))
+                    accounts[name] = replace(account, reserved=reserved)
+        return exceeded_quotas(replace(self._ledger, accounts=accounts), self._claim)
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether some of a quota is promised to it."""
+        claim, accounts = self._claim, {} if self._ledger is None else self._ledger.accounts
+        return claim is not None and any(
+            claim.uid in accounts[name].promised for name in claim.quotas if name in accounts
+        )
 
     @property
     def message(self) -> str:

@@ -224,6 +224,7 @@ class _Cycle:
                 is_blocking=waiter.uid in holding,
                 is_retried=waiter.is_retried,
                 failing=why.failing,
+                quotas=waiter.quotas,
                 _claim=waiter.claim if why.reason is not PendingReason.NOT_COUNTED else None,
                 _ledger=self._running,
             )

@@ -211,6 +211,25 @@ def test_a_pod_that_is_made_again_does_not_get_the_room(
     assert found.problems == []
 
 
+def test_an_owner_of_many_pods_waits_for_one_grace_period(
+    own_plane: ControlPlane, teams: Teams
+) -> None:
+    with Kubelets(own_plane.rest, teams.namespaces) as kubelets, History(own_plane) as history:
+        kubelets.ends.clear()
+        teams.run("b", 8)
+        names = teams.create("a", 4)
+        becomes(lambda: sorted(teams.promised()), names, "all are promised")
+        becomes(teams.taken, {"a": "0", "b": "4", "c": "0"}, "all victims are ending")
+        said = ["Reclaiming"] * 4
+        becomes(lambda: [teams.says("a", name)[1] for name in names], said, "it is said")
+        assert teams.released("a") == []
+        kubelets.ends.set()
+        teams.become(a=4, b=4, c=0)
+        found = history.replay(teams.pool.charged_by, str(teams.size))
+    assert found.problems == []
+    assert len(teams.events("b", "Reclaimed")) == 4
+
+
 def test_victims_on_two_nodes_make_room_for_a_large_pod(
     own_plane: ControlPlane, teams: Teams
 ) -> None:
