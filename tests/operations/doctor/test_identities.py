@@ -197,8 +197,13 @@ def never(raw: Any) -> None:
     raw["spec"]["matchConditions"].append({"name": "never", "expression": "false"})
 
 
+def other_scope(raw: Any) -> None:
+    rule = raw["spec"]["matchConstraints"]["resourceRules"][0]
+    rule["scope"] = "Cluster" if rule.get("scope", "*") != "Cluster" else "Namespaced"
+
+
 @pytest.mark.parametrize(
-    "change", [ignoring, weaker, fewer, about_less, about_some, elsewhere, never]
+    "change", [ignoring, weaker, fewer, about_less, about_some, elsewhere, never, other_scope]
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_that_was_changed_is_named(name: str, change: Change) -> None:
