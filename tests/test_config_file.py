@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -176,15 +175,3 @@ def test_the_first_reading_must_succeed(tmp_path: Path, content: bytes | None, d
     with pytest.raises(ConfigurationError) as caught:
         ConfigurationFile(path)
     assert str(caught.value) == f"{path}: {detail}"
-
-
-def test_the_watching_thread_follows_and_ends_when_stopped(path: Path) -> None:
-    changed, stop = threading.Event(), threading.Event()
-    file = ConfigurationFile(path, observe=lambda _: changed.set())
-    thread = threading.Thread(target=file.watch, args=(stop,), kwargs={"interval_seconds": 0.01})
-    thread.start()
-    path.write_text(BIND)
-    assert changed.wait(10)
-    stop.set()
-    thread.join(10)
-    assert not thread.is_alive()

@@ -13,7 +13,6 @@ from webhook.config.schema import Check, accept, load_configuration
 from webhook.config.settings import Configuration, ConfigurationError
 
 if TYPE_CHECKING:
-    import threading
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -111,11 +110,6 @@ class ConfigurationFile:
         self._rejection, self._loaded_at = None, time.time()
         self._report(Reload(str(self._path)))
         return True
-
-    def watch(self, stop: threading.Event, *, interval_seconds: float = 5.0) -> None:
-        """Poll until `stop` is set: the body of a thread."""
-        while not stop.wait(interval_seconds):
-            self.poll()
 
     def _read(self) -> Configuration:
         source = str(self._path)

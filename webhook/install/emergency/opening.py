@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from webhook.install.emergency.switching import EmergencySwitch
-from webhook.kube.api import NAMESPACES, ApiError, ClusterApi, ListOptions
+from webhook.kube.api import NAMESPACES, ClusterApi, ListOptions
 from webhook.kube.metadata import object_name
 from webhook.operations.disable import preview
 from webhook.operations.emergency_state import GUARDS, OTHERS, EmergencyState
@@ -162,8 +162,5 @@ def _made_native(
 
 def _now(api: ClusterApi) -> str:
     """Return the time by the API server's clock, else by ours."""
-    try:
-        moment = server_time(api, _SOME_NAMESPACE) or datetime.now(UTC)
-    except ApiError:
-        moment = datetime.now(UTC)
+    moment = server_time(api, _SOME_NAMESPACE) or datetime.now(UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
