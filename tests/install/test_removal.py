@@ -317,6 +317,28 @@ def test_the_guards_stay_while_a_controller_runs_that_masks(twin: Twin) -> None:
     assert ours(twin) == set()
 
 
+def test_the_controller_stays_while_what_hides_quotas_does(twin: Twin) -> None:
+    class Refusing(Twin):
+        def delete(self, kind: Kind, name: str, **options: Any) -> Revision:
+            if kind.kind == "MutatingAdmissionPolicyBinding":
+                raise ForbiddenError("no right to delete bindings")
+            return super().delete(kind, name, **options)
+
+    refusing = Refusing()
+    refusing.api = twin.api
+    problems, _ = remove(refusing)
+    bindings = ("mask", "gate-auto", "gate")
+    assert problems[:-1] == tuple(
+        f"MutatingAdmissionPolicyBinding deferred-quota-{one}: no right to delete bindings"
+        for one in bindings
+    )
+    assert problems[-1].startswith("stopped here: the controller, the guards")
+    assert "Deployment deferred-quota-controller" in ours(twin)
+    assert gates(twin, "team-a") == [GATE]
+    remove(refusing, is_forced=True)
+    assert "Deployment deferred-quota-controller" not in ours(twin)
+
+
 def test_the_guards_go_all_the_same_when_forced(twin: Twin) -> None:
     stubborn_controller(twin)
     problems, _ = remove(twin, is_forced=True)

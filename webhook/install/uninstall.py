@@ -3,7 +3,8 @@
 1. The mask and everything else that changes requests go, except for what says which pod a Binding
    means: nothing is hidden or gated any more, and the guards know what they charge. With them goes
    the guard of the gates, which lets only some people take them off, and what watches shadow mode.
-2. The controller stops, which would put the mask on again.
+2. The controller stops, which would put the mask on again. Where the mask, or another part of that,
+   does not go, it stays, unless that is forced: it has to count what goes on to be charged.
 3. Pods that wait for a gate of ours are released; quotas are completed, and from then on the API
    server enforces all of them by itself.
 4. Only now the guards go, then the webhook, the policies for its identities, the rights, the
@@ -68,6 +69,11 @@ _GUARDS_STAY: Final = (
     " not be enforced. See to the above (a controller that runs outside of the cluster is"
     " yours to stop), and run this again; or go on all the same with --force"
 )
+_CONTROLLER_STAYS: Final = (
+    "stopped here: the controller, the guards and the webhook stay, because something that hides"
+    " quotas or changes requests is still there. See to the above, and run this again; or go on all"
+    " the same with --force"
+)
 _NOTHING_CHANGED: Final = "stopped here: nothing was changed; go on all the same with --force"
 
 
@@ -123,9 +129,13 @@ class _Uninstall:
         if self._is_undone_outside():
             return tuple(self._problems)
         mutating, last, validating = objects.registrations
+        before = len(self._problems)
         self._delete((PROBE, *reversed(objects.masks), *reversed(objects.creation), last))
         self._reduce(mutating, lambda name: name == STAMP_ENTRY)
         self._reduce(validating, lambda name: name not in {MARKS_ENTRY, SHADOW_ENTRY})
+        if self._problems[before:] and not self._removal.is_forced:
+            self._problems.append(_CONTROLLER_STAYS)
+            return tuple(self._problems)
         self._delete(_called(objects.workloads, "deferred-quota-controller"))
         self._wait_for_controller()
         self._give_back(concerned)
