@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -288,6 +289,18 @@ def test_so_is_the_first_one(process: EngineHarness) -> None:
     process.write({"deferredResources": [GPU]})
     waits = f"{GPU}: is still enforced at creation, too"
     eventually(lambda: any(waits in one for one in process.engine.warnings()), "it is told")
+
+
+def test_caches_of_nodes_may_come_and_go(
+    process: EngineHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    for round_ in (1, 2):
+        process.write({"nodeFit": "Warn"})
+        told = partial(process.shows, "cache_relists_total", kind="nodes")
+        eventually(lambda told=told, lists=round_: told() == lists, "nodes are listed")  # type: ignore[misc]
+        process.write({})
+        eventually(lambda: "nodes" not in process.engine.informers, "they are followed no more")
+    assert "housekeeping failed" not in caplog.text
 
 
 def test_the_controller_starts_with_what_the_registrations_say(tmp_path: Path) -> None:

@@ -459,8 +459,10 @@ class Engine:
             self._next_report = time.monotonic() + _WARNING_SECONDS
 
     def _export_cache_metrics(self) -> None:
-        cache = self._metrics.cache
-        for kind, informer in self.informers.items():
+        cache, informers = self._metrics.cache, self.informers
+        for kind in self._relists.keys() - informers.keys():
+            del self._relists[kind]  # a cache that comes again begins with no list
+        for kind, informer in informers.items():
             cache.synced.labels(kind).set(int(informer.has_synced))
             cache.objects.labels(kind).set(len(informer))
             cache.relists.labels(kind).inc(informer.relists - self._relists.get(kind, 0))
