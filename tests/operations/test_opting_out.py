@@ -227,6 +227,23 @@ def test_a_client_that_goes_on_masking_is_reported() -> None:
     assert done.problems == ("quota p1: status lacks requests.cpu: something takes it out again",)
 
 
+def test_a_status_that_is_completed_when_the_time_is_up_is_blamed_on_no_other_client() -> None:
+    api = FakeClient(a_cluster(a_namespace(), a_masked_quota()))
+    done = opt_out(api, NAMESPACE, patience=RetryPolicy(seconds=0, settle_seconds=0))
+    assert done.restored == ("p1",)
+    (problem,) = done.problems
+    assert problem == "quota p1: its status was completed, and not looked at again: the time was up"
+    assert not opt_out(api, NAMESPACE, patience=QUICK).problems
+
+
+def test_a_status_that_cannot_be_written_is_named_once() -> None:
+    api = ReactiveClient(a_cluster(a_namespace(), a_masked_quota()))
+    api.on("patch", RESOURCE_QUOTAS, unavailable)
+    done = opt_out(api, NAMESPACE, patience=RetryPolicy(seconds=0, settle_seconds=0))
+    (problem,) = done.problems
+    assert "takes it out" not in problem
+
+
 def test_a_client_that_goes_on_masking_is_reported_once_and_soon() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}))
     api = FakeClient(cluster, admission=ApiServer(cluster))

@@ -58,6 +58,8 @@ class _Progress:
     written: dict[str, None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    """Those that were completed for the first time, and not looked at again yet."""
     is_refused: bool = False
     told: set[str] = field(default_factory=set)
 
@@ -102,6 +104,7 @@ def _complete(
 ) -> bool:
     """Write what is missing; return whether nothing was."""
     progress.problems, progress.unfinished = list(there.unreadable), []
+    progress.unseen = []
     is_complete = True
     for quota in there.quotas:
         try:
@@ -112,10 +115,9 @@ def _complete(
         if restoring_patch(quota, counted) is None:
             continue
         is_complete = False
-        progress.unfinished.append(_unfinished(quota))
+        was_written = quota.name in progress.written
         try:
-            if _write(api, namespace, quota, counted, wait):
-                progress.written[quota.name] = None
+            is_written = _write(api, namespace, quota, counted, wait)
         except ForbiddenError as err:
             progress.is_refused = True
             progress.problems.append(
@@ -124,6 +126,13 @@ def _complete(
             )
         except ApiError as err:
             progress.problems.append(f"quota {quota.name}: {err.message}")
+        else:
+            if is_written:
+                progress.written[quota.name] = None
+            if is_written and not was_written:
+                progress.unseen.append(_unseen(quota))
+            else:
+                progress.unfinished.append(_unfinished(quota))
     return is_complete
 
 
@@ -161,8 +170,12 @@ def _patch_status(api: ClusterApi, namespace: str, name: str, patch: Patch) -> R
 def _outcome(there: Inhabitants, progress: _Progress, *, is_complete: bool) -> Restored:
     problems = progress.problems
     if not is_complete and not progress.is_refused:
-        problems = [*problems, *progress.unfinished]
+        problems = [*problems, *progress.unfinished, *progress.unseen]
     return Restored(tuple(progress.written), over_quota(there), tuple(problems))
+
+
+def _unseen(quota: ResourceQuota) -> str:
+    return f"quota {quota.name}: its status was completed, and not looked at again: the time was up"
 
 
 def _unfinished(quota: ResourceQuota) -> str:
