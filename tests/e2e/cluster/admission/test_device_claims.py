@@ -18,7 +18,7 @@ from tests.controlplane.features import Gate
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product, apply
-from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.tenant import NODE, REAL, Tenant
 from tests.e2e.cluster.waiting import eventually
 from webhook.install import render
 from webhook.operations.names import DEVICE_CLAIMS_POLICY
@@ -165,3 +165,60 @@ def test_a_scheduler_makes_claims_for_pods_that_ask_for_the_resource(
         lambda: ask(scheduler, editor.namespace, exactly(DEFERRED), annotations=MARK).ok, "allowed"
     )
     assert ask(scheduler, editor.namespace, exactly(DEFERRED)).code == 403
+
+
+@pytest.fixture
+def _devices(plane: ControlPlane, _deferred: None) -> Iterator[None]:
+    """Devices of the class that is deferred, on a node."""
+    admin, slices = Api(plane.rest), f"{GROUP}/resourceslices"
+    spec = {
+        "driver": "gpu.example.com",
+        "nodeName": NODE,
+        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"d{number}"} for number in range(3)],
+    }
+    assert admin.create(slices, {"metadata": {"name": "devices"}, "spec": spec}).ok
+    yield
+    admin.delete(f"{slices}/devices")
+
+
+@pytest.mark.usefixtures("_devices")
+def test_no_other_pod_shares_the_claim_that_a_scheduler_makes(
+    plane: ControlPlane, editor: Tenant
+) -> None:
+    admin, namespace = Tenant(plane.rest, editor.namespace), editor.namespace
+    claims = f"{GROUP}/namespaces/{namespace}/resourceclaims"
+    gpu = {"example.com/gpu": "1"}
+
+    def claim() -> Any:
+        return next(iter(admin.api.get(claims).body["items"]), None)
+
+    assert editor.create("charged", requests=gpu, limits=gpu, schedulerName=REAL).ok
+    eventually(lambda: admin.node_of("charged"), "it gets a device")
+    made = claim()
+    name = made["metadata"]["name"]
+    sharing = a_container(resources={"claims": [{"name": "z"}]})
+    assert editor.create(
+        "sharer",
+        "",
+        sharing,
+        resourceClaims=[{"name": "z", "resourceClaimName": name}],
+        schedulerName=REAL,
+    ).ok
+    said = f"ResourceClaim {name} is for the pod that it was made for"
+    eventually(lambda: said in str(admin.condition("sharer")), "it does not share")
+    uid = admin.seen("sharer").uid
+    owner = {**made["metadata"]["ownerReferences"][0], "name": "sharer", "uid": uid}
+    for metadata in (
+        {"annotations": {next(iter(MARK)): None}},
+        {"annotations": None},
+        {"ownerReferences": [owner]},
+    ):
+        answer = editor.api.patch(f"{claims}/{name}", {"metadata": metadata})
+        assert answer.code == 403, str(answer)
+        assert "say which pod is charged for its devices" in answer.message
+    assert editor.api.patch(f"{claims}/{name}", {"metadata": {"labels": {"a": "b"}}}).ok
+    assert editor.api.patch(f"{claims}/{name}", {"metadata": {"ownerReferences": None}}).ok
+    admin.delete("charged")
+    eventually(lambda: not (claim() or {}).get("status", {}).get("allocation"), "it is freed")
+    assert admin.node_of("sharer") == ""
