@@ -442,6 +442,15 @@ def test_the_pod_has_a_node_after_the_plan(tmp_path: Path) -> None:
     assert "no node has room" in small["reason"]
 
 
+def test_what_no_node_names_may_be_devices_and_keeps_no_pod_from_a_node(tmp_path: Path) -> None:
+    def with_pods(room: str) -> list[dict[str, object]]:
+        return [*golden(), {"apiVersion": "v1", "kind": "Node", **node(allocatable={"pods": room})}]
+
+    entry = planned(tmp_path, with_pods("8"))
+    assert [one["name"] for one in entry["victims"]] == ["p3"]
+    assert "no node has room" in planned(tmp_path, with_pods("7"))["reason"]
+
+
 def test_the_victim_on_the_node_that_the_pod_fits_is_preferred(tmp_path: Path) -> None:
     nodes = [
         {"apiVersion": "v1", "kind": "Node", **node("n1", allocatable={GPU: "7", "pods": "20"})},

@@ -40,6 +40,7 @@ from webhook.kube.api import (
     InternalError,
     Kind,
 )
+from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.kube.metadata import utc_now
 from webhook.operations.explain.entry import explanation_entry
 from webhook.operations.explain.explaining import KINDS, NotThereError, Target, explain
@@ -211,6 +212,23 @@ def test_the_cordoned_node_is_named_on_which_the_pod_fits(cluster: FakeCluster) 
     other["metadata"]["labels"]["disk"] = "ssd"
     load(cluster, other)
     assert uncordon() == "kubectl uncordon node-2"
+
+
+def test_devices_of_a_class_are_no_resource_that_nodes_lack(cluster: FakeCluster) -> None:
+    gpu = {"cpu": "4", "example.com/gpu": "1"}
+    wait_for_quota(cluster, a_pod(name="x", uid="x", requests=gpu, schedulingGates=[GATE]))
+    assert "node-capacity" in causes(why(cluster, "x"))
+    made = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu"},
+        "spec": {"extendedResourceName": "example.com/gpu"},
+    }
+    FakeClient(cluster).create(DEVICE_CLASSES, made)
+    entry = why(cluster, "x")
+    assert "node-capacity" not in causes(entry)
+    assert entry["nodes"]["fit"] == 1
+    assert entry["unknown"] == ["nodes are not judged by: deviceclasses"]
 
 
 def test_the_taints_of_most_nodes_are_named(cluster: FakeCluster) -> None:

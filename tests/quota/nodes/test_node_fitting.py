@@ -222,6 +222,19 @@ def test_a_resource_that_no_node_has_may_stand_for_devices() -> None:
     assert not judge_nodes(wanted, NodeView(nodes, ())).unknown
 
 
+def test_what_is_devices_of_a_class_is_compared_only_where_a_node_has_some() -> None:
+    gpu = "example.com/gpu"
+    wanted = pod(requests={gpu: "2", "cpu": "1"})
+    offers: list[dict[str, str]] = [{}, {gpu: "0"}, {gpu: "1"}, {gpu: "2"}, {"cpu": "0"}]
+    nodes = [node(f"n{number}", allocatable=offer) for number, offer in enumerate(offers)]
+    verdicts = judge_nodes(wanted, NodeView(nodes, (), devices=frozenset({gpu})))
+    assert {one.name for one in verdicts.fits} == {"n0", "n1", "n3"}
+    assert verdicts.counts() == {"Insufficient cpu": 1, f"Insufficient {gpu}": 1}
+    short = {one.node: [each.resource for each in one.shortages] for one in verdicts.rejected}
+    assert short == {"n2": [gpu], "n4": ["cpu"]}
+    assert verdicts.unknown == ("deviceclasses",)
+
+
 def test_amounts_beyond_64_bits_are_short_and_nothing_breaks() -> None:
     huge = "1" + "0" * 30
     view = NodeView([node("n1"), node("n2", allocatable={"cpu": huge})], ())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import pytest
 
 from tests.builders import a_pod
+from tests.quota.nodes.objects import node
 from webhook.quota.nodes import taints
 from webhook.quota.nodes.model import Taint
-from webhook.quota.nodes.node_room import NodeRoom
+from webhook.quota.nodes.node_room import NodeRoom, PlacedPod
+from webhook.quota.nodes.requested import requested_of
 
 Object = dict[str, object]
 
@@ -36,6 +39,34 @@ def requiring(*expressions: Object) -> Object:
 
 def absent(count: int) -> list[Object]:
     return [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(count)]
+
+
+GPU: Final = "example.com/gpu"
+BY_CLASS: Final = "deviceclass.resource.kubernetes.io/gpu"
+
+OFFERED: Final[dict[str, tuple[str, tuple[Mapping[str, str], ...], bool]]] = {
+    "an extended resource of no node": (GPU, ({}, {}), True),
+    "of one node, and of another one with more than is left": (GPU, ({}, {GPU: "1"}), False),
+    "of one node with room": (GPU, ({}, {GPU: "2"}), True),
+    "of nodes that have none left to give": (GPU, ({GPU: "0"}, {}), False),
+    "devices by the name of their class": (BY_CLASS, ({}, {}), True),
+    "a native resource of no node": ("hugepages-2Mi", ({}, {}), False),
+}
+
+
+@pytest.mark.parametrize(("resource", "offers", "fits"), OFFERED.values(), ids=OFFERED)
+def test_what_no_node_names_may_be_devices_and_is_not_compared(
+    resource: str, offers: tuple[Mapping[str, str], ...], fits: bool
+) -> None:
+    nodes = [node(f"n{number}", allocatable=offer) for number, offer in enumerate(offers)]
+    assert NodeRoom(a_pod(requests={resource: "2"}), nodes, ()).after(()).fits is fits
+
+
+def test_beside_devices_all_else_is_compared() -> None:
+    wanted = a_pod(requests={GPU: "1", "cpu": "3"})
+    other = PlacedPod("u", "n1", requested_of(a_pod(requests={GPU: "1", "cpu": "2"})))
+    room = NodeRoom(wanted, [node()], [other])
+    assert (room.after(()).fits, room.after(["u"]).fits) == (False, True)
 
 
 REQUIRED: Final = {

@@ -29,7 +29,8 @@ from webhook.quota.elastic.pod_groups import PodGroups
 from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
 from webhook.quota.elastic.victims import AnyRoom, Circumstances
 from webhook.quota.nodes.fitting import judge_nodes
-from webhook.quota.nodes.model import NodeView
+from webhook.quota.nodes.model import NodeView, PendingPod
+from webhook.quota.nodes.node_resources import unoffered
 from webhook.quota.objects.model import Pod
 
 
@@ -144,7 +145,8 @@ class _Nodes:
             return True
         gone = {pod.uid for pod in taken} | self._elastic.ending
         kept = [one for one in self._elastic.raws if _uid(one) not in gone]
-        view: NodeView = replace(self._view, pods=kept)
+        devices = unoffered(PendingPod.from_object(self._raw).amounts, self._view.infos)
+        view: NodeView = replace(self._view, pods=kept, devices=devices)
         verdicts = judge_nodes(self._raw, view)
         for name in verdicts.unknown:
             note = f"{name} are not judged: they may keep the pod from nodes"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, PODS, Kind, Object, kind_of
+from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.explain.namespaces import Inside
 from webhook.operations.explain.session import Session
 from webhook.quota.explaining.node_causes import NodeAnswer, node_answer
 from webhook.quota.nodes.fitting import judge_nodes
-from webhook.quota.nodes.model import NodeView
+from webhook.quota.nodes.model import NodeView, PendingPod
+from webhook.quota.nodes.node_resources import may_be_devices
+from webhook.quota.objects.names import device_class_resource
 
 _ASSIGNED = "spec.nodeName!="
 _CLAIMS = kind_of("v1", "PersistentVolumeClaim", namespaced=True)
@@ -32,6 +35,8 @@ def judged_nodes(session: Session, inside: Inside, raw: Object) -> NodeAnswer | 
     spec = FieldReader(raw).child("spec")
     view = replace(view, pods=_pods(session, inside))
     try:
+        if any(map(may_be_devices, PendingPod.from_object(raw).amounts)):
+            view = replace(view, devices=frozenset(_devices(session)))
         return node_answer(judge_nodes(raw, view), has_selector=spec.has("nodeSelector"))
     except InvalidFieldError as err:
         session.unknown.append(f"nodes: {err}")
@@ -58,6 +63,15 @@ def judged_view(session: Session, raw: Object, namespace: str, nodes: Sequence[O
         storage_classes=_all(session, _STORAGE_CLASSES) if has_volumes else None,
         namespaces=_all(session, NAMESPACES) if has_affinity else None,
     )
+
+
+def _devices(session: Session) -> Iterator[str]:
+    """Yield the resources that are devices of a DeviceClass."""
+    for raw in _all(session, DEVICE_CLASSES) or ():
+        yield device_class_resource(FieldReader(raw).child("metadata").text("name"))
+        extended = FieldReader(raw).child("spec").text("extendedResourceName")
+        if extended:
+            yield extended
 
 
 def _pods(session: Session, inside: Inside) -> Sequence[Object]:

@@ -46,6 +46,7 @@ from webhook.quota.nodes.node_resources import (
     score_balanced,
     score_least_allocated,
     shortages,
+    without_devices,
 )
 from webhook.quota.nodes.pod_affinity import filter_pod_affinity, score_pod_affinity
 from webhook.quota.nodes.taints import (
@@ -212,7 +213,7 @@ def judge_nodes(pod: PlainObject, view: NodeView) -> NodeVerdicts:
     for node in view.infos:
         name, reasons = checks.rejection(node)
         if reasons:
-            short = shortages(pending.amounts, node)
+            short = shortages(without_devices(pending.amounts, node, view.devices), node)
             rejection = NodeRejection(node.name, name, reasons, short)
             if name == "TaintToleration":
                 remaining = checks.rejection(replace(node, taints=()))[1]

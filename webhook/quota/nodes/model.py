@@ -146,6 +146,9 @@ class NodeView:
     storage_classes: Sequence[PlainObject] | None = None
     namespaces: Sequence[PlainObject] | None = None
     """Namespaces with their labels, which pod affinity may select."""
+    devices: frozenset[str] = frozenset()
+    """Resources that are compared only where a node has some: elsewhere they are devices of a
+    DeviceClass, which are allocated in another way."""
 
     @cached_property
     def infos(self) -> tuple[NodeInfo, ...]:

@@ -6,7 +6,7 @@ least_allocated.go, balanced_allocation.go, resource_allocation.go.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +21,7 @@ from webhook.quota.nodes.requested import (
     Amounts,
     as_quantity,
 )
-from webhook.quota.objects.names import is_extended_resource
+from webhook.quota.objects.names import is_device_class, is_extended_resource
 
 _SCORED: Final = (CPU, MEMORY)
 _ORDER: Final = {PODS: 0, CPU: 1, MEMORY: 2, EPHEMERAL_STORAGE: 3}
@@ -46,16 +46,42 @@ class Shortage:
 def filter_resources(pod: PendingPod, view: NodeView) -> NodeCheck:
     """Refuse nodes without room for one more pod, or for what it requests.
 
-    An extended resource that no node has may stand for devices of a DeviceClass, which are
-    allocated in another way.
+    An extended resource that no node has may stand for devices of a DeviceClass; where the view
+    does not name it, nodes are refused for it.
     """
-    wanted = pod.amounts
-    offered = {name for node in view.infos for name in node.allocatable}
-    is_extended = any(map(is_extended_resource, wanted.keys() - offered))
+    wanted, devices = pod.amounts, view.devices
+    is_unknown = unoffered(wanted, view.infos) or wanted.keys() & devices
     return NodeCheck(
-        lambda node: tuple(map(_reason, short_resources(wanted, node))),
-        unknown="deviceclasses" if is_extended else "",
+        lambda node: tuple(
+            map(_reason, short_resources(without_devices(wanted, node, devices), node))
+        ),
+        unknown="deviceclasses" if is_unknown else "",
     )
+
+
+def may_be_devices(name: str) -> bool:
+    """Return whether a resource may stand for devices of a DeviceClass."""
+    return is_extended_resource(name) or is_device_class(name)
+
+
+def unoffered(wanted: Amounts, nodes: Iterable[NodeInfo]) -> frozenset[str]:
+    """Return what may be devices of a DeviceClass, as no node names it in its `allocatable`."""
+    names = set(filter(may_be_devices, wanted))
+    return frozenset(names.difference(*(node.allocatable for node in nodes)))
+
+
+def without_devices(wanted: Amounts, node: NodeInfo, devices: Set[str]) -> Amounts:
+    """Return what is wanted without what a node would give as devices of a DeviceClass.
+
+    Source: kubernetes v1.36, noderesources/fit.go shouldDelegateResourceToDRA.
+    """
+    if not devices:
+        return wanted
+    return {
+        name: amount
+        for name, amount in wanted.items()
+        if name not in devices or node.allocatable.get(name, 0) > 0
+    }
 
 
 def short_resources(wanted: Amounts, node: NodeInfo) -> list[str]:

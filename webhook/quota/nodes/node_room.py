@@ -1,8 +1,8 @@
 """Whether a pod has a node once some others are gone: asked very often, so prepared once.
 
 Judged is what the controllers know of all pods and nodes: cordon, taints, node selector, required
-node affinity, the number of pods and what they request. `NOT_JUDGED` can keep a pod from a node
-all the same.
+node affinity, the number of pods and what they request, but for extended resources that no node
+names: they may be devices of a DeviceClass. `NOT_JUDGED` can keep a pod from a node all the same.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from webhook.quota.nodes.node_affinity import (
     filter_node_name,
     required_nodes,
 )
+from webhook.quota.nodes.node_resources import unoffered
 from webhook.quota.nodes.requested import Amounts, Requested
 from webhook.quota.nodes.taints import filter_taints, filter_unschedulable
 
@@ -63,7 +64,10 @@ class NodeRoom:
         pending, view = PendingPod.from_object(pod), NodeView(nodes, ())
         if required_nodes(pending).weight > _MOST_WEIGHT:
             view = NodeView((), ())
-        self._wanted: Amounts = pending.amounts
+        devices = unoffered(pending.amounts, view.infos)
+        self._wanted: Amounts = {
+            name: amount for name, amount in pending.amounts.items() if name not in devices
+        }
         self._nodes = {node.name: node for node in _open_to(pending, view)}
         self._placed: dict[str, PlacedPod] = {}
         for one in placed:

@@ -135,6 +135,11 @@ def is_device_class(name: str) -> bool:
     return name.startswith(_DEVICE_CLASS)
 
 
+def device_class_resource(name: str) -> str:
+    """Return the resource that counts devices of the DeviceClass of this name."""
+    return f"{_DEVICE_CLASS}{name}"
+
+
 @cached_by_name
 def is_extended_resource(name: str) -> bool:
     """Return whether the resource belongs to a vendor, such as `nvidia.com/gpu`.
