@@ -9,9 +9,10 @@ from typing import Any, Final
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.objects import Answer, Api, Object
 from tests.e2e.cluster.product import apply_namespace
-from tests.e2e.cluster.shared.history import CPU, cluster_quotas
+from tests.e2e.cluster.shared.history import cluster_quotas
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.quota.charging.gpu_memory import GPU_MEMORY
 from webhook.state.well_known import CAPACITY_LABEL
 
 API: Final = "nos.nebuly.com/v1alpha1"
@@ -43,7 +44,7 @@ class Pool:
         self.api = Api(plane.rest)
         self.name = f"p{next(_numbers)}"
         self.teams: dict[str, Tenant] = {}
-        self._key = CPU if resource == "cpu" else resource
+        self._key = resource if resource == GPU_MEMORY else f"requests.{resource}"
         for team, spec in quotas.items():
             tenant = Tenant(plane.rest, f"e2e-{self.name}-{team}")
             apply_namespace(self.api, tenant.namespace, gating=gating)

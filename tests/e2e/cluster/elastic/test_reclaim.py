@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 import pytest
 
+from tests.controlplane.features import Gate
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.elastic.kubelets import Kubelets
@@ -238,6 +239,40 @@ def test_victims_on_two_nodes_make_room_for_a_large_pod(
         (large,) = teams.create("a", cpu="4")
         teams.become(a=4, b=4, c=0)
         assert teams["a"].node_of(large)
+
+
+@pytest.mark.needs(Gate("DRAExtendedResource"))
+def test_devices_that_no_node_names_as_a_resource_are_reclaimed(
+    own_plane: ControlPlane, acting: Product
+) -> None:
+    assert acting.webhooks
+    api, group, gpu = Api(own_plane.rest), "/apis/resource.k8s.io/v1", {"example.com/gpu": "1"}
+    offer: Object = {
+        "driver": "gpu.example.com",
+        "nodeName": "node-0",
+        "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d0"}],
+    }
+    made = {
+        "deviceclasses": {"extendedResourceName": "example.com/gpu"},
+        "resourceslices": offer,
+    }
+    for kind, spec in made.items():
+        answer = api.create(f"{group}/{kind}", {"metadata": {"name": "gpu"}, "spec": spec})
+        assert answer.ok, str(answer)
+    quotas = {"a": {"min": {"example.com/gpu": 1}}, "b": {"min": {"example.com/gpu": 0}}}
+    pool = Pool(own_plane, quotas, resource="example.com/gpu", gating="always")
+    a, b = pool.teams.values()
+    try:
+        with Kubelets(own_plane.rest, [a.namespace, b.namespace]):
+            for tenant, name in ((b, "borrows"), (a, "owns")):
+                tenant.pod(name, "1", requests=gpu, limits=gpu, schedulerName=REAL)
+                eventually(lambda: tenant.node_of(name) == "node-0", f"{name} runs", 60.0)  # noqa: B023
+        assert b.seen("borrows").code == 404
+    finally:
+        pool.close()
+        for kind in made:
+            api.delete(f"{group}/{kind}/gpu")
 
 
 def test_a_disruption_budget_in_the_way(own_plane: ControlPlane, teams: Teams) -> None:
