@@ -955,6 +955,25 @@ def test_a_claim_that_the_manifests_bring_keeps_no_pod_from_its_nodes() -> None:
     assert "no-node-fits" in rules({**claim, **elsewhere})
 
 
+def test_devices_of_a_class_are_no_resource_that_nodes_lack() -> None:
+    gpu = {"example.com/gpu": "1"}
+    text = dumped(a_pod(name="web", namespace="team-a", requests=gpu, limits=gpu))
+    devices: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu"},
+        "spec": {"extendedResourceName": "example.com/gpu"},
+    }
+
+    def rules(*more: Object) -> list[str]:
+        write("cluster.yaml", dumped(a_namespace(), a_node("node-0", "4"), *more))
+        report = checked("-f", "-", "--snapshot", "cluster.yaml", text=text)
+        return [one["rule"] for one in findings(report)]
+
+    assert rules() == ["no-node-fits"]
+    assert rules(devices) == []
+
+
 def test_a_daemon_set_runs_on_the_nodes_that_take_it() -> None:
     nodes = [a_node(f"node-{index}", "4", disk="fast" if index else "slow") for index in range(3)]
     write("cluster.yaml", dumped(a_namespace(), *nodes))

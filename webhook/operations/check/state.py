@@ -25,6 +25,7 @@ from webhook.operations.check.owners import pods_by_owner
 from webhook.operations.check.sharing import SharedQuotas
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.explain.namespaces import Inside, read_namespace
+from webhook.operations.explain.nodes import device_resources
 from webhook.operations.explain.session import Session
 from webhook.policy import Policy, compile_policy, queue_policy
 from webhook.quota.amounts.resources import ResourceList, add, mask
@@ -142,7 +143,8 @@ class ClusterState:
             self._listed, (_CLAIMS, _VOLUMES, _STORAGE_CLASSES, NAMESPACES)
         )
         pods = self._listed(PODS) or ()
-        return NodeView(nodes, pods, claims, volumes, classes, namespaces)
+        devices = device_resources(self._session)
+        return NodeView(nodes, pods, claims, volumes, classes, namespaces, devices)
 
     def _listed(self, kind: Kind) -> Sequence[Object] | None:
         unread: tuple[Object, ...] | None = None

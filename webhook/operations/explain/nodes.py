@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -36,7 +36,7 @@ def judged_nodes(session: Session, inside: Inside, raw: Object) -> NodeAnswer | 
     view = replace(view, pods=_pods(session, inside))
     try:
         if any(map(may_be_devices, PendingPod.from_object(raw).amounts)):
-            view = replace(view, devices=frozenset(_devices(session)))
+            view = replace(view, devices=device_resources(session))
         return node_answer(judge_nodes(raw, view), has_selector=spec.has("nodeSelector"))
     except InvalidFieldError as err:
         session.unknown.append(f"nodes: {err}")
@@ -65,13 +65,24 @@ def judged_view(session: Session, raw: Object, namespace: str, nodes: Sequence[O
     )
 
 
-def _devices(session: Session) -> Iterator[str]:
-    """Yield the resources that are devices of a DeviceClass."""
-    for raw in _all(session, DEVICE_CLASSES) or ():
+def device_resources(session: Session) -> frozenset[str]:
+    """Return the resources that are devices of a DeviceClass, as far as they are known.
+
+    Raises:
+        ApiError: The cluster does not answer.
+    """
+    unread: frozenset[str] = frozenset()
+    return session.read(
+        lambda: frozenset(_device_names(session.objects(DEVICE_CLASSES))),
+        unread,
+        DEVICE_CLASSES.plural,
+    )
+
+
+def _device_names(classes: Iterable[Object]) -> Iterator[str]:
+    for raw in classes:
         yield device_class_resource(FieldReader(raw).child("metadata").text("name"))
-        extended = FieldReader(raw).child("spec").text("extendedResourceName")
-        if extended:
-            yield extended
+        yield FieldReader(raw).child("spec").text("extendedResourceName")
 
 
 def _pods(session: Session, inside: Inside) -> Sequence[Object]:
