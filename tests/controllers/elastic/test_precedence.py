@@ -17,7 +17,13 @@ from webhook.controllers.elastic.precedence import OwnersFirst
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
+from webhook.quota.ledger.ledger import (
+    Account,
+    Ledger,
+    QuotaRevision,
+    Reservation,
+    ReservationSource,
+)
 from webhook.quota.queue.queued_pods import Blocker, PendingReason, QueuedPod
 from webhook.state.shared_quotas import SharedQuotaStore
 
@@ -49,11 +55,12 @@ class Leader:
         pending = {"x": status(FULL, {POOL: 4})} if waits else {}
         self.precedence.on_queue(namespace, pending, ())
 
-    def holds_back(self, namespace: str = BORROWER) -> bool:
+    def holds_back(self, namespace: str = BORROWER, *reservations: Reservation) -> bool:
         """Return whether a pod of a namespace without any min is held back."""
         account = Account(QuotaRevision(POOL, "u", "h"), amounts({CPU: 4}), {}, {}, {})
         queue = (queued("b", cpu=1),)
-        (found,) = self.precedence.order(namespace, Ledger({POOL: account}, {}), queue)
+        ledger = Ledger({POOL: account}, {one.uid: one for one in reservations})
+        (found,) = self.precedence.order(namespace, ledger, queue)
         return found.blocker is not None
 
 
@@ -70,6 +77,17 @@ def test_a_borrower_is_held_back_while_an_owner_waits(leader: Leader) -> None:
     assert leader.holds_back()
     leader.hears(OWNER, waits=False)
     assert not leader.holds_back()
+
+
+def test_one_that_is_reserved_for_is_not_held_back_and_one_with_an_intent_is(
+    leader: Leader,
+) -> None:
+    leader.hears(OWNER)
+    usage = amounts({CPU: 1})
+    made = Reservation("b", "b", ReservationSource.RELEASE, usage, {POOL: usage}, (POOL,), 1)
+    assert not leader.holds_back(BORROWER, made)
+    intent = replace(made, source=ReservationSource.RESIZE, charges={}, is_intent=True)
+    assert leader.holds_back(BORROWER, intent)
 
 
 def test_one_that_waits_beyond_its_min_holds_no_other_back(leader: Leader) -> None:

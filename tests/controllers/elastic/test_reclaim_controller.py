@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -524,6 +524,24 @@ def test_a_promise_that_is_kept_at_the_last_moment_is_not_withdrawn(tmp_path: Pa
         eventually(lambda: here.promises() == [], "what was promised is reserved")
         assert here.metric("elastic_plans_total", outcome="bound") == 1
         assert here.events("ReclaimWithdrawn") == []
+
+
+def test_a_change_of_a_pod_that_waits_leaves_it_what_is_promised(tmp_path: Path) -> None:
+    """A change that may move it between scopes is an intent in the ledger, which holds nothing."""
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        old = here.harness.stored(PODS, "a0", "team-a")
+        spec = {**cast("Object", old["spec"]), "activeDeadlineSeconds": 900}
+        assert here.harness.change_pod(old, {**old, "spec": spec}).allowed
+        assert here.harness.reservations("team-a")["a0"]["intent"]
+        time.sleep(2.5)  # promises are looked at each second
+        bound = here.metric("elastic_plans_total", outcome="bound")
+        assert (here.promises(), bound or 0) == (["a0"], 0)
+        here.end("b3", "team-b")
+        here.says("a0", "team-a", "Released")
+        eventually(lambda: here.promises() == [], "what was promised is reserved")
+        assert here.metric("elastic_plans_total", outcome="bound") == 1
 
 
 def created(here: Reclaiming, name: str, cpu: str = "1") -> Reply:

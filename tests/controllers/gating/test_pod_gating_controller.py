@@ -118,6 +118,18 @@ def test_pods_in_flight_close_a_namespace_and_their_end_opens_it(gating: Gating)
     assert (gating.said()["state"], gating.most()) == ("Open", "2")
 
 
+def test_intents_of_pods_in_flight_open_nothing(gating: Gating) -> None:
+    for number in range(8):
+        gating.harness.pod(f"pod-{number}", "1")
+    gating.settle()
+    for number in range(8):
+        assert isinstance(gating.harness.reserve_resize(f"pod-{number}", "1100m"), Reserved)
+    gating.harness.pod("last", "1m")
+    gating.settle()
+    assert [one.is_intent for one in gating.harness.held().values()] == [True] * 8
+    assert (gating.said()["state"], gating.most()) == ("Closed", "0")
+
+
 def test_assigned_pods_close_it(gating: Gating) -> None:
     gating.harness.pod("large", "7500m")
     gating.harness.bind("large")

@@ -112,6 +112,21 @@ def test_a_pod_that_has_lost_its_gate_keeps_no_other_behind_one(
     assert set(harness.held()) == {"early", "late"}
 
 
+def test_an_intent_of_a_pod_that_waits_is_no_release(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "MAX_PENDING_RELEASES", 1)
+    gated(harness, "never", "3")
+    harness.step()
+    assert isinstance(harness.reserve_resize("never", "4"), Reserved)
+    gated(harness, "late", "1")
+    harness.step()
+    assert {name: one.is_intent for name, one in harness.held().items()} == {
+        "never": True,
+        "late": False,
+    }
+
+
 def test_only_gates_that_may_go_count_as_releases(harness: ControllerHarness) -> None:
     harness.pod("early", "1")
     gated(harness, "late", "1")

@@ -155,6 +155,23 @@ def test_a_promise_is_counted_once_beside_its_reservation() -> None:
     assert isinstance(admit(again, claim("1", uid="third"))[1], Denied)
 
 
+def test_an_intent_of_its_pod_redeems_no_promise() -> None:
+    here = promising(shared(a="1", b="1"), "owner", "5")
+    intent = replace(claim("5", uid="owner"), source=ReservationSource.RESIZE, is_intent=True)
+    known, verdict = admit(beside(a_ledger(), "a", {NAME: here}), intent)
+    assert isinstance(verdict, Admitted)
+    ledger = beside(known, "a", {NAME: here})
+    assert ledger.accounts[NAME].used_elsewhere == cpu("6")
+    assert isinstance(admit(ledger, claim("4"))[1], Denied)
+    assert isinstance(admit(ledger, claim("9", uid="owner"))[1], Denied)
+    claims = [claim("5", uid="owner"), claim("3"), claim("1", uid="third")]
+    following, verdicts = admit_all(ledger, claims)
+    assert [type(one) for one in verdicts] == [Admitted, Admitted, Denied]
+    assert following.accounts[NAME].promised == {}
+    again = beside(following, "a", {NAME: here})
+    assert again.accounts[NAME].used_elsewhere == cpu("1")
+
+
 def test_promises_beyond_the_limit_let_nothing_in_but_their_pods_once_there_is_room() -> None:
     full = promising(shared(a="1", b="9"), "owner", "5")
     ledger = beside(a_ledger(), "a", {NAME: full})

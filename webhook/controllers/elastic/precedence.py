@@ -84,7 +84,7 @@ class OwnersFirst:
             return queue
         view = PoolView(self._quotas(), self._held, self._settings().gpu_memory_gb)
         shares = view.shares(namespace, ledger, waiting)
-        return owners_first(queue, shares, ledger.reservations)
+        return owners_first(queue, shares, ledger.reserved_uids)
 
     def _held(self, pool: str, namespaces: Collection[str]) -> ResourceList:
         version = self._shared.known(pool)

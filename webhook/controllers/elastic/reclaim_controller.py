@@ -443,7 +443,7 @@ class Reclaimer:
     def _end_of(self, promise: HeldPromise) -> str | None:
         """Return why a promise is at its end, empty for a good one; None if it is not."""
         ledger = ledger_of(self._parts.ledgers, promise.namespace)
-        if ledger is not None and promise.uid in ledger.reservations:
+        if ledger is not None and ledger.is_reserved(promise.uid):
             return ""
         pod = self._cached(promise)
         if pod is None:

@@ -172,7 +172,7 @@ class PodGatingController:
             return None
         version = self._ledgers.known(namespace)
         ledger = None if version is None else version.ledger
-        demand = self._usage_cache.demand(namespace, {} if ledger is None else ledger.reservations)
+        demand = self._usage_cache.demand(namespace, () if ledger is None else ledger.reserved_uids)
         if demand is None:
             return None
         if gating in _OTHERWISE:

@@ -194,7 +194,7 @@ class PodQueues:
 
     def _release_limit(self, ledger: Ledger, queue: tuple[QueuedPod, ...]) -> int:
         # a pod without a gate waits for no patch
-        on_their_way = sum(one.is_gated and one.uid in ledger.reservations for one in queue)
+        on_their_way = sum(one.is_gated and ledger.is_reserved(one.uid) for one in queue)
         free = self._options.max_reservations() - len(ledger.reservations)
         return max(0, min(free, MAX_PENDING_RELEASES - on_their_way))
 

@@ -169,7 +169,7 @@ class PodQueueState:
         if cycle is None or cycle.ledger is None or queued is None or queued.needs_no_quota:
             return True
         claim = queued.claim
-        if queued.blocker is not None or claim is None or uid in cycle.ledger.reservations:
+        if queued.blocker is not None or claim is None or cycle.ledger.is_reserved(uid):
             return False
         ahead = [cycle.blocking[name] for name in queued.quotas if name in cycle.blocking]
         if any(sort_key < queued.sort_key for sort_key in ahead):

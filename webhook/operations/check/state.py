@@ -202,7 +202,7 @@ class ClusterState:
             held=pods_by_owner(
                 () if inside is None else inside.pods, {one.pod.uid: one.pod for one in known}
             ),
-            reserved=frozenset(() if ledger is None else ledger.reservations),
+            reserved=frozenset() if ledger is None else ledger.reserved_uids,
             rescoped=_rescoped(brought, _by_name(inside)),
         )
 

@@ -64,9 +64,7 @@ def _state(one: PodFacts, there: NamespaceFacts) -> ConsumerState | None:
     """Return the state of a pod that takes of quotas; None of one that does not."""
     pod = one.pod
     if not pod.is_assigned:
-        reservations = {} if there.ledger is None else there.ledger.reservations
-        reservation = reservations.get(pod.uid)
-        is_held = reservation is not None and not reservation.is_intent
+        is_held = there.ledger is not None and there.ledger.is_reserved(pod.uid)
         return ConsumerState.RESERVED if is_held else None
     holds = there.criteria is not None and there.criteria.quotas.holds_terminating
     if not is_quota_eligible(pod, now=None if holds else there.now):

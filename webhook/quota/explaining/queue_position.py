@@ -62,7 +62,6 @@ def queue_state(subject: PodFacts, there: NamespaceFacts, criteria: QueueCriteri
     status = cycle.pending.get(pod.uid)
     by_name = {one.pod.name: one for one in queue if one.uid in cycle.pending}
     holder = by_name.get(status.blocked_by) if status is not None else None
-    reservation = None if ledger is None else ledger.reservations.get(pod.uid)
     return QueueState(
         queued=queued,
         status=status,
@@ -73,7 +72,7 @@ def queue_state(subject: PodFacts, there: NamespaceFacts, criteria: QueueCriteri
         holder_denials=() if holder is None else cycle.pending[holder.uid].denials,
         ahead=tuple(_ahead(queued, queue, cycle.pending)),
         ledger=cycle.ledger,
-        is_reserved=reservation is not None and not reservation.is_intent,
+        is_reserved=ledger is not None and ledger.is_reserved(pod.uid),
     )
 
 
@@ -118,7 +117,7 @@ def _queue(there: NamespaceFacts, judged: Mapping[str, QueuedPod]) -> tuple[Queu
     queue = with_retried(queue, refused)
     if there.ledger is None or not there.shares:
         return queue
-    return owners_first(queue, there.shares, there.ledger.reservations)
+    return owners_first(queue, there.shares, there.ledger.reserved_uids)
 
 
 def _room(there: NamespaceFacts) -> int:

@@ -202,6 +202,16 @@ class Ledger:
             return capped
         return self._capped
 
+    @property
+    def reserved_uids(self) -> frozenset[str]:
+        """Uids of the pods for which something is reserved; see `is_reserved`."""
+        return frozenset([uid for uid, one in self.reservations.items() if not one.is_intent])
+
+    def is_reserved(self, uid: str) -> bool:
+        """Return whether something is reserved for a pod: an intent holds nothing."""
+        reservation = self.reservations.get(uid)
+        return reservation is not None and not reservation.is_intent
+
 
 def reserved_by(reservations: Iterable[Reservation]) -> dict[str, ResourceList]:
     """Sum what reservations hold: quota name → amounts."""

@@ -115,10 +115,7 @@ class _Cycle:
             self._decide(waiter, waiter.claim)
 
     def _is_reserved(self, waiter: QueuedPod) -> bool:
-        if self._before is None:
-            return False
-        found = self._before.reservations.get(waiter.uid)
-        return found is not None and not found.is_intent
+        return self._before is not None and self._before.is_reserved(waiter.uid)
 
     def _must_wait(self, retried: QueuedPod) -> bool:
         """Return whether a pod whose bind is tried again cannot be left to that."""

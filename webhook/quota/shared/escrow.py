@@ -16,6 +16,7 @@ D. Complete. The quota's status says that all are counted only while that is tru
 
 E. Promised. What the status holds for one pod (`Promise`) is elsewhere for every decision but on
    that pod, until its namespace's ledger has a reservation for it; that raised the grant first.
+   An intent is none: it holds nothing.
    The bind of a released pod, within its reservation, is not compared with it: promises may be of
    what victims still take, and such a pod goes on to its bind. Other claims are, or their clients
    would have a reservation written anew for ever. Nor is a claim that may not be refused: what runs
@@ -148,7 +149,7 @@ def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) ->
     promised = {
         uid: one.amounts
         for uid, one in shared.grants.promises.items()
-        if uid not in ledger.reservations
+        if not ledger.is_reserved(uid)
     }
     for amounts in promised.values():
         unheld = add(unheld, amounts)
