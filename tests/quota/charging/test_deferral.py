@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import a_pod, a_quota, an_expression
+from tests.builders import a_container, a_container_status, a_pod, a_quota, an_expression
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.charging.deferral import (
     NamespaceQuotas,
@@ -142,6 +142,35 @@ def test_growth_of_a_pod_that_waits_is_an_intent() -> None:
 @pytest.mark.parametrize(("old", "new"), [("2", "1"), ("1", "1"), ("1", "1000m")])
 def test_shrinking_and_standing_still_claim_nothing(old: str, new: str) -> None:
     assert resized(old, new, found=quotas(a_quota())) is None
+
+
+def resized_init(old: str, new: str, in_force: str) -> Claim | None:
+    """Resize an init container that runs to its end."""
+    reported = a_container_status("init", requests={"cpu": in_force}, allocated={"cpu": in_force})
+    before, after = (
+        pod(
+            node="n",
+            init=[a_container("init", requests={"cpu": cpu})],
+            status={"phase": "Pending", "initContainerStatuses": [reported]},
+        )
+        for cpu in (old, new)
+    )
+    return claim_for_update(before, after, quotas(a_quota("q")), source=ReservationSource.RESIZE)
+
+
+@pytest.mark.parametrize(("old", "new"), [("4", "1"), ("1", "2"), ("1", "4")])
+def test_an_init_container_that_stays_below_what_is_in_force_claims_nothing(
+    old: str, new: str
+) -> None:
+    assert resized_init(old, new, "4") is None
+
+
+@pytest.mark.parametrize("old", ["1", "4"])
+def test_one_that_grows_beyond_claims_all_of_it_beside_what_is_in_force(old: str) -> None:
+    claim = resized_init(old, "5", "4")
+    assert claim is not None
+    assert to_text(claim.usage)["requests.cpu"] == "5"
+    assert to_text(claim.counted["q"])["requests.cpu"] == "4"
 
 
 def test_without_deferred_quotas_growth_claims_nothing() -> None:

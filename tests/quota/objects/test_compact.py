@@ -85,8 +85,9 @@ def check(raw: Object) -> None:
     assert {name: str(one) for name, one in usage_of(kept, now=None).items()} == {
         name: str(one) for name, one in usage_of(whole, now=None).items()
     }
-    granted = usage_of(replace(kept, resize_infeasible=False), now=None)
-    assert granted == usage_of(replace(whole, resize_infeasible=False), now=None)
+    assert charged_to(kept) == charged_to(whole)
+    granted = charged_to(replace(kept, resize_infeasible=False))
+    assert granted == charged_to(replace(whole, resize_infeasible=False))
     assert effective_qos_class(kept) == effective_qos_class(whole)
 
 
@@ -329,6 +330,7 @@ def test_a_large_pod_is_judged_as_a_whole(extra: Object) -> None:
     whole = Pod.from_object(a_pod(requests={"cpu": "1"}, **extra))  # type: ignore[arg-type]
     kept = compact_pod(a_pod(requests={"cpu": "1"}, **extra))  # type: ignore[arg-type]
     assert usage_of(kept, now=None) == usage_of(whole, now=None)
+    assert charged_to(kept) == charged_to(whole)
     assert qos_class(kept) == qos_class(whole)
     keys = ("requests.cpu", "limits.cpu", "requests.memory", "limits.memory")
     assert set(missing_resources(kept, keys)) == set(missing_resources(whole, keys))
@@ -353,6 +355,16 @@ def test_a_pod_that_names_very_many_resources_is_charged_as_a_whole(
     assert set(missing_resources(kept, keys_of_compute)) == set(
         missing_resources(whole, keys_of_compute)
     )
+
+
+def test_an_init_container_that_is_larger_in_force_is_kept_of_a_large_pod() -> None:
+    init = [a_container(f"i{n}", requests={"cpu": "1"}) for n in range(50)]
+    reported = [a_container_status(f"i{n}", requests={"cpu": f"{n}"}) for n in range(50)]
+    raw = a_pod(init=init, status={"phase": "Pending", "initContainerStatuses": reported})
+    whole, kept = Pod.from_object(raw), compact_pod(raw)
+    assert charged_to(kept) == charged_to(whole)
+    assert str(charged_to(kept)["requests.cpu"]) == "49"
+    assert str(usage_of(kept, now=None)["requests.cpu"]) == "1"
 
 
 def test_up_to_a_number_of_resources_each_is_counted() -> None:

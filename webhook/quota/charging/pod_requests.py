@@ -57,7 +57,8 @@ def container_requests(pod: Pod) -> dict[str, Quantity]:
 
     Of a container whose node reports its resources, the largest counts of what is wanted, what
     is in force and what the node has set aside; what is wanted is left out if the node has said
-    that it can never grant it. Init containers that run to their end cannot be resized.
+    that it can never grant it. Of init containers that run to their end the spec alone counts,
+    although they can be resized, too; `pod_usage.charged_to` charges what is in force of them.
     """
     if not pod.statuses:
         return _peak(pod, _REQUESTS, _REQUESTS)

@@ -14,14 +14,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from operator import is_
 from types import MappingProxyType
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, timestamp
-from webhook.quota.amounts.quantity import UNCOUNTABLE, Quantity
+from webhook.quota.amounts.quantity import UNCOUNTABLE, ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, mask, max_of
 from webhook.quota.charging.pod_requests import pod_limits, pod_requests
-from webhook.quota.objects.model import Pod, PodResources
+from webhook.quota.objects.model import (
+    Container,
+    ContainerStatus,
+    Pod,
+    PodResources,
+    PodStatusResources,
+)
 from webhook.quota.objects.names import (
     POD_COUNT_KEY,
     cached_by_name,
@@ -97,9 +104,9 @@ def usage_of(pod: Pod, *, now: datetime | None) -> ResourceList:
 def charged_to(pod: Pod) -> ResourceList:
     """Return what a ledger charges a pod: `usage_of`, and what its node has not given back yet.
 
-    A pod-level resize downwards takes effect when the node has carried it out. The API server's
-    own evaluator reads that of containers only (`status.resources` of the pod is not consulted,
-    kubernetes v1.36.3), and so gives the rest away before.
+    A resize downwards takes effect when the node has carried it out. The API server's own evaluator
+    reads that of containers and sidecars only (kubernetes v1.36.3), and so gives the rest away
+    before: of a pod as a whole, and of init containers that run to their end.
 
     A pod with too many names (`Pod.has_many_names`) is charged more of every extended resource
     than can be counted: caches do not keep all that it asks for, and no node runs it.
@@ -109,15 +116,53 @@ def charged_to(pod: Pod) -> ResourceList:
 
 
 def _held_by(pod: Pod) -> ResourceList:
-    if pod.reported is None or pod.resources is None or is_terminal(pod):
+    if is_terminal(pod):
         return usage_of(pod, now=None)
-    wanted, reported = pod.resources, pod.reported
+    init = init_containers_in_force(pod)
+    held = pod if init is pod.init_containers else replace(pod, init_containers=init)
+    if pod.reported is not None and pod.resources is not None:
+        held = replace(held, resources=_whole_in_force(pod.resources, pod.reported))
+    return usage_of(held, now=None)
+
+
+def _whole_in_force(wanted: PodResources, reported: PodStatusResources) -> PodResources:
     requests = max_of(reported.requests, reported.allocated)
-    held = PodResources(  # an amount that the pod does not name stays that of its containers
+    return PodResources(  # an amount that the pod does not name stays that of its containers
         max_of(mask(requests, wanted.requests), wanted.requests),
         max_of(mask(reported.limits, wanted.limits), wanted.limits),
     )
-    return usage_of(replace(pod, resources=held), now=None)
+
+
+def init_containers_in_force(pod: Pod) -> tuple[Container, ...]:
+    """Return the init containers, those that run to their end as large as their node reports them.
+
+    It is the very tuple of the pod where none of them is larger than its spec.
+    """
+    if not (pod.init_containers and pod.statuses):
+        return pod.init_containers
+    found = tuple([_in_force(one, pod.statuses.get(one.name)) for one in pod.init_containers])
+    return pod.init_containers if all(map(is_, found, pod.init_containers)) else found
+
+
+def _in_force(container: Container, status: ContainerStatus | None) -> Container:
+    if status is None or container.restartable:
+        return container
+    requests, limits = container.requests, container.limits
+    if (
+        _is_within(status.requests, requests)
+        and _is_within(status.allocated, requests)
+        and _is_within(status.limits, limits)
+    ):
+        return container
+    return replace(
+        container,
+        requests=max_of(max_of(status.requests, status.allocated), requests),
+        limits=max_of(status.limits, limits),
+    )
+
+
+def _is_within(amounts: ResourceList, most: ResourceList) -> bool:
+    return all(amount <= most.get(name, ZERO) for name, amount in amounts.items())
 
 
 def is_terminal(pod: Pod) -> bool:

@@ -27,7 +27,11 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList, mask
 from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
-from webhook.quota.charging.pod_usage import is_terminal, usage_of
+from webhook.quota.charging.pod_usage import (
+    init_containers_in_force,
+    is_terminal,
+    usage_of,
+)
 from webhook.quota.objects.model import (
     MIRROR_ANNOTATION,
     Container,
@@ -121,7 +125,8 @@ def without_unused(
     )
     # of a pod with news about a resize the sum has to be worked out again, container by container
     has_resized = pod.resize_infeasible or pod.resize_verdict_outdated
-    has_news = pod.reported is not None or has_resized
+    is_larger_in_force = init_containers_in_force(pod) is not pod.init_containers
+    has_news = pod.reported is not None or has_resized or is_larger_in_force
     if not has_news and _is_large((*pod.containers, *pod.init_containers)):
         kept = replace(
             kept,

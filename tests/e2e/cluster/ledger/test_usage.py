@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.controlplane.features import Gate
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes
@@ -98,3 +99,37 @@ def test_what_the_node_reports_counts_until_a_smaller_size_is_real(tenant: Tenan
     shrunk = {"containerStatuses": [{**reported, **smaller}]}
     assert tenant.api.patch(status, {"status": shrunk}).ok
     becomes(tenant.used, {"requests.cpu": "1"}, "what is used")
+
+
+@pytest.mark.needs(Gate("InPlacePodVerticalScalingInitContainers"))
+def test_an_init_container_counts_until_a_smaller_size_is_real(tenant: Tenant) -> None:
+    declared = {"status": {"declaredFeatures": ["InPlacePodVerticalScalingInitContainers"]}}
+    assert tenant.api.patch(f"/api/v1/nodes/{NODE}/status", declared).ok  # as its kubelet does
+    tenant.quota()
+    init = {"name": "init", "image": "registry.example/app:1"}
+    tenant.bound("web", "0", initContainers=[{**init, "resources": {"requests": {"cpu": "2"}}}])
+    path = objects.pods(tenant.namespace, "web")
+
+    def report(cpu: str) -> None:
+        amounts = {"cpu": cpu}
+        reported = {
+            **init,
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            "resources": {"requests": amounts},
+            "allocatedResources": amounts,
+        }
+        status = {"phase": "Pending", "initContainerStatuses": [reported]}
+        assert tenant.api.patch(f"{path}/status", {"status": status}).ok
+
+    report("2")
+    smaller = {"initContainers": [{"name": "init", "resources": {"requests": {"cpu": "1m"}}}]}
+    resized = tenant.api.patch_strategic(f"{path}/resize", {"spec": smaller})
+    assert resized.ok, str(resized)
+    tenant.bound("other", "0")  # by now the new size is seen
+    assert tenant.used() == {"requests.cpu": "2"}
+    assert tenant.create("next", "1", nodeName=NODE).code == 403
+    report("1m")
+    becomes(tenant.used, {"requests.cpu": "1m"}, "what is used")

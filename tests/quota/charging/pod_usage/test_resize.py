@@ -6,6 +6,8 @@ import pytest
 
 from tests.builders import Object, a_container, a_container_status, a_pod, a_sidecar
 from tests.quota.charging.pod_usage.charges import COUNTS, charge, limits, requests
+from webhook.quota.charging.pod_usage import charged_to
+from webhook.quota.objects.model import Pod
 
 
 def resized(
@@ -59,7 +61,7 @@ CASES: dict[str, tuple[Object, Mapping[str, str]]] = {
         ),
         requests(cpu="1"),
     ),
-    "sidecars can be resized, init containers that end cannot": (
+    "of init containers that end the API server does not read what is in force": (
         a_pod(
             requests={"cpu": "1"},
             init=[
@@ -130,3 +132,61 @@ def test_the_status_of_the_condition_does_not_matter(status: str) -> None:
     }
 
     assert charge(pod)["requests.cpu"] == "2"
+
+
+def initializing(*, reason: str = "", phase: str = "Pending", **reported: Object) -> Object:
+    """A pod whose init container of 2 cpu runs to its end beside a sidecar of 1."""
+    condition = {"type": "PodResizePending", "status": "True", "reason": reason}
+    sidecar = a_sidecar(requests={"cpu": "1"}, limits={"cpu": "1"})
+    init = a_container("init", requests={"cpu": "2"}, limits={"cpu": "2"})
+    return a_pod(
+        requests={"cpu": "1"},
+        limits={"cpu": "1"},
+        init=[sidecar, init],
+        status={
+            "phase": phase,
+            "initContainerStatuses": [a_container_status("init", **reported)],
+            "conditions": [condition] if reason else [],
+        },
+    )
+
+
+INITIALIZING: dict[str, tuple[Object, Mapping[str, str]]] = {
+    "a shrink counts once it is in force": (
+        initializing(requests={"cpu": "4"}, limits={"cpu": "6"}),
+        requests(cpu="5") | limits(cpu="7"),
+    ),
+    "an allocation counts": (
+        initializing(requests={"cpu": "2"}, limits={"cpu": "2"}, allocated={"cpu": "3"}),
+        requests(cpu="4") | limits(cpu="3"),
+    ),
+    "a resource that only the node reports counts": (
+        initializing(requests={"cpu": "2", "memory": "1Gi"}),
+        requests(cpu="3", memory="1Gi") | limits(cpu="3"),
+    ),
+    "a growth counts when it is asked for": (
+        initializing(requests={"cpu": "1"}, limits={"cpu": "1"}),
+        requests(cpu="3") | limits(cpu="3"),
+    ),
+    "one that the node cannot grant counts, as the API server counts it": (
+        initializing(requests={"cpu": "1"}, limits={"cpu": "1"}, reason="Infeasible"),
+        requests(cpu="3") | limits(cpu="3"),
+    ),
+    "nothing is reported": (initializing(), requests(cpu="3") | limits(cpu="3")),
+}
+
+
+@pytest.mark.parametrize(("pod", "expected"), INITIALIZING.values(), ids=INITIALIZING.keys())
+def test_a_ledger_charges_what_is_in_force_of_an_init_container(
+    pod: Object, expected: Mapping[str, str]
+) -> None:
+    charged = charged_to(Pod.from_object(pod))
+    assert {name: str(amount) for name, amount in charged.items()} == {**COUNTS, **expected}
+    assert charge(pod) == {**COUNTS, **requests(cpu="3"), **limits(cpu="3")}
+
+
+def test_of_a_pod_that_has_ended_no_init_container_is_in_force() -> None:
+    pod = initializing(requests={"cpu": "4"}, phase="Failed")
+    assert {name: str(one) for name, one in charged_to(Pod.from_object(pod)).items()} == {
+        "count/pods": "1"
+    }
