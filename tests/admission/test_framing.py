@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from webhook.admission.serving.framing import (
     BEGINNING_BYTES,
+    CHUNK_LINE_BYTES,
     HEAD_BYTES,
     MAX_CHUNKS,
     Progress,
@@ -38,6 +39,25 @@ def test_a_request_is_complete_with_its_last_byte(request_: tuple[bytes, bytes])
     assert progress == [Progress.MORE] * (len(data) - 1) + [Progress.COMPLETE]
     assert buffer.take() == request_
     assert len(buffer) == 0
+
+
+@pytest.mark.parametrize("beyond", range(-2, 4))
+@pytest.mark.parametrize("most", [CHUNK_LINE_BYTES, HEAD_BYTES], ids=["chunk line", "trailers"])
+def test_what_is_too_long_is_so_in_whatever_pieces_it_comes(most: int, beyond: int) -> None:
+    if most == CHUNK_LINE_BYTES:
+        body = b"1;".ljust(most + beyond, b"x") + b"\r\na\r\n0\r\n\r\n"
+    else:
+        body = b"0" + b"\r\nA: ".ljust(most + beyond, b"x") + b"\r\n\r\n"
+    head = CHUNKED[0]
+    handed_on: set[bytes] = set()
+    for size in (1, 7, len(body) // 2, len(body)):
+        buffer = RequestBuffer(LIMIT)
+        buffer.feed(head)
+        pieces = (body[at : at + size] for at in range(0, len(body), size))
+        assert any(buffer.feed(piece) is Progress.COMPLETE for piece in pieces)
+        handed_on.add(buffer.take()[1])
+    assert len(handed_on) == 1
+    assert (handed_on == {body}) is (beyond <= 0)
 
 
 @given(

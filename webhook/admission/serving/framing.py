@@ -179,9 +179,12 @@ class RequestBuffer:
         """Step over whole chunks; where it stopped is kept for the next time."""
         while True:
             line_end = self._data.find(b"\r\n", self._next_chunk)
+            # the same line is too long in whatever pieces it comes: half of its end may be here
+            line = (len(self._data) - 1 if line_end < 0 else line_end) - self._next_chunk
+            if line > CHUNK_LINE_BYTES:
+                return self._hand_on(self._next_chunk + CHUNK_LINE_BYTES)
             if line_end < 0:
-                too_long = len(self._data) - self._next_chunk > CHUNK_LINE_BYTES
-                return self._hand_on() if too_long else Progress.MORE
+                return Progress.MORE
             size = _CHUNK_SIZE.fullmatch(self._data, self._next_chunk, line_end)
             if size is None or self._chunks > MAX_CHUNKS:
                 return self._hand_on()
@@ -198,14 +201,16 @@ class RequestBuffer:
 
     def _scan_trailers(self, line_end: int) -> Progress:
         found = self._find_empty_line(line_end)
-        if found >= 0:
-            self._end = found + len(_HEAD_END)
-            return Progress.COMPLETE
-        too_long = len(self._data) - line_end > HEAD_BYTES
-        return self._hand_on() if too_long else Progress.MORE
+        trailers = (len(self._data) - len(_HEAD_END) + 1 if found < 0 else found) - line_end
+        if trailers > HEAD_BYTES:
+            return self._hand_on(line_end + HEAD_BYTES)
+        if found < 0:
+            return Progress.MORE
+        self._end = found + len(_HEAD_END)
+        return Progress.COMPLETE
 
-    def _hand_on(self) -> Progress:
-        """Give up on finding the end: the parser is to see what there is, and refuse it."""
+    def _hand_on(self, end: int | None = None) -> Progress:
+        """Give up on finding the end: the parser is to see a part of it, and refuse it."""
         self._head = self._head or len(self._data)
-        self._end = len(self._data)
+        self._end = len(self._data) if end is None else end
         return Progress.COMPLETE
