@@ -213,12 +213,19 @@ def test_no_other_pod_shares_the_claim_that_a_scheduler_makes(
         {"annotations": {next(iter(MARK)): None}},
         {"annotations": None},
         {"ownerReferences": [owner]},
+        {"ownerReferences": None},
+        {"finalizers": None},
+        {"finalizers": [*made["metadata"]["finalizers"], "example.com/stays"]},
     ):
         answer = editor.api.patch(f"{claims}/{name}", {"metadata": metadata})
         assert answer.code == 403, str(answer)
         assert "say which pod is charged for its devices" in answer.message
     assert editor.api.patch(f"{claims}/{name}", {"metadata": {"labels": {"a": "b"}}}).ok
-    assert editor.api.patch(f"{claims}/{name}", {"metadata": {"ownerReferences": None}}).ok
+    answer = editor.api.delete(f"{claims}/{name}")
+    assert answer.code == 403, str(answer)
+    assert "goes with the pod that it was made for" in answer.message
+    in_foreground = {"propagationPolicy": "Foreground"}
+    assert admin.api.call("DELETE", f"{claims}/{name}", in_foreground).code == 403
     admin.delete("charged")
-    eventually(lambda: not (claim() or {}).get("status", {}).get("allocation"), "it is freed")
+    eventually(lambda: claim() is None, "it goes, and its device is freed")
     assert admin.node_of("sharer") == ""
