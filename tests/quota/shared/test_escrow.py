@@ -30,6 +30,7 @@ from webhook.quota.shared.escrow import (
     beside,
     granting,
     growth,
+    has_room,
     headroom,
     headroom_limit,
     open_to,
@@ -37,7 +38,16 @@ from webhook.quota.shared.escrow import (
     shared_names,
     without_headroom,
 )
-from webhook.quota.shared.grants import Grants, Promise, with_headroom, with_promise, with_recall
+from webhook.quota.shared.grants import (
+    Grants,
+    Promise,
+    grants_from_status,
+    grants_status,
+    with_headroom,
+    with_promise,
+    with_raised,
+    with_recall,
+)
 
 CPU = "requests.cpu"
 
@@ -181,6 +191,41 @@ def test_promises_beyond_the_limit_let_nothing_in_but_their_pods_once_there_is_r
     ledger = beside(a_ledger(), "a", {NAME: freed})
     assert isinstance(admit(ledger, claim("1"))[1], Denied)
     assert isinstance(admit(ledger, claim("5", uid="owner"))[1], Admitted)
+
+
+def test_what_was_promised_later_keeps_nothing_from_a_pod() -> None:
+    """Of 10 cpu, 7 are used, and 2 are promised to each of two pods: one of their victims ended."""
+    found = promising(promising(shared(a="0", b="7"), "z-first", "2"), "a-later", "2")
+    known = beside(a_ledger(used="0", granted="0"), "a", {NAME: found})
+    _, verdict = admit(known, claim("2", uid="a-later"))
+    assert isinstance(verdict, Denied)
+    assert verdict.denial.used == cpu("9")  # what was promised before it counts
+    assert has_room(found, found.grants.promises["z-first"])
+    assert not has_room(found, found.grants.promises["a-later"])
+    known, verdict = admit(known, claim("2", uid="z-first"))
+    assert isinstance(verdict, Admitted)
+    for uid in ("a-later", "another"):  # together with what is taken now, it does not fit
+        assert isinstance(admit(known, claim("2", uid=uid))[1], Denied)
+    assert isinstance(admit(known, claim("1", uid="a-later"))[1], Admitted)
+
+
+def test_of_what_is_kept_for_some_no_promise_comes_first() -> None:
+    """What is promised of it is not kept a second time, so it cannot be left to others."""
+    kept = keeping(shared(a="0", b="6"), "2", "b")
+    found = replace(kept, grants=with_promise(kept.grants, Promise("first", "a", "web", cpu("2"))))
+    found = replace(
+        found, grants=with_promise(found.grants, Promise("later", "b", "web", cpu("2")))
+    )
+    found = replace(found, grants=with_raised(found.grants, "b", cpu("7")))
+    known = beside(a_ledger(used="0", granted="0"), "a", {NAME: found})
+    assert isinstance(admit(known, claim("2", uid="first"))[1], Denied)
+    assert not has_room(found, found.grants.promises["first"])
+
+
+def test_promises_are_kept_in_the_order_in_which_they_were_made() -> None:
+    found = promising(promising(shared(), "z", "2"), "a", "2")
+    status = grants_status(found.grants, cpu("10"))
+    assert [*grants_from_status(status, "cdq").promises] == ["z", "a"]
 
 
 def test_promises_beyond_the_limit_take_nothing_of_a_reservation_that_stands() -> None:

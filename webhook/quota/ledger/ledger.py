@@ -402,14 +402,23 @@ def _used_by_others(account: Account, resource: str, own: ResourceList, uid: str
     if account.used_elsewhere and resource in account.used_elsewhere:
         taken = taken + account.used_elsewhere[resource]
         if uid in account.promised:
-            taken = taken - account.promised[uid].get(resource, ZERO)
+            taken = taken - _promised_from(account, resource, uid)
     return taken - own[resource] if resource in own else taken
 
 
 def _unheld(account: Account, resource: str, uid: str) -> Quantity:
     """Return what `_used_by_others` contains that no namespace holds."""
     amount = account.unheld.get(resource, ZERO)
-    return amount - account.promised.get(uid, EMPTY).get(resource, ZERO)
+    return amount - _promised_from(account, resource, uid) if uid in account.promised else amount
+
+
+def _promised_from(account: Account, resource: str, uid: str) -> Quantity:
+    """Return what is promised to a pod, and to those that come after it."""
+    total = account.promised[uid].get(resource, ZERO)
+    if uid in account.promise_order:
+        for later in account.promise_order[account.promise_order.index(uid) + 1 :]:
+            total = total + account.promised.get(later, EMPTY).get(resource, ZERO)
+    return total
 
 
 def _with_reservation(
@@ -448,6 +457,7 @@ def _with_reserved(account: Account, growth: ResourceList) -> Account:
         account.granted,
         account.used_elsewhere,
         account.promised,
+        account.promise_order,
         account.unheld,
     )
     object.__setattr__(following, "_written", account._written)  # noqa: SLF001 - the rest is alike

@@ -65,6 +65,8 @@ class Account:
         default_factory=lambda: NO_PROMISES, repr=False, compare=False
     )
     """The part of `used_elsewhere` that is held for single pods, by uid."""
+    promise_order: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """Uids of `promised` of which an earlier one may take what is held for later ones."""
     unheld: ResourceList = field(default_factory=dict, repr=False, compare=False)
     """The part of `used_elsewhere` that no namespace holds: all that is promised and kept."""
     _written: object = field(default=None, init=False, repr=False, compare=False)

@@ -15,8 +15,11 @@ D. Complete. The quota's status says that all are counted only while that is tru
    storage.
 
 E. Promised. What the status holds for one pod (`Promise`) is elsewhere for every decision but on
-   that pod, until its namespace's ledger has a reservation for it; that raised the grant first.
-   An intent is none: it holds nothing.
+   that pod, and on those that were promised something before it, until its namespace's ledger has a
+   reservation for it; that raised the grant first. An intent is none: it holds nothing. Those
+   before it take what its victims free, and leave it what theirs do: otherwise each promise that
+   is made would put off all that stand. Where the spec keeps something (F), none comes before
+   another: what is promised of it is not kept a second time.
    The bind of a released pod, within its reservation, is not compared with it: promises may be of
    what victims still take, and such a pod goes on to its bind. Other claims are, or their clients
    would have a reservation written anew for ever. Nor is a claim that may not be refused: what runs
@@ -144,7 +147,9 @@ def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) 
 def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) -> Account:
     account = ledger.accounts[name]
     if shared is None:
-        return replace(account, used_elsewhere=EMPTY, promised=NO_PROMISES, unheld=EMPTY)
+        return replace(
+            account, used_elsewhere=EMPTY, promised=NO_PROMISES, promise_order=(), unheld=EMPTY
+        )
     unheld = _kept_for_others(shared, namespace)
     promised = {
         uid: one.amounts
@@ -157,6 +162,7 @@ def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) ->
         account,
         used_elsewhere=add(shared.grants.held_elsewhere(namespace), unheld),
         promised=promised or NO_PROMISES,
+        promise_order=() if shared.quota.kept else tuple(promised),
         unheld=unheld,
     )
 
@@ -284,6 +290,8 @@ def has_room(shared: Shared, promise: Promise) -> bool:
     held = add(shared.grants.total, _kept_for_others(shared, promise.namespace))
     for one in shared.grants.promises.values():
         held = add(held, one.amounts)
+        if one.uid == promise.uid and not shared.quota.kept:
+            break  # those that were made later leave it its room
     hard = shared.quota.quota.hard
     return all(name not in hard or held[name] <= hard[name] for name in promise.amounts)
 

@@ -301,7 +301,7 @@ def _promises_out(promises: Mapping[str, Promise]) -> dict[str, object]:
             "pod": one.pod,
             "amounts": amounts_out(one.amounts),
         }
-        for _, one in sorted(promises.items())
+        for one in promises.values()  # in the order in which they were made
     ]
     return {"promises": written}
 
