@@ -244,6 +244,14 @@ def test_a_status_that_cannot_be_written_is_named_once() -> None:
     assert "takes it out" not in problem
 
 
+def test_a_status_that_others_write_all_the_time_is_blamed_on_no_client_that_masks() -> None:
+    """The API server writes it whenever a pod is created: nothing was completed that could go."""
+    api = ReactiveClient(a_cluster(a_namespace(), a_masked_quota()))
+    api.on("patch", RESOURCE_QUOTAS, conflict)
+    done = opt_out(api, NAMESPACE, patience=RetryPolicy(seconds=0, settle_seconds=0))
+    assert done.problems == ("quota p1: pods come faster than they can be counted",)
+
+
 def test_a_client_that_goes_on_masking_is_reported_once_and_soon() -> None:
     cluster = a_cluster(a_namespace(), a_masked_quota(hard={"requests.cpu": "1"}))
     api = FakeClient(cluster, admission=ApiServer(cluster))

@@ -132,7 +132,7 @@ def _complete(
             if is_written and not was_written:
                 progress.unseen.append(_unseen(quota))
             else:
-                progress.unfinished.append(_unfinished(quota))
+                progress.unfinished.append(_unfinished(quota, was_written=was_written))
     return is_complete
 
 
@@ -178,9 +178,9 @@ def _unseen(quota: ResourceQuota) -> str:
     return f"quota {quota.name}: its status was completed, and not looked at again: the time was up"
 
 
-def _unfinished(quota: ResourceQuota) -> str:
+def _unfinished(quota: ResourceQuota, *, was_written: bool) -> str:
     missing = incomplete_keys(quota)
-    if missing:
+    if missing and was_written:  # else nothing was completed that could have gone again
         lacking = ", ".join(missing)
         return f"quota {quota.name}: status lacks {lacking}: something takes it out again"
     return f"quota {quota.name}: pods come faster than they can be counted"
