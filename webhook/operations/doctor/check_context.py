@@ -473,7 +473,7 @@ class CheckContext:
 
 
 class _Parsed(Generic[_T]):
-    """What was made of a list of objects, made anew when they are read again."""
+    """Result of parsing a list of objects, kept until they are read again."""
 
     def __init__(self, parse: Callable[[Sequence[Object]], _T]) -> None:
         self._parse = parse
