@@ -147,3 +147,14 @@ def test_check_names_what_is_wrong_with_an_installation_and_nothing_else(tmp_pat
         f"problem: ValidatingWebhookConfiguration {REGISTRATION}, bind.deferredquota.io: its"
         " caBundle lacks a trusted CA\n"
     )
+
+
+@pytest.mark.parametrize("command", ["check", "status"])
+def test_no_answer_of_the_cluster_is_no_verdict_on_certificates(
+    command: str, tmp_path: Path
+) -> None:
+    cluster = FakeCluster()
+    with kubeconfig_of(cluster, tmp_path) as kubeconfig:
+        access = ("--kubeconfig", str(kubeconfig))
+    assert run(command, *access).exit_code == ExitCode.UNREACHABLE  # it is away by now
+    assert f"{int(ExitCode.UNREACHABLE)} the cluster does not answer" in run(command, "-h").stdout

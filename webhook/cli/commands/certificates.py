@@ -139,7 +139,8 @@ _dry_run_option = click.option(
 
 
 _EXIT_STATUS: Final = """\b
-Exit status: 0 all as it should be, 1 something is not, 2 it cannot be read.
+Exit status: 0 all as it should be, 1 something is not, or may not be read,
+2 there is no way into a cluster, 4 the cluster does not answer.
 """
 
 
