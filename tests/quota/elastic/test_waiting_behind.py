@@ -34,8 +34,13 @@ def cycle(
     promised: Collection[str] = (),
     used: Mapping[str, int] | None = None,
     room: int = 9,
+    *,
+    is_ordered: bool = False,
 ) -> CycleResult:
-    """Run a strict queue; what is used besides the promises is all that there is unless given."""
+    """Run a strict queue; what is used besides the promises is all that there is unless given.
+
+    Promises were made in the order of `promised`, if `is_ordered`; otherwise none comes first.
+    """
     accounts = {}
     for name in (POOL, OTHER_POOL, OWN):
         cpu = (used or {}).get(name, HARD)
@@ -53,6 +58,7 @@ def cycle(
             amounts({CPU: cpu, MEMORY: HARD}),
             used_elsewhere=total,
             promised=promises,
+            promise_order=tuple([uid for uid in promised if uid in promises] if is_ordered else ()),
             unheld=total,
         )
     return run_cycle(Ledger(accounts, {}), queue, QueuePolicy(), room=room)
@@ -126,6 +132,45 @@ def test_none_is_behind_a_pod_for_which_the_ledger_has_no_room() -> None:
     queue = [a_pod("a0", 1, OTHER_POOL), a_pod("x"), a_pod("a1", 1, POOL, OTHER_POOL)]
     pending = cycle(queue, used={POOL: 0}, room=0).pending
     assert waiting_for_elastic(pending) == {"a0": frozenset()}
+
+
+def names(result: CycleResult) -> list[str]:
+    return [one.uid for one in result.released]
+
+
+def test_what_is_promised_is_not_held_by_a_pod_that_fails_only_by_that() -> None:
+    """The first waited for a quota of its own when the second was promised its part of the pool."""
+    queue = [a_pod("a0", 1, POOL, OWN), a_pod("a1"), a_pod("a2")]
+    free = {POOL: HARD - 1, OWN: 0}
+    found = cycle(queue, ["a1"], free)
+    assert names(found) == ["a1"]
+    assert {uid: (one.reason, one.blocked_by) for uid, one in found.pending.items()} == {
+        "a0": (PendingReason.QUOTA_EXCEEDED, ""),
+        "a2": (PendingReason.BEHIND, "a0"),
+    }
+    assert names(cycle(queue, [], free)) == ["a0"]
+
+
+def test_what_is_promised_is_not_held_by_a_larger_pod_that_came_after() -> None:
+    queue = [a_pod("large", HARD), a_pod("a1"), a_pod("a2")]
+    assert names(cycle(queue, ["a1"], {POOL: 1})) == ["a1"]
+    assert names(cycle(queue, ["a1"], {POOL: HARD})) == []
+
+
+def test_a_promised_pod_is_held_in_each_other_quota() -> None:
+    queue = [a_pod("a0", HARD, OWN), a_pod("a1", 1, POOL, OWN)]
+    found = cycle(queue, ["a1"], {POOL: HARD - 1, OWN: 1})
+    assert names(found) == []
+    assert (found.pending["a1"].reason, found.pending["a1"].quota) == (PendingReason.BEHIND, OWN)
+
+
+def test_promised_pods_of_a_queue_hold_those_that_were_promised_something_after_them() -> None:
+    """The victims of the second have ended, of the first those that hold memory have not."""
+    queue = [a_pod("x", HARD), a_pod("a0", 2, memory=1), a_pod("a1")]
+    free = {POOL: HARD - 3}
+    assert names(cycle(queue, ["a0", "a1"], free, is_ordered=True)) == []
+    assert names(cycle(queue, ["a1", "a0"], free, is_ordered=True)) == ["a1"]
+    assert names(cycle(queue, ["a1", "a0"], free)) == []
 
 
 QUOTAS = st.sets(st.sampled_from([OTHER_POOL, OWN]))

@@ -238,7 +238,7 @@ class PendingStatus:
 
     @property
     def is_promised(self) -> bool:
-        """Whether some of a quota is promised to it."""
+        """Whether some of a quota is promised to the pod."""
         claim, accounts = self._claim, {} if self._ledger is None else self._ledger.accounts
         return claim is not None and any(
             claim.uid in accounts[name].promised for name in claim.quotas if name in accounts

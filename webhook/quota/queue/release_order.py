@@ -11,7 +11,8 @@ Laws:
 1. Order. Of two pods that both fit, the earlier one gets its reservation first.
 2. Strict. With `StrictFIFO` a pod that does not fit blocks every later pod that shares one of its
    failing quotas, whatever fits. Two pods share a quota that selects both and limits a resource
-   of both.
+   of both. What was promised to the later pod (law E of `shared.escrow`), and to the earlier one
+   not, or after that, is the later one's all the same: in that quota it is not blocked.
 3. Bound. With `BestEffortFIFO` later pods overtake it, until `max_overtakes` have or it has waited
    for `max_wait_seconds`; then it blocks them as in law 2.
 4. No pod waits for the impossible. A pod that cannot be released whatever the others do (it
@@ -25,11 +26,12 @@ worst reserved too little. So the ledger's `min_pod_version` does not matter her
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Final
 
 from webhook.quota.ledger.ledger import (
+    Account,
     Admitted,
     Claim,
     Ledger,
@@ -95,7 +97,8 @@ class _Cycle:
         self._reserved: list[QueuedPod] = []
         self._free: list[QueuedPod] = []
         self._waiting: list[tuple[QueuedPod, Blocker, QueuedPod | None]] = []
-        self._holders: dict[str, QueuedPod] = {}
+        self._holders: dict[str, list[QueuedPod]] = {}
+        """Quota → the first pod that holds it, and those after it to which it was promised."""
         self._overtaking = _Overtaking()
         self._fails: dict[object, frozenset[str]] = {}
         """What a claim that asks for the same fails, while nothing more is reserved; of pods to
@@ -130,18 +133,19 @@ class _Cycle:
         if self._running is None:
             self._wait(waiter, Blocker(PendingReason.NOT_COUNTED, "usage is being counted"))
             return
-        held_in = next((name for name in waiter.quotas if name in self._holders), "")
-        failing = self._failing(self._running, waiter, claim)
+        holders = self._holders_of(self._running, waiter)
+        failing = self._failing(self._running, waiter, claim, holders)
         full = Blocker(PendingReason.LEDGER_FULL, "the quota ledger has no room for more now")
-        if not held_in and not failing and self._room > 0:
+        if not holders and not failing and self._room > 0:
             self._running, verdict = admit(self._running, claim)
             if isinstance(verdict, Admitted):
                 self._release(waiter)
                 return
             if isinstance(verdict, Undecided):
                 full = Blocker(PendingReason.NOT_COUNTED, verdict.message)
-        if held_in:
-            self._wait(waiter, Blocker(PendingReason.BEHIND, quota=held_in), self._holders[held_in])
+        if holders:
+            held_in, holder = next(iter(holders.items()))
+            self._wait(waiter, Blocker(PendingReason.BEHIND, quota=held_in), holder)
         elif failing:
             lacking = Blocker(PendingReason.QUOTA_EXCEEDED, quota=min(failing), failing=failing)
             self._wait(waiter, lacking)
@@ -157,9 +161,20 @@ class _Cycle:
         for starved, failing in self._overtaking.passed_by(waiter.quotas):
             self._hold_all(starved, failing)
 
-    def _failing(self, running: Ledger, waiter: QueuedPod, claim: Claim) -> frozenset[str]:
+    def _holders_of(self, running: Ledger, waiter: QueuedPod) -> dict[str, QueuedPod]:
+        """Return which of its quotas are held against a pod, and by which."""
+        found: dict[str, QueuedPod] = {}
+        for name in waiter.quotas:
+            for one in self._holders.get(name, ()):
+                if not _yields(running.accounts[name], one, waiter):
+                    found.setdefault(name, one)
+        return found
+
+    def _failing(
+        self, running: Ledger, waiter: QueuedPod, claim: Claim, held: Collection[str]
+    ) -> frozenset[str]:
         """Return the quotas that it does not fit; those that are held already do not matter."""
-        if all(name in self._holders for name in waiter.quotas):
+        if all(name in held for name in waiter.quotas):
             return frozenset()
         has_promise = any(claim.uid in running.accounts[name].promised for name in claim.quotas)
         if has_promise or claim.uid in running.reservations:
@@ -182,8 +197,11 @@ class _Cycle:
         self._overtaking.add(waiter, failing, left)
 
     def _hold_all(self, waiter: QueuedPod, failing: Set[str]) -> None:
+        accounts = {} if self._running is None else self._running.accounts
         for name in failing:
-            self._holders.setdefault(name, waiter)
+            holders = self._holders.setdefault(name, [])
+            if not holders or (name in accounts and waiter.uid in accounts[name].promised):
+                holders.append(waiter)
 
     def outcome(self) -> CycleResult:
         """Return what was decided."""
@@ -194,7 +212,7 @@ class _Cycle:
             reserved=tuple(self._reserved),
             free=tuple(self._free),
             pending=self._held(),
-            blocking={name: one.sort_key for name, one in self._holders.items()},
+            blocking={name: first.sort_key for name, (first, *_) in self._holders.items()},
             overtaken={
                 waiter.uid: total
                 for waiter, _, _ in self._waiting
@@ -206,7 +224,7 @@ class _Cycle:
         return self._history.get(waiter.uid, WaitHistory()).overtaken
 
     def _held(self) -> dict[str, PendingStatus]:
-        holding = {one.uid for one in self._holders.values()}
+        holding = {one.uid for holders in self._holders.values() for one in holders}
         held: dict[str, PendingStatus] = {}
         place = 0
         for waiter, why, holder in self._waiting:
@@ -230,6 +248,16 @@ class _Cycle:
 
 def _failed(running: Ledger, claim: Claim) -> frozenset[str]:
     return frozenset([one.quota for one in exceeded_quotas(running, claim)])
+
+
+def _yields(account: Account, holder: QueuedPod, later: QueuedPod) -> bool:
+    """Return whether what is promised of a quota to a pod is nothing that an earlier one holds."""
+    if later.uid not in account.promised:
+        return False
+    if holder.uid not in account.promised:
+        return True
+    order = account.promise_order
+    return bool(order) and order.index(later.uid) < order.index(holder.uid)
 
 
 _IN_LINE: Final = frozenset(
