@@ -20,7 +20,7 @@ from tests.quota.ledger_world.storage import Storage
 from tests.quota.ledger_world.world import World
 from webhook.jsonfields.encoding import encode_json
 from webhook.quota.amounts.quantity import UNCOUNTABLE, ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.amounts.resources import ResourceList, add, excess
 from webhook.quota.ledger import apply_usage as settlement
 from webhook.quota.ledger import ledger
 from webhook.quota.ledger.apply_usage import Expiry, UsageCount
@@ -36,7 +36,6 @@ from webhook.quota.ledger.ledger import (
     ReservationSource,
     Undecided,
     Verdict,
-    excess,
 )
 from webhook.quota.ledger.ledger_codec import ledger_status
 from webhook.quota.queue import release_order

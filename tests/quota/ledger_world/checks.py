@@ -14,7 +14,8 @@ from tests.quota.ledger_world.objects import (
     observed,
 )
 from tests.quota.ledger_world.storage import Storage
-from webhook.quota.ledger.ledger import Admitted, Ledger, Verdict, excess, reserved_by
+from webhook.quota.amounts.resources import excess
+from webhook.quota.ledger.ledger import Admitted, Ledger, Verdict, reserved_by
 from webhook.quota.queue.queued_pods import QueuedPod
 
 

@@ -35,9 +35,9 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import ApiError
 from webhook.policy import queue_policy
+from webhook.quota.amounts.resources import excess
 from webhook.quota.charging.deferral import QuotaScopeError
 from webhook.quota.charging.pod_usage import usage_of
-from webhook.quota.ledger.ledger import excess
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.fast_path import can_skip_gate, is_ahead_of
 from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, to_queued_pod

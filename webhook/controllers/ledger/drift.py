@@ -24,8 +24,8 @@ from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError, mapping, text
 from webhook.kube.api import PODS, ApiError, ClusterApi, ListOptions, NotFoundError
 from webhook.kube.pager import list_pages
+from webhook.quota.amounts.resources import excess
 from webhook.quota.ledger.apply_usage import CountedQuota
-from webhook.quota.ledger.ledger import excess
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod
 from webhook.state.object_decoders import decode_pod

@@ -23,7 +23,7 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError
 from webhook.kube.informer import Change
 from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.amounts.resources import mask, remove_zeros, subtract_non_negative
+from webhook.quota.amounts.resources import is_within, mask, remove_zeros, subtract_non_negative
 from webhook.quota.ledger.ledger import Account, QuotaRevision
 from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.shared.cluster_quotas import (
@@ -36,7 +36,6 @@ from webhook.quota.shared.escrow import (
     Shared,
     holding_only,
     is_counted_as,
-    is_within,
     lowered,
     need,
     rewritten,

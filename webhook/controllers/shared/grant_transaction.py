@@ -28,6 +28,7 @@ from webhook.kube.api import ApiError, ConflictError, NotFoundError
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import (
     ResourceList,
+    is_within,
     max_of,
     remove_zeros,
     subtract_non_negative,
@@ -42,7 +43,6 @@ from webhook.quota.shared.escrow import (
     headroom_limit,
     holding_only,
     is_counted_as,
-    is_within,
     lowered,
     need,
     raised,

@@ -168,6 +168,22 @@ def exceeding(left: ResourceList, right: ResourceList) -> tuple[str, ...]:
     return tuple(sorted(above))
 
 
+def excess(left: ResourceList, right: ResourceList) -> ResourceList:
+    """Return by how much `left` is above `right`; resources that are not above are absent."""
+    if not right:
+        return {name: amount for name, amount in left.items() if amount > ZERO}
+    return {
+        name: amount - right.get(name, ZERO)
+        for name, amount in left.items()
+        if amount > right.get(name, ZERO)
+    }
+
+
+def is_within(amounts: ResourceList, most: ResourceList) -> bool:
+    """Return whether no amount is above the one of `most`, where a missing one is zero."""
+    return all(amount <= most.get(name, ZERO) for name, amount in amounts.items())
+
+
 def equal(left: ResourceList, right: ResourceList) -> bool:
     """Are names and amounts the same? Formats and texts do not matter."""
     return dict(left) == dict(right)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from webhook.quota.amounts.resources import excess
 from webhook.quota.charging.deferral import QuotaScopeError, deferred_part, selects
 from webhook.quota.charging.denials import FORBIDDEN, InsufficientQuota, UncoveredScopes
 from webhook.quota.charging.limited_resources import (
@@ -32,7 +33,6 @@ from webhook.quota.charging.limited_resources import (
 )
 from webhook.quota.charging.pod_usage import charged_to, usage_of
 from webhook.quota.charging.scopes import ScopeError, quota_matching_expressions
-from webhook.quota.ledger.ledger import excess
 from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
 from webhook.quota.objects.names import is_pod_quota_key
 

@@ -17,11 +17,11 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.fields import key as keyed
 from webhook.quota.amounts.quantity import COUNTABLE, UNCOUNTABLE, Quantity
-from webhook.quota.amounts.resources import ResourceList, counted, uncountable_names
+from webhook.quota.amounts.resources import ResourceList, counted, excess, uncountable_names
 from webhook.quota.charging.gpu_memory import gb_of, gpu_memory, gpu_memory_keys
 from webhook.quota.charging.pod_usage import MANY_NAMES, charged_to
 from webhook.quota.charging.scopes import ScopeError, is_terminating, matches
-from webhook.quota.ledger.ledger import NEWEST, Claim, QuotaRevision, ReservationSource, excess
+from webhook.quota.ledger.ledger import NEWEST, Claim, QuotaRevision, ReservationSource
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS, is_extended_resource
 from webhook.quota.objects.qos import effective_qos_class

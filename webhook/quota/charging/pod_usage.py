@@ -19,8 +19,8 @@ from types import MappingProxyType
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, timestamp
-from webhook.quota.amounts.quantity import UNCOUNTABLE, ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, mask, max_of
+from webhook.quota.amounts.quantity import UNCOUNTABLE, Quantity
+from webhook.quota.amounts.resources import ResourceList, is_within, mask, max_of
 from webhook.quota.charging.pod_requests import pod_limits, pod_requests
 from webhook.quota.objects.model import (
     Container,
@@ -149,9 +149,9 @@ def _in_force(container: Container, status: ContainerStatus | None) -> Container
         return container
     requests, limits = container.requests, container.limits
     if (
-        _is_within(status.requests, requests)
-        and _is_within(status.allocated, requests)
-        and _is_within(status.limits, limits)
+        is_within(status.requests, requests)
+        and is_within(status.allocated, requests)
+        and is_within(status.limits, limits)
     ):
         return container
     return replace(
@@ -159,10 +159,6 @@ def _in_force(container: Container, status: ContainerStatus | None) -> Container
         requests=max_of(max_of(status.requests, status.allocated), requests),
         limits=max_of(status.limits, limits),
     )
-
-
-def _is_within(amounts: ResourceList, most: ResourceList) -> bool:
-    return all(amount <= most.get(name, ZERO) for name, amount in amounts.items())
 
 
 def is_terminal(pod: Pod) -> bool:

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.amounts.resources import ResourceList, add, mask, max_of, subtract
+from webhook.quota.amounts.resources import ResourceList, add, excess, mask, max_of, subtract
 from webhook.quota.ledger.ledger import (
     EMPTY,
     Account,
     Ledger,
     QuotaRevision,
     Reservation,
-    excess,
     reserved_by,
 )
 

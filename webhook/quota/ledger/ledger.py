@@ -53,7 +53,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add, max_of
+from webhook.quota.amounts.resources import ResourceList, add, excess, max_of
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger_values import (
     EMPTY,
@@ -67,7 +67,6 @@ from webhook.quota.ledger.ledger_values import (
     QuotaRevision,
     Reservation,
     ReservationSource,
-    excess,
     reserved_by,
 )
 
@@ -92,7 +91,6 @@ __all__ = [
     "admit_all",
     "check_observed",
     "exceeded_quotas",
-    "excess",
     "final_verdicts",
     "reserved_by",
 ]

@@ -228,14 +228,3 @@ def reserved_by(reservations: Iterable[Reservation]) -> dict[str, ResourceList]:
                 before = total.get(resource)
                 total[resource] = amount if before is None else before + amount
     return {**sums}
-
-
-def excess(left: ResourceList, right: ResourceList) -> ResourceList:
-    """Return by how much `left` is above `right`; resources that are not above are absent."""
-    if not right:
-        return {name: amount for name, amount in left.items() if amount > ZERO}
-    return {
-        name: amount - right.get(name, ZERO)
-        for name, amount in left.items()
-        if amount > right.get(name, ZERO)
-    }

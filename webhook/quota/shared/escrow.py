@@ -74,9 +74,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add, mask, max_of
+from webhook.quota.amounts.resources import ResourceList, add, excess, is_within, mask, max_of
 from webhook.quota.charging.deferral import deferred_part, observed_as
-from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Claim, Ledger, excess
+from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Claim, Ledger
 from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.grants import (
@@ -374,11 +374,6 @@ def holding_only(ledger: Ledger, name: str, granted: ResourceList) -> Ledger:
     """Return the ledger in which the namespace holds `granted` of a quota and no more."""
     account = replace(ledger.accounts[name], granted=granted)
     return replace(ledger, accounts={**ledger.accounts, name: account})
-
-
-def is_within(need: ResourceList, granted: ResourceList) -> bool:
-    """Return whether all of `need` is granted."""
-    return all(amount <= granted.get(name, ZERO) for name, amount in need.items())
 
 
 def rewritten(ledger: Ledger) -> Ledger:
