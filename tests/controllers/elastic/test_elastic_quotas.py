@@ -16,7 +16,7 @@ from tests.admission.handlers.harness import (
 from tests.builders import a_binding
 from tests.controllers.elastic.objects import an_elastic_quota
 from tests.controllers.elastic.world import LABEL, Object, World, opted_in, world
-from tests.reactions import Call, Proceed, unavailable
+from tests.reactions import Call, Proceed, preceded_by, unavailable
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -375,6 +375,23 @@ def test_a_condition_of_another_controller_stays() -> None:
         eventually(lambda: here.status().get("used") == {"cpu": "1"}, "the status is written")
         assert here.condition() == "AuditedAllCharged"
         assert theirs in cast("list[object]", here.status()["conditions"])
+
+
+def test_a_condition_that_another_controller_writes_just_before_stays() -> None:
+    theirs = {"type": "example.com/Audited", "status": "True", "reason": "Audited"}
+    with world(*A_AND_B) as here:
+        eventually(lambda: here.condition() == "AllCharged", "the quota is charged")
+        add: JsonPatch = [{"op": "add", "path": "/status/conditions/-", "value": theirs}]
+
+        def audit(_call: Call) -> None:
+            here.harness.api.patch(
+                ELASTIC_QUOTAS, "q", add, namespace="team-a", subresource="status"
+            )
+
+        here.harness.client.on("patch", ELASTIC_QUOTAS, preceded_by(audit), times=1)
+        assert here.bind("web", "team-a").allowed
+        eventually(lambda: here.status().get("used") == {"cpu": "1"}, "the status is written")
+        assert here.condition() == "AuditedAllCharged"
 
 
 def test_a_status_that_is_refused_stops_no_other() -> None:

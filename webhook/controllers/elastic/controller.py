@@ -519,8 +519,11 @@ class ElasticQuotaController:
         written = self._statuses.get(obj.uid)
         if status == obj.status or written == _WrittenStatus(figures, condition, obj.status):
             return
+        # a condition that another controller has written since would be lost
+        known = {"path": "/status/conditions", "value": obj.status.get("conditions")}
         patch: JsonPatch = [
             {"op": "test", "path": "/metadata/uid", "value": obj.uid},
+            *([{"op": "test", **known}] if ours or others else []),
             {"op": "add", "path": "/status", "value": status},
         ]
         stored = self._api.patch(
