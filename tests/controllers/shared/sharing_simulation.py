@@ -359,12 +359,11 @@ class StoredQuota:
         """What is granted, promised to other pods than some, and kept for other namespaces.
 
         Of what is kept, the grants and the promises to pods of its namespaces are a part; all
-        promises are subtracted here, which leaves no more than there is. Where nothing is kept,
-        what is promised after something to one of the pods leaves that its room.
+        promises are subtracted here, which leaves no more than there is. What is promised after
+        something to one of the pods leaves that its room.
         """
         held, order = self.total, [*self.promises]
-        if not self.kept:
-            order = order[: next((at for at, uid in enumerate(order) if uid in but), len(order))]
+        order = order[: next((at for at, uid in enumerate(order) if uid in but), len(order))]
         held += sum((self.promised.get(uid, _ZERO) for uid in order if uid not in but), _ZERO)
         for names, amount in self.kept:
             if {*namespaces} - names:

@@ -34,20 +34,16 @@ def cycle(
     promised: Collection[str] = (),
     used: Mapping[str, int] | None = None,
     room: int = 9,
-    *,
-    is_ordered: bool = False,
 ) -> CycleResult:
-    """Run a strict queue; what is used besides the promises is all that there is unless given.
-
-    Promises were made in the order of `promised`, if `is_ordered`; otherwise none comes first.
-    """
+    """Run a strict queue; what is used besides the promises is all that there is unless given."""
+    claims = {one.uid: one.claim for one in queue}
     accounts = {}
     for name in (POOL, OTHER_POOL, OWN):
         cpu = (used or {}).get(name, HARD)
         promises = {
-            one.uid: one.claim.usage
-            for one in queue
-            if one.claim and one.uid in promised and name in one.quotas and name != OWN
+            uid: asked.usage
+            for uid in promised
+            if (asked := claims[uid]) and name in asked.quotas and name != OWN
         }
         total: ResourceList = {}
         for usage in promises.values():
@@ -58,7 +54,6 @@ def cycle(
             amounts({CPU: cpu, MEMORY: HARD}),
             used_elsewhere=total,
             promised=promises,
-            promise_order=tuple([uid for uid in promised if uid in promises] if is_ordered else ()),
             unheld=total,
         )
     return run_cycle(Ledger(accounts, {}), queue, QueuePolicy(), room=room)
@@ -168,9 +163,8 @@ def test_promised_pods_of_a_queue_hold_those_that_were_promised_something_after_
     """The victims of the second have ended, of the first those that hold memory have not."""
     queue = [a_pod("x", HARD), a_pod("a0", 2, memory=1), a_pod("a1")]
     free = {POOL: HARD - 3}
-    assert names(cycle(queue, ["a0", "a1"], free, is_ordered=True)) == []
-    assert names(cycle(queue, ["a1", "a0"], free, is_ordered=True)) == ["a1"]
-    assert names(cycle(queue, ["a1", "a0"], free)) == []
+    assert names(cycle(queue, ["a0", "a1"], free)) == []
+    assert names(cycle(queue, ["a1", "a0"], free)) == ["a1"]
 
 
 QUOTAS = st.sets(st.sampled_from([OTHER_POOL, OWN]))
@@ -189,12 +183,12 @@ def test_each_is_released_once_it_and_those_before_it_have_their_room(
         a_pod(f"a{number}", cpu, *sorted({POOL, *quotas}))
         for number, (cpu, quotas) in enumerate(drawn)
     ]
-    promised: set[str] = set()
+    promised: list[str] = []
     while found := waiting_for_elastic(cycle(queue, promised, used).pending):
-        due = [uid for uid, behind in found.items() if behind <= promised and uid not in promised]
+        due = [uid for uid in found if found[uid] <= {*promised} and uid not in promised]
         if not due:
             break
-        promised.add(data.draw(st.sampled_from(due)))
+        promised.append(data.draw(st.sampled_from(due)))
     takes = {one.uid: drawn[number] for number, one in enumerate(queue)}
     free = {
         name: min(
@@ -204,4 +198,4 @@ def test_each_is_released_once_it_and_those_before_it_have_their_room(
         for name in (POOL, OTHER_POOL)
     }
     released = cycle(queue, promised, {**used, **free}).released
-    assert promised <= {one.uid for one in released}
+    assert {*promised} <= {one.uid for one in released}

@@ -209,17 +209,24 @@ def test_what_was_promised_later_keeps_nothing_from_a_pod() -> None:
     assert isinstance(admit(known, claim("1", uid="a-later"))[1], Admitted)
 
 
-def test_of_what_is_kept_for_some_no_promise_comes_first() -> None:
-    """What is promised of it is not kept a second time, so it cannot be left to others."""
-    kept = keeping(shared(a="0", b="6"), "2", "b")
-    found = replace(kept, grants=with_promise(kept.grants, Promise("first", "a", "web", cpu("2"))))
-    found = replace(
-        found, grants=with_promise(found.grants, Promise("later", "b", "web", cpu("2")))
-    )
-    found = replace(found, grants=with_raised(found.grants, "b", cpu("7")))
+@pytest.mark.parametrize(
+    ("kept", "fits"),
+    [("2", True), ("3", True), ("4", False)],
+)
+def test_what_was_promised_later_leaves_what_is_kept_for_its_namespace(
+    kept: str, *, fits: bool
+) -> None:
+    """Of 10 cpu, b holds 1 and c 5; 2 are promised to a, then 2 to b, for which some are kept."""
+    here = keeping(shared(a="0", b="1"), kept, "b")
+    grants = with_raised(here.grants, "c", cpu("5"))
+    for one in (Promise("first", "a", "web", cpu("2")), Promise("later", "b", "web", cpu("2"))):
+        grants = with_promise(grants, one)
+    found = replace(here, grants=grants)
     known = beside(a_ledger(used="0", granted="0"), "a", {NAME: found})
-    assert isinstance(admit(known, claim("2", uid="first"))[1], Denied)
-    assert not has_room(found, found.grants.promises["first"])
+    _, verdict = admit(known, claim("2", uid="first"))
+    assert isinstance(verdict, Admitted) is fits
+    assert has_room(found, grants.promises["first"]) is fits
+    assert isinstance(admit(known, claim("1"))[1], Denied)
 
 
 def test_promises_are_kept_in_the_order_in_which_they_were_made() -> None:

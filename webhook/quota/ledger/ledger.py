@@ -411,11 +411,11 @@ def _unheld(account: Account, resource: str, uid: str) -> Quantity:
 
 
 def _promised_from(account: Account, resource: str, uid: str) -> Quantity:
-    """Return what is promised to a pod, and to those that come after it."""
-    total = account.promised[uid].get(resource, ZERO)
-    if uid in account.promise_order:
-        for later in account.promise_order[account.promise_order.index(uid) + 1 :]:
-            total = total + account.promised.get(later, EMPTY).get(resource, ZERO)
+    """Return what is promised to a pod, and to those after it, but for what is kept for them."""
+    order = [*account.promised]
+    total = -account.kept_from.get(uid, EMPTY).get(resource, ZERO)
+    for one in order[order.index(uid) :]:
+        total = total + account.promised[one].get(resource, ZERO)
     return total
 
 
@@ -455,7 +455,7 @@ def _with_reserved(account: Account, growth: ResourceList) -> Account:
         account.granted,
         account.used_elsewhere,
         account.promised,
-        account.promise_order,
+        account.kept_from,
         account.unheld,
     )
     object.__setattr__(following, "_written", account._written)  # noqa: SLF001 - the rest is alike

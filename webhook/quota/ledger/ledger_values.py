@@ -64,9 +64,12 @@ class Account:
     promised: Mapping[str, ResourceList] = field(
         default_factory=lambda: NO_PROMISES, repr=False, compare=False
     )
-    """The part of `used_elsewhere` that is held for single pods, by uid."""
-    promise_order: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    """Uids of `promised` of which an earlier one may take what is held for later ones."""
+    """The part of `used_elsewhere` that is held for single pods, by uid, in the order in which it
+    was promised: an earlier one may take what is held for later ones."""
+    kept_from: Mapping[str, ResourceList] = field(
+        default_factory=lambda: NO_PROMISES, repr=False, compare=False
+    )
+    """What is kept of that for the namespaces of later ones, by the uid of the earlier one."""
     unheld: ResourceList = field(default_factory=dict, repr=False, compare=False)
     """The part of `used_elsewhere` that no namespace holds: all that is promised and kept."""
     _written: object = field(default=None, init=False, repr=False, compare=False)

@@ -256,8 +256,8 @@ def _yields(account: Account, holder: QueuedPod, later: QueuedPod) -> bool:
         return False
     if holder.uid not in account.promised:
         return True
-    order = account.promise_order
-    return bool(order) and order.index(later.uid) < order.index(holder.uid)
+    order = [*account.promised]
+    return order.index(later.uid) < order.index(holder.uid)
 
 
 _IN_LINE: Final = frozenset(

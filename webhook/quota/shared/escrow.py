@@ -18,8 +18,8 @@ E. Promised. What the status holds for one pod (`Promise`) is elsewhere for ever
    that pod, and on those that were promised something before it, until its namespace's ledger has a
    reservation for it; that raised the grant first. An intent is none: it holds nothing. Those
    before it take what its victims free, and leave it what theirs do: otherwise each promise that
-   is made would put off all that stand. Where the spec keeps something (F), none comes before
-   another: what is promised of it is not kept a second time.
+   is made would put off all that stand. What is kept for its namespace (F) they do not take: of
+   that it is a part, as long as it is counted itself.
    The bind of a released pod, within its reservation, is not compared with it: promises may be of
    what victims still take, and such a pod goes on to its bind. Other claims are, or their clients
    would have a reservation written anew for ever. Nor is a claim that may not be refused: what runs
@@ -148,9 +148,13 @@ def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) ->
     account = ledger.accounts[name]
     if shared is None:
         return replace(
-            account, used_elsewhere=EMPTY, promised=NO_PROMISES, promise_order=(), unheld=EMPTY
+            account,
+            used_elsewhere=EMPTY,
+            promised=NO_PROMISES,
+            kept_from=NO_PROMISES,
+            unheld=EMPTY,
         )
-    unheld = _kept_for_others(shared, namespace)
+    kept = unheld = _kept_for_others(shared, namespace, shared.grants.promises.values())
     promised = {
         uid: one.amounts
         for uid, one in shared.grants.promises.items()
@@ -162,13 +166,23 @@ def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) ->
         account,
         used_elsewhere=add(shared.grants.held_elsewhere(namespace), unheld),
         promised=promised or NO_PROMISES,
-        promise_order=() if shared.quota.kept else tuple(promised),
+        kept_from={
+            one.uid: excess(_kept_for_others(shared, namespace, _until(shared, one)), kept)
+            for one in shared.grants.promises.values()
+            if shared.quota.kept and one.namespace == namespace
+        },
         unheld=unheld,
     )
 
 
-def _kept_for_others(shared: Shared, namespace: str) -> ResourceList:
-    """Return what is kept for others beyond what they hold and what is promised to their pods."""
+def _until(shared: Shared, promise: Promise) -> Sequence[Promise]:
+    """Return the promises of a quota up to one, in the order in which they were made."""
+    made = [*shared.grants.promises.values()]
+    return made[: made.index(promise) + 1]
+
+
+def _kept_for_others(shared: Shared, namespace: str, promises: Collection[Promise]) -> ResourceList:
+    """Return what is kept for others beyond what they hold and of promises is of their pods."""
     total: ResourceList = EMPTY
     for part in shared.quota.kept:
         if namespace in part.namespaces:
@@ -176,7 +190,7 @@ def _kept_for_others(shared: Shared, namespace: str) -> ResourceList:
         held: ResourceList = EMPTY
         for name in part.namespaces:
             held = add(held, shared.grants.namespaces.get(name, EMPTY))
-        for one in shared.grants.promises.values():
+        for one in promises:
             if one.namespace in part.namespaces:
                 held = add(held, one.amounts)
         total = add(total, excess(part.amounts, held))
@@ -241,8 +255,10 @@ def _headroom(shared: Shared, namespace: str, wanted: ResourceList, *, share: in
 
 def _free_beside(shared: Shared, namespace: str, wanted: ResourceList) -> ResourceList:
     """Return what is left of each limit beside what a namespace needs; it may be below zero."""
-    elsewhere = add(shared.grants.held_elsewhere(namespace), _kept_for_others(shared, namespace))
-    for one in shared.grants.promises.values():
+    promises = shared.grants.promises.values()
+    kept = _kept_for_others(shared, namespace, promises)
+    elsewhere = add(shared.grants.held_elsewhere(namespace), kept)
+    for one in promises:
         elsewhere = add(elsewhere, one.amounts)
     return {
         name: amount - elsewhere.get(name, ZERO) - wanted.get(name, ZERO)
@@ -286,12 +302,14 @@ def lowered(grants: Grants, namespace: str, kept: Raise) -> Grants:
 
 
 def has_room(shared: Shared, promise: Promise) -> bool:
-    """Return whether a promise that stands is free by now, beside all that is held and kept."""
-    held = add(shared.grants.total, _kept_for_others(shared, promise.namespace))
-    for one in shared.grants.promises.values():
+    """Return whether a promise that stands is free by now, beside all that is held and kept.
+
+    Those that were made later leave it its room.
+    """
+    promises = _until(shared, promise)
+    held = add(shared.grants.total, _kept_for_others(shared, promise.namespace, promises))
+    for one in promises:
         held = add(held, one.amounts)
-        if one.uid == promise.uid and not shared.quota.kept:
-            break  # those that were made later leave it its room
     hard = shared.quota.quota.hard
     return all(name not in hard or held[name] <= hard[name] for name in promise.amounts)
 
