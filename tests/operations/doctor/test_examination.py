@@ -11,6 +11,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     PODS,
     QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
     ApiError,
     ForbiddenError,
     InternalError,
@@ -63,7 +64,8 @@ def test_what_is_read_once_is_parsed_once_however_many_namespaces_there_are() ->
     assert scene.cluster_quotas()[0][0] is shared
     load(cluster, a_masked_quota("p2"))
     assert [one.name for one in scene.quotas(NAMESPACE)] == ["p1"]
-    assert [one.name for one in scene.quotas(NAMESPACE, again=True)] == ["p1", "p2"]
+    scene.objects(RESOURCE_QUOTAS, again=True)
+    assert [one.name for one in scene.quotas(NAMESPACE)] == ["p1", "p2"]
     assert scene.quotas("other") == []
 
 

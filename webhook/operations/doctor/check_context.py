@@ -392,9 +392,9 @@ class CheckContext:
         except InvalidFieldError:
             return None
 
-    def quotas(self, namespace: str, *, again: bool = False) -> list[ResourceQuota]:
+    def quotas(self, namespace: str) -> list[ResourceQuota]:
         """Return the quotas of a namespace that can be read, sorted by name."""
-        return self._quotas.of(self.objects(RESOURCE_QUOTAS, again=again)).get(namespace, [])
+        return self._quotas.of(self.objects(RESOURCE_QUOTAS)).get(namespace, [])
 
     def cluster_quotas(self, *, again: bool = False) -> list[tuple[SharedQuota, Object]]:
         """Return the quotas that namespaces share, and their objects, sorted by name.
