@@ -194,11 +194,11 @@ def test_the_mask_goes_first_and_the_guards_after_quotas_hold(twin: Twin) -> Non
 
 
 @pytest.mark.parametrize("removes_labels", [True, False])
+@pytest.mark.parametrize("gating", ["deferredquota.io/gating", "deferredquota.io/pacing"])
 @pytest.mark.parametrize("namespace", ["team-a", "other"])
 def test_the_label_about_waiting_goes_too_wherever_it_is(
-    twin: Twin, namespace: str, removes_labels: bool
+    twin: Twin, namespace: str, gating: str, removes_labels: bool
 ) -> None:
-    gating = "deferredquota.io/gating"
     if namespace == "other":
         raw: Any = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         twin.api.create(NAMESPACES, raw)

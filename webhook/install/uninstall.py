@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -62,7 +63,7 @@ from webhook.operations.gates import gated_pods
 from webhook.operations.names import MARKS_ENTRY, STAMP_ENTRY
 from webhook.operations.namespaces_at_once import in_each
 from webhook.operations.retry import CONFLICTS, PASSING, Report, RetryPolicy, silent
-from webhook.state.well_known import GATING_LABEL, LEADER_LEASE, SHADOW_ENTRY
+from webhook.state.well_known import FORMER_GATING_LABEL, GATING_LABEL, LEADER_LEASE, SHADOW_ENTRY
 
 _GUARDS_STAY: Final = (
     "stopped here: the guards at the bind and the webhook stay, because without them quotas might"
@@ -155,10 +156,10 @@ class _Uninstall:
         wait = self._removal.patience.begin()
         found = {*wait.retry(lambda: opted_in_namespaces(self._api))}
         if self._removal.removes_labels:  # of which one may have stayed when a namespace left
-            paced = wait.retry(
-                lambda: self._api.list(NAMESPACES, ListOptions(label_selector=GATING_LABEL))
-            )
-            found.update(map(_name, paced.items))
+            for label in (GATING_LABEL, FORMER_GATING_LABEL):
+                options = ListOptions(label_selector=label)
+                labeled = wait.retry(partial(self._api.list, NAMESPACES, options))
+                found.update(map(_name, labeled.items))
         gated, odd = wait.retry(lambda: gated_pods(self._api, None))
         self._problems += odd
         found.update(each.namespace for each in gated)
