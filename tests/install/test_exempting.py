@@ -9,11 +9,15 @@ import pytest
 from tests.admission.handlers.harness import a_namespace
 from tests.builders import a_quota
 from tests.install.twin import QUICK, Twin
+from tests.reactions import Call, Proceed, ReactiveClient
+from webhook.fakecluster.storage import FakeCluster
 from webhook.install import InstallError
+from webhook.install.exemption import wait_until_enforced
 from webhook.install.installation import InstallApi, InstallOptions, install
 from webhook.install.rendering import excluded_namespaces
 from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
 from webhook.kube.kinds import kind_of
+from webhook.operations.retry import RetryPolicy, silent
 from webhook.state.well_known import REGISTRATION
 
 EXEMPT = (
@@ -76,6 +80,39 @@ def test_a_namespace_that_has_not_opted_in_is_exempt_at_once() -> None:
     twin.api.create(RESOURCE_QUOTAS, a_quota("q"))
     run(twin, configuration=EXEMPT)
     assert not is_guarded(twin)
+
+
+@pytest.mark.parametrize(
+    ("exempt", "dropped", "incomplete", "listed"),
+    [
+        ({"team-a"}, {GPU}, ["a/cpu", "a/gpu", "b/gpu", "c/gpu"], ""),
+        (set(), {GPU}, ["a/gpu", "b/gpu", "c/gpu"], ""),
+        ({"team-a", "team-c"}, set(), ["a/cpu", "a/gpu", "c/cpu", "c/gpu"], ""),
+        ({"team-b"}, set(), ["b/cpu", "b/gpu"], "team-b"),
+    ],
+)
+def test_one_list_reads_the_quotas_of_however_many_namespaces(
+    exempt: set[str], dropped: set[str], incomplete: list[str], listed: str
+) -> None:
+    twin = Twin()
+    twin.api = api = ReactiveClient(FakeCluster())
+    run(twin)
+    for team in ("team-a", "team-b", "team-c", "team-d"):
+        api.create(NAMESPACES, a_namespace(team, mode="" if team == "team-d" else "deferred"))
+        for name, key in (("cpu", "requests.cpu"), ("gpu", GPU)):
+            api.create(RESOURCE_QUOTAS, a_quota(name, namespace=team, hard={key: "2"}, used={}))
+    lists: list[str] = []
+
+    def note(call: Call, proceed: Proceed) -> Any:
+        lists.append(call.namespace)
+        return proceed()
+
+    api.on("list", RESOURCE_QUOTAS, note)
+    with pytest.raises(InstallError) as refused:
+        wait_until_enforced(api, exempt, dropped, RetryPolicy(seconds=0), silent)
+    names = [f"ResourceQuota team-{one}" for one in incomplete]
+    assert str(refused.value).startswith(f"{', '.join(names)}: the controller")
+    assert lists == [listed] * 2, "before the wait, and in it"
 
 
 @pytest.mark.parametrize("url", ["", URL])

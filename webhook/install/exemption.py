@@ -7,12 +7,13 @@ charged any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 
 from webhook.controllers.mask.webhook_registration import registered_resources
 from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
+    ALL,
     NAMESPACES,
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
@@ -21,7 +22,7 @@ from webhook.kube.api import (
     NotFoundError,
 )
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
-from webhook.operations.reading import parted, read_quota
+from webhook.operations.reading import parted, read_all, read_quota
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import incomplete_keys
@@ -64,10 +65,11 @@ def wait_until_enforced(
     """
     guarded = _guarded(api)
     namespaces = [name for name in guarded if name in exempt]
-    others = [name for name in guarded if name not in exempt] if dropped else []
+    limits: dict[str, Set[str] | None] = dict.fromkeys(guarded, dropped) if dropped else {}
+    limits.update(dict.fromkeys(namespaces))
 
     def incomplete() -> list[str]:
-        return [*_incomplete(api, namespaces, None), *_incomplete(api, others, dropped)]
+        return _incomplete(api, limits)
 
     if not incomplete():
         return
@@ -111,23 +113,24 @@ def _guarded(api: ClusterApi) -> list[str]:
     )
 
 
-def _incomplete(
-    api: ClusterApi, namespaces: Iterable[str], resources: Set[str] | None
-) -> list[str]:
+def _incomplete(api: ClusterApi, limits: Mapping[str, Set[str] | None]) -> list[str]:
     """Return the quotas of namespaces of whose limits the API server does not enforce all.
 
     Args:
-        resources: The limits that count; None is all.
+        limits: Namespace → the limits that count there; None is all.
     """
-    raws = [
-        raw
-        for name in namespaces
-        for raw in api.list(RESOURCE_QUOTAS, ListOptions(namespace=name)).items
-    ]
-    quotas, _ = parted(map(read_quota, raws), ResourceQuota)
+    if not limits:
+        return []
+    options = ListOptions(*limits) if len(limits) == 1 else ALL  # one list, however many there are
+    quotas, _ = parted(read_all(api, RESOURCE_QUOTAS, read_quota, options), ResourceQuota)
     return [
         f"ResourceQuota {each.namespace}/{each.name}"
         for each in quotas
-        if any(resources is None or key in resources for key in incomplete_keys(each))
-        and not is_excluded(each)
+        if each.namespace in limits and _is_incomplete(each, limits[each.namespace])
     ]
+
+
+def _is_incomplete(quota: ResourceQuota, resources: Set[str] | None) -> bool:
+    missing = incomplete_keys(quota)
+    counts = bool(missing) if resources is None else not resources.isdisjoint(missing)
+    return counts and not is_excluded(quota)
