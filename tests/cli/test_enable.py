@@ -22,7 +22,14 @@ from tests.operations.healthy import (
     remove,
     renewing,
 )
-from tests.operations.scenes import NAMESPACE, QUICK, a_namespace, labels_of, load
+from tests.operations.scenes import (
+    NAMESPACE,
+    QUICK,
+    a_namespace,
+    a_terminating_namespace,
+    labels_of,
+    load,
+)
 from tests.quota.cluster_quotas import a_cluster_quota
 from tests.reactions import ReactiveClient, fail, for_name
 from webhook.cli import ExitCode, cli
@@ -33,6 +40,7 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     LEASES,
+    NAMESPACES,
     QUOTA_LEDGERS,
     ApiError,
     ForbiddenError,
@@ -63,6 +71,21 @@ def opting(
     )
     client = api or a_client(cluster)
     return Opting(client, Configuration(), patience=patience, settings=settings)
+
+
+@pytest.mark.parametrize("mode", ["", "deferred"])
+def test_a_namespace_that_is_being_deleted_is_not_waited_for(
+    mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = healthy()
+    load(cluster, a_terminating_namespace("team-b", mode), a_quota("p1", namespace="team-b"))
+    api = a_client(cluster)
+    api.on("patch", NAMESPACES, fail(AssertionError("the label is set")))
+    code = opting(cluster, api=api).run(["team-b"], dry_run=False, force=False, output="text")
+    output = "".join(capsys.readouterr())
+    assert code == (ExitCode.DRIFT if mode else ExitCode.FINDINGS)
+    assert "is being terminated" in output
+    assert "waiting" not in output
 
 
 def test_a_namespace_is_opted_in_and_in_force(capsys: pytest.CaptureFixture[str]) -> None:

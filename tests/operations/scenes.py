@@ -46,6 +46,13 @@ def a_namespace(name: str = NAMESPACE, mode: str = "deferred", **labels: str) ->
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": wanted}}
 
 
+def a_terminating_namespace(name: str = NAMESPACE, mode: str = "deferred") -> Object:
+    """A namespace that was deleted, and of which not everything is gone yet."""
+    made: Any = a_namespace(name, mode)
+    made["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}
+    return cast("Object", made)
+
+
 def a_gated_pod(name: str, *gates: str, namespace: str = NAMESPACE, cpu: str = "1") -> Object:
     """A pod that waits behind our gate, or behind those that are given."""
     wanted = [{"name": gate} for gate in gates or (SCHEDULING_GATE,)]

@@ -25,6 +25,7 @@ from tests.operations.scenes import (
     a_gated_pod,
     a_masked_quota,
     a_namespace,
+    a_terminating_namespace,
     labels_of,
     load,
     status_of,
@@ -47,6 +48,7 @@ from webhook.operations.enable_plan import Plan
 from webhook.operations.findings import Finding
 from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, LEDGER_CRD
 from webhook.operations.retry import RetryPolicy
+from webhook.operations.shadow_mode import watching_plan
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL, REGISTRATION
 
 _AT_ONCE = RetryPolicy(seconds=0.0, pause_seconds=0.001, settle_seconds=0.001)
@@ -174,16 +176,29 @@ NEVER = {
     "missing": ("nowhere", "namespace.missing"),
     "exempt": ("kube-public", "namespace.exempt"),
     "ours": (DEFAULT_NAMESPACE, "namespace.own"),
+    "being deleted": ("leaving", "namespace.terminating"),
 }
 
 
 @pytest.mark.parametrize(("name", "finding"), NEVER.values(), ids=NEVER)
 def test_some_namespaces_are_never_opted_in(name: str, finding: str) -> None:
     cluster = a_cluster(
-        a_namespace("kube-public", mode=""), a_namespace(DEFAULT_NAMESPACE, mode="")
+        a_namespace("kube-public", mode=""),
+        a_namespace(DEFAULT_NAMESPACE, mode=""),
+        a_terminating_namespace("leaving", mode=""),
     )
     plan = plan_for(FakeClient(cluster), Settings(), name, must_specify=True)
     assert ids(obstacles(plan.findings, force=True)) == [finding]
+
+
+@pytest.mark.parametrize("mode", ["", "deferred", "shadow"])
+def test_of_a_namespace_that_is_being_deleted_nothing_else_is_said(mode: str) -> None:
+    cluster = a_cluster(a_terminating_namespace("leaving", mode))
+    for planning in (plan_for, watching_plan):
+        plan = planning(FakeClient(cluster), Settings(), "leaving", must_specify=True)
+        assert (plan.is_opted_in, plan.is_shadow) == (mode == "deferred", mode == "shadow")
+        (finding,) = obstacles(plan.findings, force=True)[:1]
+        assert finding.message == "is being terminated: no pod can be created in it any more"
 
 
 def obstacles_of(cluster: FakeCluster, *, force: bool) -> list[str]:

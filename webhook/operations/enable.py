@@ -46,7 +46,10 @@ _WATCHING: Final = frozenset({"installed", "crd", "webhooks", "answers", "worklo
 """The checks of the doctor that say whether it can watch a namespace in shadow mode."""
 _INSTALLATION: Final = _WATCHING | {"emergency", "stamp", "mask"}
 """Those that say whether an installation can serve a namespace."""
-_NEVER: Final = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})
+NEVER: Final = frozenset(
+    {"namespace.missing", "namespace.terminating", "namespace.exempt", "namespace.own"}
+)
+"""Findings that `force` does not override."""
 
 
 def installation_findings(
@@ -98,7 +101,15 @@ def plan_for(
         message = "there is no such namespace"
         finding = error("namespace.missing", subject, message, "Create it first.")
         return Plan(namespace, is_opted_in=False, findings=(finding,))
-    labels = FieldReader(raw).child("metadata").string_map("labels")
+    metadata = FieldReader(raw).child("metadata")
+    labels = metadata.string_map("labels")
+    mode = labels.get(MODE_LABEL)
+    plan = Plan(namespace, is_opted_in=mode == DEFERRED_MODE, is_shadow=mode == SHADOW_MODE)
+    if metadata.has("deletionTimestamp"):
+        message = "is being terminated: no pod can be created in it any more"
+        remedy = "Create it again once it is gone, and run this then."
+        finding = error("namespace.terminating", subject, message, remedy)
+        return replace(plan, findings=(finding,))
     there = inhabitants(api, namespace)
     then = {**labels, MODE_LABEL: DEFERRED_MODE}
     known = company_of(api, ()) if company is None else company
@@ -108,10 +119,8 @@ def plan_for(
     against = objections(
         namespace, labels, there, settings.deferred_of(there.quotas), must_specify=must_specify
     )
-    return Plan(
-        namespace,
-        is_opted_in=labels.get(MODE_LABEL) == DEFERRED_MODE,
-        is_shadow=labels.get(MODE_LABEL) == SHADOW_MODE,
+    return replace(
+        plan,
         quotas=quota_plans(there, settings.deferred_of(there.quotas)),
         findings=(
             *_never(subject, settings),
@@ -143,7 +152,7 @@ def obstacles(findings: Sequence[Finding], *, force: bool) -> tuple[Finding, ...
 
 def _can_be_forced(finding: Finding) -> bool:
     """Without a place for ledgers no pod of the namespace could ever be bound."""
-    return finding.id not in _NEVER and not finding.id.startswith("crd.")
+    return finding.id not in NEVER and not finding.id.startswith("crd.")
 
 
 def set_label(

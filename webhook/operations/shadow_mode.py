@@ -21,7 +21,7 @@ from webhook.kube.api import (
 from webhook.kube.metadata import object_name, object_namespace
 from webhook.operations.cluster_quotas import Company, company_of
 from webhook.operations.doctor.check_context import Settings
-from webhook.operations.enable import plan_for
+from webhook.operations.enable import NEVER, plan_for
 from webhook.operations.enable_plan import Plan
 from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.reading import read_quotas
@@ -30,7 +30,6 @@ from webhook.quota.shadow.record_codec import SHADOW_FIELD, shadow_from_status
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
 
-_NEVER = frozenset({"namespace.missing", "namespace.exempt", "namespace.own"})
 _THEN = frozenset({"enable.exceeded", "enable.must-specify", "enable.scopes"})
 """Findings about what happens at a bind, which is left alone in shadow mode."""
 _IF = "if the namespace opted in: "
@@ -69,7 +68,7 @@ def watching_plan(
     """
     known = company_of(api, (), is_shadow=True) if company is None else company
     plan = plan_for(api, settings, namespace, must_specify=must_specify, company=known)
-    told = [one if one.id in _NEVER else _if_it_deferred(one) for one in plan.findings]
+    told = [one if one.id in NEVER else _if_it_deferred(one) for one in plan.findings]
     if plan.is_opted_in:
         told.append(
             error(
