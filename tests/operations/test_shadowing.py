@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.admission.handlers.harness import eventually
 from tests.builders import a_pod, a_quota
 from tests.operations.healthy import a_controller, healthy, serious
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of, record
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS
+from webhook.operations.disable import opt_out
 from webhook.operations.doctor.check_context import Settings
 from webhook.operations.enable import installation_findings, set_label, wait_until_complete
 from webhook.operations.findings import Severity
@@ -25,6 +27,10 @@ from webhook.state.well_known import SHADOW_ENTRY, SHADOW_MODE
 
 QUOTA = a_quota("p1", hard={"requests.cpu": "4", "pods": "9"}, used={"requests.cpu": "3"})
 RUNS = a_pod(name="runs", uid="u1", node="n", requests={"cpu": "1"})
+
+
+def ledger_of(api: FakeClient) -> Any:
+    return api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
 
 
 def test_a_namespace_is_watched_once_its_quotas_are() -> None:
@@ -43,6 +49,23 @@ def test_a_namespace_is_watched_once_its_quotas_are() -> None:
     assert found.record is not None
     span = found.record.quotas["p1"].resources["requests.cpu"]
     assert (str(span.hard), str(span.assigned), str(span.charged)) == ("4", "1", "3")
+
+
+def test_a_record_of_an_earlier_shadow_mode_is_not_taken_for_the_present_one() -> None:
+    cluster = a_cluster(a_namespace(mode="shadow"), QUOTA, RUNS)
+    api = FakeClient(cluster)
+
+    def look() -> tuple[str, ...]:
+        return still_unwatched(api, Settings(), NAMESPACE)
+
+    with a_controller(cluster):
+        assert wait_until_complete(NAMESPACE, look, patience=QUICK) == ()
+        opt_out(api, NAMESPACE, patience=QUICK)
+        eventually(lambda: "shadow: ended" in str(ledger_of(api)), "the record has ended")
+    set_label(api, NAMESPACE, mode=SHADOW_MODE)
+    assert look() == ("the record is of an earlier time in shadow mode",)
+    with a_controller(cluster):
+        assert wait_until_complete(NAMESPACE, look, patience=QUICK) == ()
 
 
 def test_a_quota_that_is_not_watched_yet_is_named() -> None:
@@ -78,8 +101,7 @@ def test_a_record_is_taken_away_and_nothing_else() -> None:
     assert begin_anew(api, NAMESPACE).record is not None
     assert begin_anew(api, NAMESPACE).record is None
     assert begin_anew(api, "missing").problem == "there is no such namespace"
-    ledger: Any = api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
-    assert ledger["status"] == {"summary": "shadow"}
+    assert ledger_of(api)["status"] == {"summary": "shadow"}
 
 
 def test_what_speaks_against_deferring_does_not_speak_against_watching() -> None:

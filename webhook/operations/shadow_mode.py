@@ -28,6 +28,7 @@ from webhook.operations.reading import read_quotas
 from webhook.quota.shadow.record import ShadowRecord
 from webhook.quota.shadow.record_codec import SHADOW_FIELD, shadow_from_status
 from webhook.state.ledger_store import LEDGER_NAME
+from webhook.state.shadow_store import ENDED_SUMMARY
 from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
 
 _THEN = frozenset({"enable.exceeded", "enable.must-specify", "enable.scopes"})
@@ -46,6 +47,8 @@ class Watched:
     """What was found; None where there is no record."""
     problem: str = ""
     """Why there is none, or it cannot be read."""
+    has_ended: bool = False
+    """Whether the record is of an earlier time in shadow mode, and nothing is added to it."""
 
     @property
     def is_watched(self) -> bool:
@@ -91,6 +94,8 @@ def still_unwatched(api: ClusterApi, settings: Settings, namespace: str) -> tupl
     found = read_watched(api, namespace)
     if found.record is None:
         return (*odd, found.problem)
+    if found.has_ended:
+        return (*odd, "the record is of an earlier time in shadow mode")
     seen = {use.observed for use in found.record.quotas.values()}
     wanted = settings.deferred_of(quotas).observed
     missing = sorted(one.name for one in wanted - seen)
@@ -160,7 +165,9 @@ def _watched(namespace: str, mode: str | None, raw: Object) -> Watched:
         record = shadow_from_status(status.get(SHADOW_FIELD))
     except InvalidFieldError as err:
         return Watched(namespace, mode, None, f"the record cannot be read: {err}")
-    return Watched(namespace, mode, record, "" if record else "nothing is recorded")
+    if record is None:
+        return Watched(namespace, mode, None, "nothing is recorded")
+    return Watched(namespace, mode, record, has_ended=status.get("summary") == ENDED_SUMMARY)
 
 
 def _if_it_deferred(finding: Finding) -> Finding:

@@ -41,7 +41,8 @@ _log = logging.getLogger(__name__)
 _MAX_ATTEMPTS: Final = 6
 _PASSING: Final = frozenset({408, 409, 429})
 """Codes of refusals that another attempt may not meet."""
-_ENDED: Final = "shadow: ended"
+ENDED_SUMMARY: Final = "shadow: ended"
+"""Line for people of a record to which nothing is added: its namespace left shadow mode."""
 
 
 class ShadowRecordStore:
@@ -105,8 +106,8 @@ class ShadowRecordStore:
         status = _status_of(stored)
         if is_of_newer_release(status):
             return
-        if status.get("summary", "") not in {"", _ENDED} and not _is_guarding(status):
-            self._put(stored, {**status, "summary": _ENDED})
+        if status.get("summary", "") not in {"", ENDED_SUMMARY} and not _is_guarding(status):
+            self._put(stored, {**status, "summary": ENDED_SUMMARY})
 
     # -- inside ----------------------------------------------------------------------------
 
