@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
+import resource
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +24,7 @@ from tests.operations.healthy import NOW, healthy
 from tests.operations.scenes import NAMESPACE, load
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
+from webhook.cli.exit_codes import InputError
 from webhook.cli.files.snapshot import write_snapshot
 from webhook.cli.options import Session as CommandSession
 from webhook.cli.options import keep
@@ -402,9 +408,72 @@ def test_nothing_is_kept_where_the_process_goes_on(session: CommandSession | Non
     assert session is None or session.kept is None
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="No such file or directory"):
-        write_snapshot(session(), str(tmp_path / "nowhere/cluster.json"))
+@pytest.mark.parametrize(
+    ("name", "words"), [("nowhere/cluster.json", "No such file"), (".", "Is a directory")]
+)
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_read(
+    tmp_path: Path, name: str, words: str
+) -> None:
+    client = ReactiveClient(healthy())
+    calls: list[Call] = []
+    client.on("list", NODES, lambda call, _proceed: calls.append(call))
+    with pytest.raises(InputError, match=words):
+        write_snapshot(Session(client, ExplainOptions()), str(tmp_path / name))
+    assert not calls
+
+
+def test_what_a_write_that_fails_would_have_replaced_stays(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text("former", encoding="utf-8")
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, most[1]))
+    try:
+        with pytest.raises(InputError, match="File too large"):
+            write_snapshot(session(), str(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert path.read_text(encoding="utf-8") == "former"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupted_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_snapshot(session(), str(tmp_path / "cluster.json"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_replaced_keeps_its_mode_and_links_to_it_stay(tmp_path: Path) -> None:
+    path, link = tmp_path / "cluster.json", tmp_path / "link.json"
+    path.touch(mode=0o640)
+    path.chmod(0o640)
+    link.symlink_to(path)
+    write_snapshot(session(), str(link))
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert json.loads(path.read_bytes())["kind"] == "SnapshotList"
+
+
+def test_a_pipe_and_a_file_that_is_a_mount_are_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_paths: Path) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(Path, "replace", busy)
+    assert json.loads(written(tmp_path).read_bytes())["kind"] == "SnapshotList"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        received = pool.submit(pipe.read_bytes)
+        write_snapshot(session(), str(pipe))
+        assert json.loads(received.result())["kind"] == "SnapshotList"
+    assert pipe.is_fifo()
 
 
 def test_the_fake_cluster_reads_it_too(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import click
 
@@ -16,6 +20,7 @@ from webhook.kube.files.snapshot_format import API_VERSION, FORMAT, SNAPSHOT_KIN
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.snapshots.taking import TakenSnapshot, take_snapshot
+from webhook.tls.files import write_file
 
 
 def run(
@@ -35,15 +40,20 @@ def run(
 def write_snapshot(session: Session, file: str, namespaces: tuple[str, ...] = ()) -> None:
     """Write what the commands read of a cluster; `-` is standard output.
 
+    A file is replaced as a whole once all is read; until then it stays as it was.
+
     Raises:
         InputError: The file cannot be written.
         ApiError: The cluster does not answer.
     """
+    path = None if file == "-" else Path(file)
+    if path is not None:
+        _check_writable(path)
     data = _encoded(take_snapshot(session, namespaces))
-    if file == "-":
+    if path is None:
         click.echo(data, nl=False)
     else:
-        _write(Path(file), data)
+        _write(path, data)
     for one in session.unknown:
         click.echo(f"note: {printable(one)}; it is not in the snapshot", err=True)
 
@@ -63,9 +73,37 @@ def _encoded(taken: TakenSnapshot) -> bytes:
     return b'%s,"items":[\n%s\n]}\n' % (encode_json(head)[:-1], items)
 
 
+def _check_writable(path: Path) -> None:
+    """Raise where a file cannot be written, before a whole cluster is read for it."""
+    try:
+        if not path.exists():
+            TemporaryFile(dir=path.resolve().parent).close()
+        elif path.is_file() or path.is_dir():  # opening others may block, or have an effect
+            path.open("ab").close()
+    except OSError as err:
+        raise InputError(f"{path}: {err.strerror}") from err
+
+
 def _write(path: Path, data: bytes) -> None:
     packed = gzip.compress(data, mtime=0) if path.suffix == ".gz" else data
     try:
-        path.write_bytes(packed)
+        if not (_is_replaceable(path) and _replace(path.resolve(), packed)):
+            path.write_bytes(packed)
     except OSError as err:
         raise InputError(f"{path}: {err.strerror}") from err
+
+
+def _is_replaceable(path: Path) -> bool:
+    return not path.exists() or (path.is_file() and os.access(path.resolve().parent, os.W_OK))
+
+
+def _replace(path: Path, data: bytes) -> bool:
+    """Put a file in the place of another; False where it is a mount, which has no other."""
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    try:
+        write_file(path, data, mode=mode)
+    except OSError as err:
+        if err.errno != errno.EBUSY:
+            raise
+        return False
+    return True
