@@ -37,7 +37,8 @@ class Loop:
             wrap=None,
         )
         settings = ServerSettings(tls=None, body_bytes=BODY_BYTES)
-        self.loop = ConnectionLoop(hooks, settings, ConcurrencyLimiter(1), Metrics())
+        self.limiter = ConcurrencyLimiter(1)
+        self.loop = ConnectionLoop(hooks, settings, self.limiter, Metrics())
         self.loop.accept(served, ("127.0.0.1", 1), ("127.0.0.1", 2))
 
     @property
@@ -103,3 +104,19 @@ def test_a_connection_that_stays_after_an_early_answer_is_as_after_any_other(
         assert loop.send(b" " * 50).startswith(b"HTTP/1.1 200 ")
     assert loop.connection.served
     assert loop.send(waits).startswith(b"HTTP/1.1 100 ")
+
+
+@pytest.mark.parametrize(("size", "stays"), [("0", True), ("x", False)])
+def test_one_that_is_turned_away_keeps_its_connection_where_its_end_is_clear(
+    loop: Loop, size: str, stays: bool
+) -> None:
+    loop.limiter.enter(1.0)
+    loop.limiter.leave(100.0)  # seconds that one takes
+    loop.limiter.enter(1.0)
+    chunked = "POST /validate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = loop.send(f"{chunked}{size}\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert (b"Connection: keep-alive" in answer, b"Connection: close" in answer) == (
+        stays,
+        not stays,
+    )

@@ -41,6 +41,38 @@ def test_a_request_is_complete_with_its_last_byte(request_: tuple[bytes, bytes])
     assert len(buffer) == 0
 
 
+BROKEN = {
+    "two lengths": b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n",
+    "a length that is none": b"Content-Length: +1\r\n\r\n",
+    "both headers": b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "two codings": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "another coding": b"Transfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    "a bare LF": b"A: b\n\r\n",
+    "a size that is none": b"Transfer-Encoding: chunked\r\n\r\nx\r\n",
+    "a chunk that goes on": b"Transfer-Encoding: chunked\r\n\r\n1\r\naXX0\r\n\r\n",
+    "trailers that are too long": (
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\nA: " + HEAD_BYTES * b"x" + b"\r\n\r\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("rest", BROKEN.values(), ids=BROKEN.keys())
+def test_behind_a_request_whose_end_is_not_clear_none_begins(rest: bytes) -> None:
+    buffer, (progress,) = fed(HEAD + rest)
+    assert progress is Progress.COMPLETE
+    buffer.take()
+    assert not buffer.is_framed
+
+
+@pytest.mark.parametrize("request_", WHOLE.values(), ids=WHOLE.keys())
+def test_behind_a_whole_request_another_may_begin(request_: tuple[bytes, bytes]) -> None:
+    buffer, _ = fed(HEAD + b"Content-Length: +1\r\n\r\n")
+    buffer.take()
+    buffer.feed(b"".join(request_))
+    buffer.take()
+    assert buffer.is_framed
+
+
 @pytest.mark.parametrize("beyond", range(-2, 4))
 @pytest.mark.parametrize("most", [CHUNK_LINE_BYTES, HEAD_BYTES], ids=["chunk line", "trailers"])
 def test_what_is_too_long_is_so_in_whatever_pieces_it_comes(most: int, beyond: int) -> None:

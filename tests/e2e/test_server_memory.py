@@ -93,6 +93,19 @@ def test_a_body_that_nothing_has_room_for_is_refused_for_good(server: Server) ->
         assert post(connection, a_review()).status == 200  # on the same connection
 
 
+@pytest.mark.parametrize(("end", "wish"), [(b"0\r\n\r\n", "keep-alive"), (b"zz\r\n", "close")])
+def test_its_connection_stays_where_its_end_is_clear(server: Server, end: bytes, wish: str) -> None:
+    body = a_body(b"[]")
+    with contextlib.closing(server.connect()) as connection:
+        connection.putrequest("POST", "/validate")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Transfer-Encoding", "chunked")
+        connection.endheaders(b"%x\r\n%s\r\n%s" % (len(body), body, end))
+        response = connection.getresponse()
+        assert b"too many values" in response.read()
+        assert response.headers["Connection"] == wish
+
+
 def test_a_crowd_of_bodies_that_never_end_takes_a_bounded_amount_of_memory(
     tmp_path: Path,
 ) -> None:

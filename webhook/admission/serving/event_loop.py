@@ -410,7 +410,8 @@ class ConnectionLoop:
         """Answer a request that is complete, and that no thread will decide."""
         self._count_turned_away(detail)
         connection.request = (b"", b"")
-        self._respond_now(connection, answer, keep=not self.stopping)
+        keep = connection.buffer.is_framed and not self.stopping
+        self._respond_now(connection, answer, keep=keep)
 
     def _count_turned_away(self, detail: str) -> None:
         self._metrics.admission.turned_away.labels("overload").inc()

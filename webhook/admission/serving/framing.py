@@ -7,6 +7,8 @@ complete, and the HTTP parser behind refuses it. The rules:
 - The head ends with an empty line and has at most HEAD_BYTES.
 - The body is as long as the one Content-Length says, or ends with the last chunk.
 - Both headers, or one of them twice, or a bare LF: complete as it is, for the parser to refuse.
+- Behind such a request nothing is known to be another one: its connection does not stay, whatever
+  it is answered.
 
 Source: RFC 9112 sections 2.2, 6.3 and 7.1.
 """
@@ -33,7 +35,7 @@ MAX_CHUNKS: Final = 8192
 """Most chunks of one body: tiny ones would cost more to count than to read."""
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
-_CODING: Final = re.compile(rb"\r\ntransfer-encoding[ \t]*:", re.IGNORECASE)
+_CODING: Final = re.compile(rb"\r\ntransfer-encoding[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
 _EXPECT: Final = re.compile(rb"\r\nexpect[ \t]*:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
 _CHUNK_SIZE: Final = re.compile(rb"([0-9a-fA-F]{1,12})[ \t]*(?:;.*)?", re.DOTALL)
 _DIGITS: Final = re.compile(rb"[0-9]{1,18}")
@@ -53,14 +55,16 @@ class RequestBuffer:
     """Collects the bytes of one connection and cuts requests from them, one at a time."""
 
     __slots__ = (
-        "_body_limit", "_chunks", "_data", "_end", "_expects", "_head", "_next_chunk", "_searched",
-        "unread",
+        "_body_limit", "_chunks", "_data", "_end", "_expects", "_head", "_is_broken", "_next_chunk",
+        "_searched", "is_framed", "unread",
     )  # fmt: skip
 
     def __init__(self, body_limit: int) -> None:
         self._data = bytearray()
         self.unread = 0
         """How much of a request that was discarded is still to come."""
+        self.is_framed = True
+        """Whether the request that was taken last ended where another may begin."""
         self._expects: bool | None
         self._searched: int
         self._body_limit = body_limit
@@ -103,6 +107,7 @@ class RequestBuffer:
         end = min(self._end, len(self._data))
         head, body = bytes(self._data[: self._head]), bytes(self._data[self._head : end])
         del self._data[:end]
+        self.is_framed = not self._is_broken
         self._forget()
         return head, body
 
@@ -129,6 +134,7 @@ class RequestBuffer:
         self._end = 0  # where the request ends; 0 is not known yet
         self._next_chunk = 0
         self._chunks = 0
+        self._is_broken = False
         self._searched = 0  # up to where no empty line was found, so that a byte costs one look
         self._expects = None  # not looked at yet
 
@@ -156,12 +162,15 @@ class RequestBuffer:
 
     def _find_end(self) -> Progress | None:
         lengths = _LENGTH.findall(self._data, 0, self._head)
-        chunked = _CODING.search(self._data, 0, self._head)
-        if chunked and not lengths:
+        codings = _CODING.findall(self._data, 0, self._head)
+        if codings and not lengths:
+            self._is_broken = [each.strip().lower() for each in codings] != [b"chunked"]
             return None
         self._end = self._head
-        if len(lengths) == 1 and not chunked and _DIGITS.fullmatch(lengths[0].strip()):
+        if len(lengths) == 1 and not codings and _DIGITS.fullmatch(lengths[0].strip()):
             self._end += int(lengths[0])
+        else:
+            self._is_broken = bool(lengths)
         return None
 
     @property
@@ -196,6 +205,7 @@ class RequestBuffer:
                 return Progress.BODY_TOO_LARGE
             if after > len(self._data):
                 return Progress.MORE
+            self._is_broken |= not self._data.endswith(b"\r\n", 0, after)
             self._next_chunk = after
             self._chunks += 1
 
@@ -211,6 +221,7 @@ class RequestBuffer:
 
     def _hand_on(self, end: int | None = None) -> Progress:
         """Give up on finding the end: the parser is to see a part of it, and refuse it."""
+        self._is_broken = True
         self._head = self._head or len(self._data)
         self._end = len(self._data) if end is None else end
         return Progress.COMPLETE

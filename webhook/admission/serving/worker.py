@@ -248,7 +248,8 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
             log.info("refused", extra={"reason": "too_large", "detail": detail, "client": client})
         head, body = connection.request
         answer = turned_away_response(target_of(head), body, detail, code)
-        return answer.wire(keep=not self.stopping), not self.stopping
+        keep = connection.buffer.is_framed and not self.stopping
+        return answer.wire(keep=keep), keep
 
     def _explain(self, connection: Connection, err: Exception) -> HttpResponse:
         code = next(code for kind, code in _HTTP_ERRORS if isinstance(err, kind))
