@@ -12,7 +12,13 @@ from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.elastic.owners_first import waiting_for_elastic
 from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.objects.model import Pod
-from webhook.quota.queue.queued_pods import CycleResult, PendingReason, QueuedPod, QueuePolicy
+from webhook.quota.queue.queued_pods import (
+    CycleResult,
+    PendingReason,
+    QueuedPod,
+    QueueingStrategy,
+    QueuePolicy,
+)
 from webhook.quota.queue.release_order import run_cycle
 
 OTHER_POOL, OWN = "cdq/epool.default.gpu", "compute"
@@ -34,8 +40,9 @@ def cycle(
     promised: Collection[str] = (),
     used: Mapping[str, int] | None = None,
     room: int = 9,
+    order: QueueingStrategy = QueueingStrategy.STRICT,
 ) -> CycleResult:
-    """Run a strict queue; what is used besides the promises is all that there is unless given."""
+    """Run a queue; what is used besides the promises is all that there is unless given."""
     claims = {one.uid: one.claim for one in queue}
     accounts = {}
     for name in (POOL, OTHER_POOL, OWN):
@@ -56,7 +63,7 @@ def cycle(
             promised=promises,
             unheld=total,
         )
-    return run_cycle(Ledger(accounts, {}), queue, QueuePolicy(), room=room)
+    return run_cycle(Ledger(accounts, {}), queue, QueuePolicy(order=order), room=room)
 
 
 def waiting(*queue: QueuedPod, promised: Collection[str] = ()) -> dict[str, str]:
@@ -127,6 +134,19 @@ def test_none_is_behind_a_pod_for_which_the_ledger_has_no_room() -> None:
     queue = [a_pod("a0", 1, OTHER_POOL), a_pod("x"), a_pod("a1", 1, POOL, OTHER_POOL)]
     pending = cycle(queue, used={POOL: 0}, room=0).pending
     assert waiting_for_elastic(pending) == {"a0": frozenset()}
+
+
+def test_none_is_planned_for_that_does_not_fit_its_own_quota_beside_one_with_a_promise() -> None:
+    """With `BestEffortFIFO` none of them is behind another, and each fits alone."""
+    queue = [a_pod("a0", 1, POOL, OWN), a_pod("a1", 1, POOL, OWN), a_pod("a2")]
+    for own, promised, planned in (
+        (HARD - 1, [], ["a0", "a1", "a2"]),
+        (HARD - 1, ["a0"], ["a0", "a2"]),
+        (HARD - 1, ["a1"], ["a1", "a2"]),
+        (HARD - 2, ["a0"], ["a0", "a1", "a2"]),
+    ):
+        result = cycle(queue, promised, {POOL: HARD, OWN: own}, order=QueueingStrategy.BEST_EFFORT)
+        assert [*waiting_for_elastic(result.pending)] == planned
 
 
 def names(result: CycleResult) -> list[str]:

@@ -140,7 +140,8 @@ def waiting_for_pools(pending: Iterable[PendingStatus]) -> tuple[Lacking, ...]:
 def waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> dict[str, frozenset[str]]:
     """Return the first pods that wait for elastic quotas and for nothing else, but for each other.
 
-    They are the first behind our gate, and the first whose bind was refused.
+    They are the first behind our gate, and the first whose bind was refused; none that exceeds
+    another quota once those have theirs to which something is promised.
 
     Args:
         pending: Why the pods of a queue wait, by uid, in order.
@@ -149,7 +150,11 @@ def waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> dict[str, froze
         Uid of each → uids of those that it waits behind. It is released after these: until all of
         them have what they lack, nothing may be evicted for it.
     """
-    alone = {uid for uid, _ in _waiting_alone(pending.items(), _DERIVED)}
+    waiting = dict(_waiting_alone(pending.items(), _DERIVED))
+    promised = [one for one in waiting.values() if one.is_promised and not one.is_retried]
+    alone = {
+        uid for uid, one in waiting.items() if one.is_promised or _lacks_elastic(one, promised)
+    }
     left = _LOOKED_AT - sum(not pending[uid].is_retried for uid in alone)
     found: dict[str, frozenset[str]] = {}
     holders: dict[str, set[str]] = {}
@@ -176,9 +181,14 @@ def _is_next(status: PendingStatus, before: Sequence[PendingStatus]) -> bool:
     """Return whether a pod behind others lacks nothing but elastic quota beside these."""
     if status.reason is not PendingReason.BEHIND or status.is_retried:
         return False
-    denials = status.denials_after(before)
-    is_alone = all(one.quota.startswith(_DERIVED) for one in denials)
-    return is_alone and (bool(denials) or status.is_promised)
+    return _lacks_elastic(status, before) and (
+        bool(status.denials_after(before)) or status.is_promised
+    )
+
+
+def _lacks_elastic(status: PendingStatus, before: Sequence[PendingStatus]) -> bool:
+    """Return whether a pod lacks elastic quota alone once others have what they ask for."""
+    return all(one.quota.startswith(_DERIVED) for one in status.denials_after(before))
 
 
 def _waiting_alone(
