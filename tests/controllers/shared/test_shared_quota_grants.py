@@ -220,6 +220,19 @@ def test_what_is_promised_where_no_elastic_quota_is_charged_is_withdrawn(
     assert isinstance(harness.reserve("one"), Reserved)
 
 
+@pytest.mark.parametrize("forged", [{"uid": "x", "specHash": "y"}, None])
+def test_a_quota_that_another_client_says_to_be_uncounted_is_counted_again(forged: object) -> None:
+    with new_harness(a_namespace(OTHER), shared_quota(), follows_ledgers=True) as harness:
+        harness.pod("one", "4")
+        steps(harness)
+        before = said_in(harness)
+        forge(harness, "observed", forged)
+        assert isinstance(harness.reserve("one"), Undecided)
+        steps(harness)
+        assert said_in(harness) == before
+        assert isinstance(harness.reserve("one"), Reserved)
+
+
 def forge(harness: ControllerHarness, field: str, value: object) -> None:
     patch = [{"op": "add", "path": f"/status/{field}", "value": value}]
     harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", patch, subresource="status")

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from webhook.controllers.ledger.recorder import LedgerRecorder
+from webhook.controllers.shared.completeness import SHARED_RETRY_SECONDS
 from webhook.controllers.shared.leaving import WAIT_SECONDS, Leaving
 from webhook.controllers.shared.shared_context import EXCESS_SECONDS, SharedQuotaContext
 from webhook.jsonfields.fields import InvalidFieldError
@@ -188,6 +189,13 @@ class SharedQuotaController:
             and _frees_quota(change.old, change.new)
         ):
             self.shared.usage_cache.requeue_waiting_for(change.new.name)
+        if (
+            change.old is not None
+            and change.new is not None
+            and _is_uncounted(change.old, change.new)
+        ):
+            for namespace in self.shared.usage_cache.sharing_namespaces(change.new.name):
+                self.shared.usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
         if change.new is not None and _begins_recall(change.old, change.new):
             self.shared.recall(change.new.grants.headroom)
 
@@ -386,6 +394,12 @@ class SharedQuotaController:
 
 def _begins_recall(old: SharedQuotaVersion | None, new: SharedQuotaVersion) -> bool:
     return new.grants.is_recalled and not (old is not None and old.grants.is_recalled)
+
+
+def _is_uncounted(old: SharedQuotaVersion, new: SharedQuotaVersion) -> bool:
+    """Return whether a quota that was counted no longer says so, as another client may write."""
+    former = old.grants.observed
+    return former is not None and new.grants.observed != former
 
 
 def _frees_quota(old: SharedQuotaVersion, new: SharedQuotaVersion) -> bool:
