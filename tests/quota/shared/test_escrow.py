@@ -209,6 +209,48 @@ def test_what_was_promised_later_keeps_nothing_from_a_pod() -> None:
     assert isinstance(admit(known, claim("1", uid="a-later"))[1], Admitted)
 
 
+def promising_three(used: str) -> Ledger:
+    """Return a ledger of a quota of 10 cpu, of which 2 are promised to each of three pods."""
+    found = shared(a="0", b=used)
+    for uid in ("z", "m", "a"):
+        found = promising(found, uid, "2")
+    return beside(a_ledger(used="0", granted="0"), "a", {NAME: found})
+
+
+@pytest.mark.parametrize(
+    ("used", "claims", "admitted"),
+    [
+        ("8", "m a z", "z"),
+        ("8", "z m a", "z"),
+        ("6", "a m z", "m z"),
+        ("6", "z a m", "z m"),
+        ("4", "a z m", "a z m"),
+        ("4", "m other a z", "m a z"),
+    ],
+)
+def test_claims_of_one_batch_come_in_the_order_of_their_promises(
+    used: str, claims: str, admitted: str
+) -> None:
+    _, verdicts = admit_all(promising_three(used), [claim("2", uid=uid) for uid in claims.split()])
+    found = [one.reservation.uid for one in verdicts if isinstance(one, Admitted)]
+    assert found == admitted.split()
+
+
+def anyway(amount: str, uid: str) -> Claim:
+    return replace(claim(amount, uid), skip_limits=True)
+
+
+def test_what_runs_anyway_takes_no_more_than_there_is_whatever_is_promised_after_it() -> None:
+    _, verdict = admit(promising_three("7"), anyway("9", "z"))
+    assert isinstance(verdict, Admitted)
+    assert verdict.reservation.charges == {NAME: cpu("3")}
+
+
+def test_a_promise_that_changes_keeps_its_place() -> None:
+    found = promising(promising(promising(shared(), "z", "2"), "a", "2"), "z", "3")
+    assert [*found.grants.promises] == ["z", "a"]
+
+
 @pytest.mark.parametrize(
     ("kept", "fits"),
     [("2", True), ("3", True), ("4", False)],
@@ -227,6 +269,8 @@ def test_what_was_promised_later_leaves_what_is_kept_for_its_namespace(
     assert isinstance(verdict, Admitted) is fits
     assert has_room(found, grants.promises["first"]) is fits
     assert isinstance(admit(known, claim("1"))[1], Denied)
+    known, _ = admit(known, anyway("1", "runs"))
+    assert isinstance(admit(known, claim("2", uid="first"))[1], Admitted) is (kept == "2")
 
 
 def test_promises_are_kept_in_the_order_in_which_they_were_made() -> None:

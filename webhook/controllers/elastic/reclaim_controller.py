@@ -5,9 +5,9 @@ that wait for elastic quotas alone the leader makes plans, for a pod behind othe
 their promises, and with `elastic.reclaim.mode: Act` carries them out:
 
 1. What the pod requests is promised to it in the derived quotas (`promises`): from then on no other
-   pod can take what becomes free. That is so also where nothing is to be evicted because enough is
-   leaving already: a borrower could create each pod that it deletes again before the owner is
-   released, and there would never be anything to evict.
+   pod can take what becomes free, but for those with an earlier promise. That is so also where
+   nothing is to be evicted because enough is leaving already: a borrower could create each pod that
+   it deletes again before the owner is released, and there would never be anything to evict.
 2. The victims are evicted, by their uid and as far as PodDisruptionBudgets allow.
 3. Once they have ended, the queue reserves for the pod, and the promise goes.
 

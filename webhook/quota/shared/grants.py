@@ -9,7 +9,7 @@ status:
     granted: {requests.cpu: "7"}
     headroom: {requests.cpu: "2"}       # of it, what may be unused
   isRecalled: true                      # pods lack what others hold unused: none is given
-  promises:                             # held for one pod each, see `Promise`
+  promises:                             # held for one pod each, the earliest first
   - {uid: ..., namespace: team-b, pod: web-1, amounts: {requests.cpu: "2"}}
   serial: 12                            # every write raises it
   hard: {requests.cpu: "20"}            # for people
@@ -58,8 +58,9 @@ MAX_PROMISES: Final = 256
 class Promise:
     """Amounts that are held of a quota for one pod, while pods that make room for it are ending.
 
-    It is made and withdrawn by the leader. No other pod, of whichever namespace, may be admitted by
-    it; so what is freed cannot be taken by another. It may be made before there is room.
+    It is made and withdrawn by the leader. Of other pods, of whichever namespace, only those that
+    were promised something before may be admitted by it; so what is freed cannot be taken by
+    another. It may be made before there is room.
     """
 
     uid: str
@@ -86,7 +87,7 @@ class Grants:
     unknown_fields: Mapping[str, object] = field(default_factory=dict)
     """Fields of the status that this version of the program does not know."""
     promises: Mapping[str, Promise] = field(default_factory=dict)
-    """Pod uid → what is held for it."""
+    """Pod uid → what is held for it, in the order in which it was promised."""
     headroom: Mapping[str, ResourceList] = field(default_factory=dict)
     """Namespace → about how much of what it holds it does not use. Binds use it up without a write
     of it here. Nothing is admitted or refused by it alone."""
