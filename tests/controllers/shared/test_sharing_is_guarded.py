@@ -162,6 +162,25 @@ def _take_what_is_promised_for_ones_own(patch: Patch) -> None:
     wrap(patch, grant_raising, "beside", beside)
 
 
+def _give_what_was_promised_before(patch: Patch) -> None:
+    def beside(
+        genuine: Beside, ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]
+    ) -> Ledger:
+        reversed_order = {
+            name: found
+            and replace(
+                found,
+                grants=replace(
+                    found.grants, promises=dict(reversed([*found.grants.promises.items()]))
+                ),
+            )
+            for name, found in shared.items()
+        }
+        return genuine(ledger, namespace, reversed_order)
+
+    wrap(patch, grant_raising, "beside", beside)
+
+
 def _give_what_is_kept_to_others(patch: Patch) -> None:
     def beside(
         genuine: Beside, ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]
@@ -289,6 +308,14 @@ def test_a_drop_by_lists_that_are_older_than_the_quota_is_noticed(
     _list_before_the_quota_is_read(monkeypatch)
     with pytest.raises(AssertionError, match=r"^B: . holds"):
         _search(range(527, 6000, 13))  # with namespaces that are deleted and made again
+
+
+def test_what_is_given_to_a_pod_with_a_later_promise_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _give_what_was_promised_before(monkeypatch)
+    with pytest.raises(AssertionError, match=r"^(E|G)"):
+        _search(range(69, 6000, 5))  # with promises
 
 
 def _search(seeds: range = range(1500)) -> None:
