@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -39,6 +40,7 @@ from webhook.quota.shared.escrow import (
     without_headroom,
 )
 from webhook.quota.shared.grants import (
+    MAX_PROMISES,
     Grants,
     Promise,
     grants_from_status,
@@ -271,6 +273,20 @@ def test_what_was_promised_later_leaves_what_is_kept_for_its_namespace(
     assert isinstance(admit(known, claim("1"))[1], Denied)
     known, _ = admit(known, anyway("1", "runs"))
     assert isinstance(admit(known, claim("2", uid="first"))[1], Admitted) is (kept == "2")
+
+
+def test_many_promises_beside_much_that_is_kept_take_no_time() -> None:
+    """A ledger is decided by under a lock, and a stolen token may write as many promises."""
+    namespaces = [f"n{number}" for number in range(1024)]
+    parts = tuple([QuotaPart(frozenset({name}), cpu("1")) for name in namespaces])
+    promises = {
+        str(number): Promise(str(number), "a", "web", cpu("1")) for number in range(MAX_PROMISES)
+    }
+    grants = Grants(dict.fromkeys(namespaces, cpu("1")), DEFERRED.observed, promises=promises)
+    many = Shared(replace(QUOTA, kept=parts), grants)
+    ledger, started = a_ledger(), time.thread_time()
+    beside(ledger, "a", {NAME: many})
+    assert time.thread_time() - started < 1.0
 
 
 def test_promises_are_kept_in_the_order_in_which_they_were_made() -> None:

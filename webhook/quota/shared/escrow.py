@@ -154,7 +154,8 @@ def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) ->
             kept_from=NO_PROMISES,
             unheld=EMPTY,
         )
-    kept = unheld = _kept_for_others(shared, namespace, shared.grants.promises.values())
+    kept = _kept_for_others(shared, namespace)
+    unheld = kept[-1]
     promised = {
         uid: one.amounts
         for uid, one in shared.grants.promises.items()
@@ -167,22 +168,21 @@ def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) ->
         used_elsewhere=add(shared.grants.held_elsewhere(namespace), unheld),
         promised=promised or NO_PROMISES,
         kept_from={
-            one.uid: excess(_kept_for_others(shared, namespace, _until(shared, one)), kept)
-            for one in shared.grants.promises.values()
-            if shared.quota.kept and one.namespace == namespace
+            one.uid: excess(then, kept[-1])
+            for one, then in zip(shared.grants.promises.values(), kept[1:], strict=True)
+            if then and one.namespace == namespace
         },
         unheld=unheld,
     )
 
 
-def _until(shared: Shared, promise: Promise) -> Sequence[Promise]:
-    """Return the promises of a quota up to one, in the order in which they were made."""
-    made = [*shared.grants.promises.values()]
-    return made[: made.index(promise) + 1]
+def _kept_for_others(shared: Shared, namespace: str) -> list[ResourceList]:
+    """Return what is kept for others beyond what they hold, and beside the promises to their pods.
 
-
-def _kept_for_others(shared: Shared, namespace: str, promises: Collection[Promise]) -> ResourceList:
-    """Return what is kept for others beyond what they hold and of promises is of their pods."""
+    The first is that beside none, each of the others beside one promise more, in their order.
+    """
+    left: list[ResourceList] = []
+    parts: dict[str, list[int]] = {}
     total: ResourceList = EMPTY
     for part in shared.quota.kept:
         if namespace in part.namespaces:
@@ -190,11 +190,16 @@ def _kept_for_others(shared: Shared, namespace: str, promises: Collection[Promis
         held: ResourceList = EMPTY
         for name in part.namespaces:
             held = add(held, shared.grants.namespaces.get(name, EMPTY))
-        for one in promises:
-            if one.namespace in part.namespaces:
-                held = add(held, one.amounts)
-        total = add(total, excess(part.amounts, held))
-    return total
+            parts.setdefault(name, []).append(len(left))
+        left.append(excess(part.amounts, held))
+        total = add(total, left[-1])
+    found = [total]
+    for one in shared.grants.promises.values():
+        for number in parts.get(one.namespace, ()):
+            former, left[number] = left[number], excess(left[number], one.amounts)
+            total = add(excess(total, former), left[number])
+        found.append(total)
+    return found
 
 
 def without_headroom(
@@ -255,10 +260,9 @@ def _headroom(shared: Shared, namespace: str, wanted: ResourceList, *, share: in
 
 def _free_beside(shared: Shared, namespace: str, wanted: ResourceList) -> ResourceList:
     """Return what is left of each limit beside what a namespace needs; it may be below zero."""
-    promises = shared.grants.promises.values()
-    kept = _kept_for_others(shared, namespace, promises)
+    kept = _kept_for_others(shared, namespace)[-1]
     elsewhere = add(shared.grants.held_elsewhere(namespace), kept)
-    for one in promises:
+    for one in shared.grants.promises.values():
         elsewhere = add(elsewhere, one.amounts)
     return {
         name: amount - elsewhere.get(name, ZERO) - wanted.get(name, ZERO)
@@ -306,9 +310,10 @@ def has_room(shared: Shared, promise: Promise) -> bool:
 
     Those that were made later leave it its room.
     """
-    promises = _until(shared, promise)
-    held = add(shared.grants.total, _kept_for_others(shared, promise.namespace, promises))
-    for one in promises:
+    made = shared.grants.promises
+    at = [*made].index(promise.uid) + 1
+    held = add(shared.grants.total, _kept_for_others(shared, promise.namespace)[at])
+    for one in [*made.values()][:at]:
         held = add(held, one.amounts)
     hard = shared.quota.quota.hard
     return all(name not in hard or held[name] <= hard[name] for name in promise.amounts)
