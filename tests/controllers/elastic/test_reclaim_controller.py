@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -798,6 +799,70 @@ def test_a_promise_that_lacks_a_right_ends_in_time(tmp_path: Path) -> None:
         said = ["nothing is held for it any more: it got no quota in time"]
         eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
         assert here.ending() == ["b3"]
+
+
+def of_looks(reaction: Reaction) -> Reaction:
+    """React to what is asked on the thread that plans for all pools alone."""
+
+    def react(call: Call, proceed: Proceed) -> object:
+        is_meant = threading.current_thread().name == "reclaim-0"
+        return reaction(call, proceed) if is_meant else proceed()
+
+    return react
+
+
+_LONG_SECONDS = 1.2
+"""After a turn that long a pool rests for longer than it is until the next look."""
+
+
+def test_other_pools_are_planned_for_before_one_whose_plan_took_long_goes_on(
+    tmp_path: Path,
+) -> None:
+    with reclaiming(tmp_path, mode="Plan") as here:
+        lend_in_another_pool(here)
+        here.harness.api.create(NAMESPACES, opted_in("team-e", is_gated=True))
+        here.harness.api.create(ELASTIC_QUOTAS, an_elastic_quota("team-e", {"cpu": 1}))
+        here.wait_for(epool_default={"requests.cpu": "5"}, epool_other={"requests.cpu": "2"})
+        here.start("b4", "team-b")
+        asked: list[str] = []
+        others_wait = threading.Event()
+
+        def look(call: Call, proceed: Proceed) -> object:
+            asked.append(call.name)
+            if call.name == "a0":
+                others_wait.wait(10)
+                time.sleep(_LONG_SECONDS)
+            return proceed()
+
+        here.harness.client.on("get", PODS, of_looks(look))
+        here.create("a0", "team-a")
+        eventually(lambda: asked == ["a0"], "the first is planned for")
+        for name, namespace in (("e0", "team-e"), ("d0", "team-d")):
+            here.create(name, namespace)
+            here.says(name, namespace, "QuotaExceeded")
+        others_wait.set()
+        eventually(lambda: "e0" in asked, "its pool goes on")
+        assert "d0" in asked[: asked.index("e0")], asked
+
+
+def test_promises_of_other_pools_are_kept_before_one_that_took_long_goes_on(
+    tmp_path: Path,
+) -> None:
+    with reclaiming(tmp_path) as here:
+        lend_in_another_pool(here)
+        for name, namespace in (("a0", "team-a"), ("a1", "team-a"), ("d0", "team-d")):
+            here.create(name, namespace)
+            here.says(name, namespace, "Reclaiming")
+        asked: list[str] = []
+
+        def look(call: Call, proceed: Proceed) -> object:
+            asked.append(call.name)
+            time.sleep(_LONG_SECONDS if call.namespace == "team-a" else 0.0)
+            return proceed()
+
+        here.harness.client.on("get", PODS, of_looks(look))
+        eventually(lambda: {"a0", "a1"} <= set(asked), "the first pool goes on")
+        assert all("d0" in looks for looks in pairwise(asked)), asked
 
 
 def test_pod_groups_are_not_read_where_no_pod_names_one(tmp_path: Path) -> None:

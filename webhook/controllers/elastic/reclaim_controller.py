@@ -224,6 +224,7 @@ class Reclaimer:
 
     def _begin(self) -> None:
         """Forget what an earlier leadership saw; what it promised stands in the objects."""
+        # turns go on: else leaderships that end soon would all begin with the same pods
         for seen in (self._kept, self._ending, self._cooling):
             seen.clear()
         self._overdue.reset()
