@@ -1176,3 +1176,23 @@ def test_a_second_elastic_quota_is_stored_where_no_webhook_judges_it() -> None:
     objects = (*map(a_namespace, names), an_elastic_quota("team-a", "2"))
     second = an_elastic_quota("team-b", "1", "9", "team-a")
     assert findings(checked("-f", "-", text=dumped(*objects, second))) == []
+
+
+@pytest.mark.parametrize("options", [(), ("--snapshot", "cluster.yaml")])
+def test_what_every_namespace_has_is_not_counted_twice(options: tuple[str, ...]) -> None:
+    limits: Object = {"configmaps": "1", "count/serviceaccounts": "1"}
+    quota = a_quota("counts", hard=limits)
+    write(
+        "cluster.yaml", dumped(a_namespace(), {**quota, "status": {"hard": limits, "used": limits}})
+    )
+
+    def one(kind: str, name: str) -> Object:
+        metadata = {"name": name, "namespace": "team-a"}
+        return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+
+    first = one("ServiceAccount", "default"), one("ConfigMap", "kube-root-ca.crt")
+    assert findings(checked("-f", "-", *options, text=dumped(quota, *first))) == []
+    text = dumped(quota, one("ServiceAccount", "mine"))
+    assert [found["rule"] for found in findings(checked("-f", "-", *options, text=text))] == [
+        "object-quota"
+    ]

@@ -34,7 +34,7 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.charging.status_mask import native_count
 from webhook.quota.checking.classes import ClassTable, PriorityClass, RuntimeClass
 from webhook.quota.checking.limit_ranges import LimitRange
-from webhook.quota.checking.object_usage import FIRST_OBJECTS
+from webhook.quota.checking.object_usage import FIRST_NAMES, FIRST_OBJECTS
 from webhook.quota.checking.subjects import ManifestObject
 from webhook.quota.checking.values import Balance, Subject, Terms
 from webhook.quota.nodes.model import NodeView
@@ -115,6 +115,8 @@ class ClusterState:
 
     def is_new(self, kind: Kind, namespace: str, name: str) -> bool:
         """Return whether there is no object of a name yet."""
+        if (kind.resource, name) in FIRST_NAMES:
+            return False
         if not self._is_known or not name:
             return True
         key = kind, namespace

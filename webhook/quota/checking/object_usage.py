@@ -32,6 +32,8 @@ FIRST_OBJECTS: Final[ResourceList] = {
 }
 """What a new namespace holds when its controllers have looked at it: the cluster's CA as a
 ConfigMap, and the default ServiceAccount."""
+FIRST_NAMES: Final = frozenset({("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")})
+"""Resource and name of these: every namespace has them, and they are never new."""
 
 
 def object_usage(raw: _Object, resource: str, *, field: str = "") -> ResourceList:
