@@ -80,6 +80,24 @@ def test_csv_and_json_have_the_same_figures(tmp_path: Path) -> None:
             assert report["units"][row["figure"]] == row["unit"]
 
 
+def test_a_wait_of_no_pod_is_none_and_not_zero(tmp_path: Path) -> None:
+    # natively the first pod holds the quota for ever, and no node takes it
+    once = "arrivals: {at: [1s]}"
+    small = SCENARIO.partition("workloads:\n")[2].replace("arrivals: {count: 2, every: 1s}", once)
+    stuck = SCENARIO.replace("count: 2", "count: 1").replace(
+        "spec: {con", "spec: {nodeSelector: {a: b}, con"
+    )
+    scenario = f"until: 5m\n{stuck}{small.replace('big', 'later')}"
+    name = "wait p50 team-a/later"
+    (line,) = [one for one in run(tmp_path, scenario=scenario).stdout.splitlines() if name in one]
+    assert line.split()[3:5] == ["-", "0s"]
+    report = json.loads(run(tmp_path, "-o", "json", scenario=scenario).stdout)
+    assert [report["modes"][mode][name] for mode in ("native", "deferred")] == [None, 0]
+    rows = csv.DictReader(io.StringIO(run(tmp_path, "-o", "csv", scenario=scenario).stdout))
+    (row,) = [one for one in rows if one["figure"] == name]
+    assert (row["native"], row["deferred"]) == ("", "0")
+
+
 def test_events_are_written_in_their_order(tmp_path: Path) -> None:
     target = tmp_path / "events.csv"
     assert run(tmp_path, "--mode", "gated", "--events", str(target)).exit_code == ExitCode.OK

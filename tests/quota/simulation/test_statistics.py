@@ -64,6 +64,10 @@ def test_percentiles_are_those_of_the_nearest_rank() -> None:
     assert [report.wait_at(percent) for percent in (0, 50, 51, 100)] == [0, 0, 10_000, 10_000]
 
 
+def test_where_no_pod_has_started_there_is_no_wait() -> None:
+    assert report_of(Mode.GATED).wait_at(50, "none") is None
+
+
 @pytest.mark.parametrize("mode", Mode)
 def test_what_is_not_over_at_the_end_is_counted_as_it_is(mode: Mode) -> None:
     report = report_of(mode, until=5_000)

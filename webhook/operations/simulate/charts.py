@@ -65,13 +65,14 @@ def _percent(part: Fraction) -> str:
 
 
 def _waits(reports: Sequence[Report]) -> Chart:
-    longest = max(1, *[report.wait_at(100) for report in reports])
+    longest = max(1, *[report.wait_at(100) or 0 for report in reports])
     lines = [
         (
             report.mode,
             [
-                (Fraction(percent, 100), Fraction(report.wait_at(percent), longest))
+                (Fraction(percent, 100), Fraction(wait, longest))
                 for percent in range(101)
+                if (wait := report.wait_at(percent)) is not None
             ],
         )
         for report in reports

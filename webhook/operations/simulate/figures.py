@@ -22,25 +22,29 @@ class Figure:
     name: str
     unit: Literal["pods", "requests", "ms", "percent"]
 
-    def plain(self, value: Fraction) -> int | str:
+    def plain(self, value: Fraction | None) -> int | str | None:
         """Return a value for programs: a whole number, or a percentage with one decimal."""
+        if value is None:
+            return None
         return _percent(value) if self.unit == "percent" else int(value)
 
-    def text(self, value: Fraction) -> str:
+    def text(self, value: Fraction | None) -> str:
         """Return a value for people."""
+        if value is None:
+            return "-"
         if self.unit == "ms":
             return duration_text(int(value))
         return f"{_percent(value)}%" if self.unit == "percent" else f"{int(value):,}"
 
 
-def rows_of(reports: Sequence[Report]) -> Iterator[tuple[Figure, tuple[Fraction, ...]]]:
-    """Yield the figures, each with its values of all modes."""
+def rows_of(reports: Sequence[Report]) -> Iterator[tuple[Figure, tuple[Fraction | None, ...]]]:
+    """Yield the figures, each with its values of all modes; None is a wait of no pod."""
     for figure, value in _PLAIN:
-        yield figure, tuple([Fraction(value(report)) for report in reports])
+        yield figure, tuple([_fraction(value(report)) for report in reports])
     groups = sorted({group for report in reports for group in report.waits if group})
     for group in groups if len(groups) <= _MOST_GROUPS else ():
         for percent in (50, 99):
-            waits = [Fraction(report.wait_at(percent, group)) for report in reports]
+            waits = [_fraction(report.wait_at(percent, group)) for report in reports]
             yield Figure(f"wait p{percent} {group}", "ms"), tuple(waits)
     for index, meter in enumerate(reports[0].meters):
         values = [report.meters[index].utilisation(report.end) for report in reports]
@@ -66,12 +70,16 @@ def duration_text(milliseconds: int) -> str:
     return "".join(parts)
 
 
+def _fraction(value: int | None) -> Fraction | None:
+    return None if value is None else Fraction(value)
+
+
 def _percent(value: Fraction) -> str:
     tenths = round(value * _TENTHS)
     return f"{tenths // 10}.{tenths % 10}"
 
 
-_PLAIN: Final[tuple[tuple[Figure, Callable[[Report], int]], ...]] = (
+_PLAIN: Final[tuple[tuple[Figure, Callable[[Report], int | None]], ...]] = (
     (Figure("pods arrived", "pods"), lambda report: report.arrived),
     (Figure("pods started", "pods"), lambda report: report.started),
     (Figure("pods ended", "pods"), lambda report: report.ended),

@@ -89,10 +89,10 @@ class Report:
         """Pods that have run to their end."""
         return self.counts.get(EventKind.ENDED, 0)
 
-    def wait_at(self, percent: int, group: str = "") -> int:
-        """Return a percentile of the waits, the nearest rank; 0 if no pod has started."""
+    def wait_at(self, percent: int, group: str = "") -> int | None:
+        """Return a percentile of the waits, the nearest rank; None if no pod has started."""
         waits = self.waits.get(group, ())
-        return waits[max(0, -(-percent * len(waits) // 100) - 1)] if waits else 0
+        return waits[max(0, -(-percent * len(waits) // 100) - 1)] if waits else None
 
 
 class Statistics:
