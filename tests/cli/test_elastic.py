@@ -253,7 +253,7 @@ def test_a_plan_names_its_victims_and_what_each_frees(tmp_path: Path) -> None:
             }
         ],
         "reason": f"elastic pool default is used up, requested: {MEMORY}=10, used: {MEMORY}=80,"
-        f" size: {MEMORY}=80; borrowed: eq/quota {MEMORY}=30",
+        f" size: {MEMORY}=80; borrowed: eq/b/quota {MEMORY}=30",
     }
     text = run(tmp_path, golden(), "plan", "new", "-n", "a").stdout
     assert text.startswith("possible: yes, claim: fair\n")
@@ -466,8 +466,8 @@ def test_the_victim_on_the_node_that_the_pod_fits_is_preferred(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("plan",), "name a pod, or give one with -f FILE"),
-        (("plan", "new", "-f", "x.yaml"), "name a pod, or give one with -f FILE"),
+        (("plan",), "name a pod, or give one with -f FILE, not both"),
+        (("plan", "new", "-f", "x.yaml"), "name a pod, or give one with -f FILE, not both"),
         (("--watch",), "a snapshot does not change"),
         (("plan", "gone", "-n", "a"), "pod a/gone does not exist"),
         (("plan", "p0", "-n", "a"), "pod a/p0 is on node n1 already"),

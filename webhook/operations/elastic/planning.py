@@ -204,13 +204,18 @@ def _beyond_pool(pool: Pool, usage: Usage, queued: Queued, names: Sequence[str])
         f" used: {_text(quota, used, names)}, size: {_text(quota, size, names)}"
     )
     borrowed = ", ".join(
-        f"{pool.quotas[key].account} {_text(pool.quotas[key], {name: amount}, [name])}"
+        f"{_full_name(pool.quotas[key])} {_text(pool.quotas[key], {name: amount}, [name])}"
         for name in names
         for key, amount in pool.borrowed(name, usage).items()
         if amount
     )
     if borrowed:
         yield f"borrowed: {borrowed}"
+
+
+def _full_name(quota: ElasticQuota) -> str:
+    """Return a name that no quota of another namespace has: `eq/NAMESPACE/NAME`."""
+    return f"{quota.account.partition('/')[0]}/{quota.namespace}/{quota.name}"
 
 
 def amounts_of(quota: ElasticQuota, amounts: Nanos) -> ResourceList:
