@@ -95,6 +95,13 @@ def test_everything_that_is_missing_is_named(tree: Path) -> None:
     )
 
 
+def test_of_a_directory_with_manifests_below_it_only_that_is_said(tree: Path) -> None:
+    (tree / "above" / "below").mkdir(parents=True)
+    (tree / "above" / "below" / "a.yaml").write_text("")
+    lead = f"{tree}/above: has no file that ends in .json, .yaml or .yml"
+    assert problems([str(tree / "above")]) == (f"{lead}; directories below it have",)
+
+
 def test_an_address_is_refused_with_a_way_out() -> None:
     assert problems(["https://example.com/a.yaml"]) == (
         "https://example.com/a.yaml: addresses are not read; fetch it and use -f -",

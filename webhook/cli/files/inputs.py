@@ -186,7 +186,9 @@ def _files(name: str, *, recursive: bool) -> Iterable[str]:
         for file in (_walk(path, recursive=recursive) if path.is_dir() else (path,))
     ]
     if not files:
-        raise _NothingThereError("has no file that ends in .json, .yaml or .yml")
+        detail = "has no file that ends in .json, .yaml or .yml"
+        is_below = any(True for path in _existing(name) for _ in _walk(path, recursive=True))
+        raise _NothingThereError(detail + ("; directories below it have" * is_below))
     return files
 
 
