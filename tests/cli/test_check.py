@@ -1196,3 +1196,23 @@ def test_what_every_namespace_has_is_not_counted_twice(options: tuple[str, ...])
     assert [found["rule"] for found in findings(checked("-f", "-", *options, text=text))] == [
         "object-quota"
     ]
+
+
+def test_what_is_not_counted_for_a_new_quota_yet_is_noted() -> None:
+    metadata = {"name": "new", "namespace": "team-a"}
+    service: Object = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+    quota = a_quota("few", hard={"services": "1", "pods": "3", "count/configmaps": "9"})
+    write("cluster.yaml", dumped(a_namespace(), a_pod_in("team-a", "1")))
+    options = ("-f", "-", "--snapshot", "cluster.yaml")
+    note = "what namespace team-a has of services: the cluster does not count it for quota few yet"
+    assert note in checked(*options, text=dumped(quota, service))["notes"]
+    # a namespace that is not there yet has nothing
+    assert note not in checked("-f", "-", text=dumped(quota, service))["notes"]
+    write("cluster.yaml", dumped(a_namespace("team-b")))
+    text = dumped(a_namespace(), quota, service)
+    assert note not in checked(*options, text=text)["notes"]
+    used: Object = {"services": "1", "pods": "1", "count/configmaps": "1"}
+    write("cluster.yaml", dumped(a_namespace(), {**quota, "status": {"hard": used, "used": used}}))
+    report = checked(*options, text=dumped(quota, service))
+    assert note not in report["notes"]
+    assert [one["rule"] for one in findings(report)] == ["object-quota"]

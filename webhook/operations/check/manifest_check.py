@@ -250,6 +250,7 @@ class Checker:
                 self._problems.append(Problem(location, err.detail))
             else:
                 subjects[index] = subject
+        self._state.note_uncounted(namespace, _charged(subjects.values()))
         terms = self._with_taken(place.terms)
         outcome = check_namespace(tuple(subjects.values()), terms, rollouts=self._options.rollouts)
         self._take(terms, outcome)
@@ -354,6 +355,12 @@ class Checker:
     def _location(self, document: Document, field: str) -> Location:
         position = self._positions.of(document, field)
         return Location(document.file, position.line, position.column, field)
+
+
+def _charged(subjects: Iterable[Subject]) -> set[str]:
+    """Return the keys of which objects other than pods take something."""
+    charges = (charge for one in subjects for charge in (one.usage, one.made))
+    return {key for charge in charges for key, amount in charge.items() if amount.sign > 0}
 
 
 def _is_assumed_inside(one: ManifestObject) -> bool:

@@ -56,6 +56,8 @@ class Place:
     """A namespace, and what stands there now."""
 
     terms: Terms
+    is_fresh: bool = False
+    """Whether it is not there yet, so that nothing is in it."""
     is_missing: bool = False
     """Whether there is no such namespace, in the cluster nor in the manifests."""
     held: Mapping[tuple[str, str], tuple[Pod, ...]] = field(default_factory=dict)
@@ -127,6 +129,20 @@ class ClusterState:
             )
             self._names[key] = frozenset(map(object_name, raws))
         return name not in self._names[key]
+
+    def note_uncounted(self, namespace: str, keys: Set[str]) -> None:
+        """Note for which of the keys that objects are charged for the cluster counts nothing yet.
+
+        It counts the objects of a namespace that a stored quota names: not those of a new one.
+        """
+        place = self.place(namespace)
+        for balance in () if place.is_fresh else place.terms.balances:
+            uncounted = sorted(keys & (balance.hard.keys() - balance.used.keys()))
+            if uncounted:
+                self._session.unknown.append(
+                    f"what namespace {namespace} has of {', '.join(uncounted)}: the cluster does"
+                    f" not count it for quota {balance.name} yet"
+                )
 
     @property
     def brought_claims(self) -> Mapping[str, Set[str]]:
@@ -200,6 +216,7 @@ class ClusterState:
         brought = self._overlay.quotas_of(namespace, is_guarded=terms.is_deferred)
         return Place(
             terms,
+            is_fresh=is_fresh,
             is_missing=self._has_namespaces and labels is None,
             held=pods_by_owner(
                 () if inside is None else inside.pods, {one.pod.uid: one.pod for one in known}
