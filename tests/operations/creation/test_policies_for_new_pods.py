@@ -69,10 +69,13 @@ def test_every_scope_of_pods_is_known_to_policies() -> None:
     assert set(ALL_SCOPES) - set(SCOPES) == {"VolumeAttributesClass"}  # it is about no pod
 
 
-def test_all_quotas_of_the_namespace_are_parameters_and_none_is_no_refusal() -> None:
-    for name in MUST_SPECIFY_POLICIES:
-        binding = made()[f"ValidatingAdmissionPolicyBinding {name}"]
-        wanted = {"selector": {}, "parameterNotFoundAction": "Allow"}
+def test_all_quotas_that_may_oblige_are_parameters_and_none_is_no_refusal() -> None:
+    """For each parameter the API server copies the pod: those of elastic quotas oblige none."""
+    no_elastic = [{"key": "deferredquota.io/elastic", "operator": "DoesNotExist"}]
+    selectors: list[object] = [{}, {"matchExpressions": no_elastic}]
+    for policy, selector in zip(MUST_SPECIFY_POLICIES, selectors, strict=True):
+        binding = made()[f"ValidatingAdmissionPolicyBinding {policy}"]
+        wanted = {"selector": selector, "parameterNotFoundAction": "Allow"}
         assert binding["spec"]["paramRef"] == wanted
 
 

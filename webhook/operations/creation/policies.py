@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from webhook.config import Configuration, MustSpecify
@@ -53,6 +54,7 @@ from webhook.state.well_known import (
     AUTO_GATING,
     CAPACITY_LABEL,
     DEFERRED_MODE,
+    ELASTIC_LABEL,
     FORMER_GATING_LABEL,
     FORMER_GATING_MODES,
     GATING_LABEL,
@@ -91,6 +93,7 @@ _MANY_MARKS: Final = 256
 _MANY_CONTAINERS: Final = 128
 """Containers are looked at again for each quota. A pod of more of them is gated where it is not
 refused, and says why it waits."""
+_ALL: Final[Mapping[str, object]] = MappingProxyType({})
 _NEEDS_A_QUOTA: Final = "may-need-a-quota"
 
 
@@ -165,6 +168,8 @@ def creation_objects(rules: CreationRules) -> tuple[Object, ...]:
                 },
                 rules,
                 is_concerned=_SHARES,
+                # the API server copies a pod for each parameter, before it asks any condition
+                selector={"matchExpressions": [{"key": ELASTIC_LABEL, "operator": "DoesNotExist"}]},
                 name=f"'{SHARED_PREFIX}' + params.metadata.name",
             ),
         ]
@@ -465,7 +470,13 @@ _SHARES: Final = f"""\
 
 
 def _must_specify(
-    policy: str, parameters: Object, rules: CreationRules, *, is_concerned: str, name: str
+    policy: str,
+    parameters: Object,
+    rules: CreationRules,
+    *,
+    is_concerned: str,
+    name: str,
+    selector: Mapping[str, object] = _ALL,
 ) -> tuple[Object, Object]:
     """Return the binding and the policy by which quotas of one kind oblige containers.
 
@@ -475,6 +486,7 @@ def _must_specify(
         rules: The rules of the configuration.
         is_concerned: Whether the namespace of the pod is concerned by such a quota at all.
         name: The name of the quota in a refusal.
+        selector: Which of that kind may oblige any container.
     """
     variables = {
         "containers": CONTAINERS,
@@ -502,7 +514,7 @@ def _must_specify(
     binding = _binding("ValidatingAdmissionPolicyBinding", policy, rules)
     spec = {
         **binding["spec"],  # type: ignore[dict-item]
-        "paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"},
+        "paramRef": {"selector": {**selector}, "parameterNotFoundAction": "Allow"},
         "validationActions": ["Deny"],
     }
     return {**binding, "spec": spec}, {
