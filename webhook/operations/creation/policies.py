@@ -88,8 +88,8 @@ _LABELS: Final = {
     "app.kubernetes.io/component": COMPONENT,
 }
 _SHIPPED: Final = ("kube-system", "kube-public", "kube-node-lease")
-_MANY_MARKS: Final = 256
-"""A loop over a map takes the API server time by the square of its size."""
+_MANY_ITEMS: Final = 256
+"""A loop over a map or a list takes the API server time by the square of its size."""
 _MANY_CONTAINERS: Final = 128
 """Containers are looked at again for each quota. A pod of more of them is gated where it is not
 refused, and says why it waits."""
@@ -246,9 +246,12 @@ request.userInfo.username in variables.{TRUSTED}
 
 # The value is made of map literals: a typed `Object.spec.schedulingGates{...}` in a list ends the
 # request with a panic of the API server (docs/creation.md).
+# Of very many gates ours is looked for where it is added; twice, it is refused as a duplicate.
 _ADD_GATE: Final = f"""\
 !variables.needsGate
-    || object.spec.?schedulingGates.orValue([]).exists(gate, gate.name == '{SCHEDULING_GATE}')
+    || [object.spec.?schedulingGates.orValue([])].exists(gates, gates.size() > {_MANY_ITEMS}
+      ? gates[gates.size() - 1].name == '{SCHEDULING_GATE}'
+      : gates.exists(gate, gate.name == '{SCHEDULING_GATE}'))
   ? []
   : object.spec.?schedulingGates.orValue([]).size() > 0
   ? [JSONPatch{{op: "add", path: "/spec/schedulingGates/-",
@@ -259,9 +262,9 @@ _FORGED_CLASS: Final = """\
 object.?status.?qosClass.hasValue()
   ? [JSONPatch{op: "remove", path: "/status/qosClass"}] : []"""
 
-_HAS_CONTROLLER: Final = (
-    "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
-)
+_HAS_CONTROLLER: Final = f"""\
+[object.metadata.?ownerReferences.orValue([])].exists(owners, owners.size() <= {_MANY_ITEMS}
+    && owners.exists(owner, owner.?controller.orValue(false)))"""
 _MARKS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "annotations": ((UNGATED_ANNOTATION, GUARDED_ANNOTATION), "variables.mayMark"),
     "labels": ((UNEVALUATED_LABEL, CAPACITY_LABEL), f"variables.mayMark || {_HAS_CONTROLLER}"),
@@ -276,7 +279,7 @@ def _marks(field_name: str) -> str:
     marks = f"object.metadata.?{field_name}.orValue({{}})"
     return f"""\
 !variables.wantsGate || {kept} ? [] :
-  {marks}.size() > {_MANY_MARKS} ? {cel_list(known)}.filter(key, key in {marks})
+  {marks}.size() > {_MANY_ITEMS} ? {cel_list(known)}.filter(key, key in {marks})
   : {marks}.filter(key, {_IS_MARK})"""
 
 
@@ -284,7 +287,7 @@ def _bears_marks() -> str:
     """Return whether there may be some."""
     return " || ".join(
         f"[object.metadata.?{name}.orValue({{}})].exists(marks,"
-        f" marks.size() > {_MANY_MARKS} || marks.exists(key, {_IS_MARK}))"
+        f" marks.size() > {_MANY_ITEMS} || marks.exists(key, {_IS_MARK}))"
         for name in _MARKS
     )
 

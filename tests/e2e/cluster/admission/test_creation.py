@@ -45,6 +45,7 @@ from webhook.install import render
 from webhook.operations.creation import CreationRules
 from webhook.operations.names import policy_kinds
 from webhook.policy import Policy, compile_policy
+from webhook.state.well_known import CAPACITY_LABEL, SCHEDULING_GATE
 
 pytestmark = pytest.mark.needs(POLICIES)
 
@@ -319,6 +320,35 @@ def test_policies_and_entries_together_act_once(
     assert "creation.twice" in report
     assert clean.install("--creation", "policy", url=product.url).splitlines()[-1] != "unchanged"
     assert "creation.twice" not in doctor(clean)
+
+
+@pytest.mark.timeout(300)
+def test_long_lists_of_a_pod_are_not_looked_through(
+    clean: Cluster, gating: tuple[Product, Tenant]
+) -> None:
+    """The API server takes time by the square of their length for that."""
+    _, tenant = gating
+    gates = [{"name": f"example.com/g{number}"} for number in range(300)]
+    made = tenant.create("gates", "10m", dry_run=True, schedulingGates=gates)
+    assert made.ok, str(made)
+    assert made.body["spec"]["schedulingGates"] == [*gates, {"name": SCHEDULING_GATE}]
+    ours_last = [*gates, {"name": SCHEDULING_GATE}]
+    again = tenant.create("gates", "10m", dry_run=True, schedulingGates=ours_last)
+    assert again.body["spec"]["schedulingGates"] == ours_last
+    owners = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": f"u{number}"}
+        for number in range(300)
+    ]
+    owners[0]["controller"] = True  # type: ignore[assignment]
+    role = ("--clusterrole=edit", "--user=alice", f"--namespace={tenant.namespace}")
+    clean.plane.kubectl("create", "rolebinding", "alice", *role)
+    alice = Tenant(clean.plane.rest_as("alice", ("devs",)), tenant.namespace)
+    eventually(lambda: alice.create("tried", "10m", dry_run=True).ok, "alice may create pods")
+    for many, labels in ((owners[:1], {CAPACITY_LABEL: "in-quota"}), (owners, None)):
+        metadata = {"labels": {CAPACITY_LABEL: "in-quota"}, "ownerReferences": many}
+        made = alice.create("owners", "10m", dry_run=True, metadata=metadata)
+        assert made.ok, str(made)
+        assert made.body["metadata"].get("labels") == labels
 
 
 @pytest.mark.timeout(300)
