@@ -369,7 +369,8 @@ class Configuration:
     """`deferredResources`: quota keys of extended resources that are charged at the bind as cpu
     and memory are, for example `requests.nvidia.com/gpu`. ResourceClaims of a DeviceClass with such
     an `extendedResourceName`, and pods that request its devices by the name of the class, are
-    refused in opted-in namespaces: pods request the resource."""
+    refused in opted-in namespaces: pods request the resource. So are pods of more than 128
+    containers where there is such a class: they are not looked through."""
 
     must_specify: MustSpecify = MustSpecify.CREATE
     """`mustSpecify`: when every container has to name the compute resources that a quota limits."""

@@ -24,23 +24,48 @@ STATES_POD_LEVEL: Final = """\
 _CLASS: Final = "object.?spec.?priorityClassName.orValue('')"
 _HAS_DEADLINE: Final = "object.?spec.?activeDeadlineSeconds.orValue(-1) >= 0"
 _IS_BEST_EFFORT: Final = "object.?status.?qosClass.orValue('') == 'BestEffort'"
-_REACHES_OUT: Final = """\
+MANY_ITEMS: Final = 256
+"""A loop over a map or a list takes the API server time by the square of its size."""
+
+
+def any_of(items: str, one: str, rule: str, *, of_many: str = "false") -> str:
+    """Return whether a rule holds of one of some items that a client wrote.
+
+    Args:
+        items: A list or a map.
+        one: The name by which the rule knows an item, or a key.
+        rule: Whether it holds of it.
+        of_many: What is the answer for more than `MANY_ITEMS`; they are known as `items` there.
+    """
+    return (
+        f"[{items}].exists(items, items.size() > {MANY_ITEMS} ? {of_many}\n"
+        f"    : items.exists({one}, {rule}))"
+    )
+
+
+def _reaches_out(of_many: str) -> str:
+    """Return `Pod.cross_namespace_affinity`."""
+    is_other = "{0}.?namespaces.orValue([]).size() > 0 || {0}.?namespaceSelector.hasValue()"
+    required = "kind.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
+    preferred = "kind.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])"
+    of_required = any_of(required, "term", is_other.format("term"), of_many=of_many)
+    term = "each.podAffinityTerm"
+    of_preferred = any_of(preferred, "each", is_other.format(term), of_many=of_many)
+    return f"""\
 [object.?spec.?affinity.?podAffinity, object.?spec.?affinity.?podAntiAffinity].exists(kind,
-  (kind.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])
-    + kind.?preferredDuringSchedulingIgnoredDuringExecution.orValue([]).map(each,
-        each.podAffinityTerm)).exists(term,
-    term.?namespaces.orValue([]).size() > 0 || term.?namespaceSelector.hasValue()))"""
-"""`Pod.cross_namespace_affinity`."""
+  {of_required}
+  || {of_preferred})"""
+
 
 SCOPES: Final[Mapping[str, str]] = {
     "Terminating": _HAS_DEADLINE,
     "NotTerminating": f"!({_HAS_DEADLINE})",
     "BestEffort": _IS_BEST_EFFORT,
     "NotBestEffort": f"!({_IS_BEST_EFFORT})",
-    "CrossNamespacePodAffinity": _REACHES_OUT,
+    "CrossNamespacePodAffinity": _reaches_out(of_many="true"),
     PRIORITY_CLASS: f"{_CLASS} != ''",
 }
-"""Scope → whether the pod is in it, by the operator Exists."""
+"""Scope → whether the pod is in it, or may be, by the operator Exists."""
 
 _IN_SCOPE: Final[Mapping[str, str]] = {
     **SCOPES,
@@ -50,7 +75,7 @@ _IN_SCOPE: Final[Mapping[str, str]] = {
 
 SCOPE_VARIABLES: Final[Mapping[str, str]] = {
     "priorityClass": _CLASS,
-    "reachesOut": _REACHES_OUT,
+    "reachesOut": _reaches_out(of_many="false"),
 }
 """Variables that `selects_pod` reads: of a policy, they are evaluated once and where needed."""
 
@@ -67,7 +92,7 @@ expression.operator == 'In'
 
 
 def selects_pod(quota: str) -> str:
-    """Return whether the scopes of a quota select the pod (`scopes.matches`).
+    """Return whether the scopes of a quota surely select the pod (`scopes.matches`).
 
     Args:
         quota: The quota, as the expression that it is known by.
@@ -88,7 +113,7 @@ def selects_pod(quota: str) -> str:
 
 
 def matches_any(expressions: Iterable[ScopeExpression]) -> str:
-    """Return whether the pod matches one of some legal expressions; `false` without any."""
+    """Return whether the pod may match one of some legal expressions; `false` without any."""
     return " || ".join(f"({_matches(each)})" for each in expressions) or "false"
 
 

@@ -30,8 +30,10 @@ from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.creation.cel import (
     CONTAINERS,
     HAS_NO_NODE,
+    MANY_ITEMS,
     SCOPE_VARIABLES,
     STATES_POD_LEVEL,
+    any_of,
     cel_list,
     cel_text,
     cel_truth,
@@ -88,8 +90,6 @@ _LABELS: Final = {
     "app.kubernetes.io/component": COMPONENT,
 }
 _SHIPPED: Final = ("kube-system", "kube-public", "kube-node-lease")
-_MANY_ITEMS: Final = 256
-"""A loop over a map or a list takes the API server time by the square of its size."""
 _MANY_CONTAINERS: Final = 128
 """Containers are looked at again for each quota. A pod of more of them is gated where it is not
 refused, and says why it waits."""
@@ -247,11 +247,14 @@ request.userInfo.username in variables.{TRUSTED}
 # The value is made of map literals: a typed `Object.spec.schedulingGates{...}` in a list ends the
 # request with a panic of the API server (docs/creation.md).
 # Of very many gates ours is looked for where it is added; twice, it is refused as a duplicate.
+_IS_GATED: Final = any_of(
+    "object.spec.?schedulingGates.orValue([])",
+    "gate",
+    f"gate.name == '{SCHEDULING_GATE}'",
+    of_many=f"items[items.size() - 1].name == '{SCHEDULING_GATE}'",
+)
 _ADD_GATE: Final = f"""\
-!variables.needsGate
-    || [object.spec.?schedulingGates.orValue([])].exists(gates, gates.size() > {_MANY_ITEMS}
-      ? gates[gates.size() - 1].name == '{SCHEDULING_GATE}'
-      : gates.exists(gate, gate.name == '{SCHEDULING_GATE}'))
+!variables.needsGate || {_IS_GATED}
   ? []
   : object.spec.?schedulingGates.orValue([]).size() > 0
   ? [JSONPatch{{op: "add", path: "/spec/schedulingGates/-",
@@ -262,9 +265,9 @@ _FORGED_CLASS: Final = """\
 object.?status.?qosClass.hasValue()
   ? [JSONPatch{op: "remove", path: "/status/qosClass"}] : []"""
 
-_HAS_CONTROLLER: Final = f"""\
-[object.metadata.?ownerReferences.orValue([])].exists(owners, owners.size() <= {_MANY_ITEMS}
-    && owners.exists(owner, owner.?controller.orValue(false)))"""
+_HAS_CONTROLLER: Final = any_of(
+    "object.metadata.?ownerReferences.orValue([])", "owner", "owner.?controller.orValue(false)"
+)
 _MARKS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "annotations": ((UNGATED_ANNOTATION, GUARDED_ANNOTATION), "variables.mayMark"),
     "labels": ((UNEVALUATED_LABEL, CAPACITY_LABEL), f"variables.mayMark || {_HAS_CONTROLLER}"),
@@ -279,15 +282,14 @@ def _marks(field_name: str) -> str:
     marks = f"object.metadata.?{field_name}.orValue({{}})"
     return f"""\
 !variables.wantsGate || {kept} ? [] :
-  {marks}.size() > {_MANY_ITEMS} ? {cel_list(known)}.filter(key, key in {marks})
+  {marks}.size() > {MANY_ITEMS} ? {cel_list(known)}.filter(key, key in {marks})
   : {marks}.filter(key, {_IS_MARK})"""
 
 
 def _bears_marks() -> str:
     """Return whether there may be some."""
     return " || ".join(
-        f"[object.metadata.?{name}.orValue({{}})].exists(marks,"
-        f" marks.size() > {_MANY_ITEMS} || marks.exists(key, {_IS_MARK}))"
+        any_of(f"object.metadata.?{name}.orValue({{}})", "key", _IS_MARK, of_many="true")
         for name in _MARKS
     )
 

@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -349,6 +350,35 @@ def test_long_lists_of_a_pod_are_not_looked_through(
         made = alice.create("owners", "10m", dry_run=True, metadata=metadata)
         assert made.ok, str(made)
         assert made.body["metadata"].get("labels") == labels
+
+
+def test_many_terms_of_affinity_are_not_looked_through(gating: tuple[Product, Tenant]) -> None:
+    """Of more, a pod is not refused but gated; the bind asks what it names."""
+    _, tenant = gating
+    spec = {"hard": {"requests.cpu": "1"}, "scopes": ["CrossNamespacePodAffinity"]}
+    made = {"metadata": {"name": "scoped"}, "spec": spec}
+    assert tenant.api.create(objects.quotas(tenant.namespace), made).ok
+    assert tenant.api.delete(objects.quotas(tenant.namespace, "q")).ok
+    term = {"topologyKey": "zone", "namespaces": ["other"], "labelSelector": {}}
+
+    def created(count: int, how: str) -> Answer:
+        terms = [{**term, "topologyKey": f"zone{number}"} for number in range(count)]
+        weighed = [{"weight": 1, "podAffinityTerm": one} for one in terms]
+        rule = {
+            "required": {"requiredDuringSchedulingIgnoredDuringExecution": terms},
+            "preferred": {"preferredDuringSchedulingIgnoredDuringExecution": weighed},
+        }[how]
+        silent = a_container("c", requests={"memory": "1Mi"})
+        return tenant.create("p", "", silent, dry_run=True, affinity={"podAntiAffinity": rule})
+
+    def is_refused(count: int, how: str) -> bool:
+        return "quota: scoped: must specify requests.cpu for: c" in created(count, how).message
+
+    for how in ("required", "preferred"):
+        eventually(partial(is_refused, 256, how), "the policy knows the quota")
+        answer = created(257, how)
+        assert answer.ok, str(answer)
+        assert is_gated(answer.body)
 
 
 @pytest.mark.timeout(300)

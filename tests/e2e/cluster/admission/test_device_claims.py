@@ -127,6 +127,26 @@ def test_pods_that_ask_for_it_by_the_class_are_refused(editor: Tenant, init: boo
         ) in answer.message
 
 
+@pytest.mark.parametrize("kind", ["containers", "init"])
+def test_pods_of_very_many_containers_are_refused_without_a_look(
+    editor: Tenant, plain: Tenant, kind: str
+) -> None:
+    """The API server takes time by the square of their number for that."""
+
+    def created(tenant: Tenant, count: int) -> Answer:
+        asked: Any = {kind: [a_container(f"c{number}") for number in range(count)]}
+        return tenant.create("p", dry_run=True, **asked)
+
+    assert created(plain, 129).ok
+    assert created(editor, 128).ok
+    answer = created(editor, 129)
+    assert answer.code == 403, str(answer)
+    assert (
+        "a pod of more than 128 containers is not looked through for"
+        f" deviceclass.resource.kubernetes.io/{DEFERRED}, which is charged by no quota here"
+    ) in answer.message
+
+
 def test_pods_that_ask_for_others_by_the_class_are_left_alone(
     editor: Tenant, plain: Tenant
 ) -> None:
