@@ -16,7 +16,7 @@ from tests.admission.handlers.harness import (
 from tests.builders import a_binding
 from tests.controllers.elastic.objects import an_elastic_quota
 from tests.controllers.elastic.world import LABEL, Object, World, opted_in, world
-from tests.reactions import Call, Proceed, preceded_by, unavailable
+from tests.reactions import Call, Proceed, Reaction, preceded_by, unavailable
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -378,20 +378,29 @@ def test_a_condition_of_another_controller_stays() -> None:
 
 
 def test_a_condition_that_another_controller_writes_just_before_stays() -> None:
-    theirs = {"type": "example.com/Audited", "status": "True", "reason": "Audited"}
-    with world(*A_AND_B) as here:
-        eventually(lambda: here.condition() == "AllCharged", "the quota is charged")
-        add: JsonPatch = [{"op": "add", "path": "/status/conditions/-", "value": theirs}]
+    def writes(path: str, value: object) -> Reaction:
+        add: JsonPatch = [{"op": "add", "path": path, "value": value}]
 
         def audit(_call: Call) -> None:
             here.harness.api.patch(
                 ELASTIC_QUOTAS, "q", add, namespace="team-a", subresource="status"
             )
 
-        here.harness.client.on("patch", ELASTIC_QUOTAS, preceded_by(audit), times=1)
+        return preceded_by(audit)
+
+    theirs = {"type": "example.com/Audited", "status": "True", "reason": "Audited"}
+    with world(A_AND_B[1]) as here:
+        eventually(lambda: here.condition("team-b") == "AllCharged", "the other is charged")
+        first = writes("/status", {"conditions": [theirs]})
+        here.harness.client.on("patch", ELASTIC_QUOTAS, first, times=1)
+        here.harness.api.create(ELASTIC_QUOTAS, A_AND_B[0])
+        eventually(lambda: here.status().get("used") == {"cpu": "0"}, "the status is written")
+        assert here.condition() == "AuditedAllCharged"
+        second = writes("/status/conditions/-", {**theirs, "type": "example.com/Seen"})
+        here.harness.client.on("patch", ELASTIC_QUOTAS, second, times=1)
         assert here.bind("web", "team-a").allowed
         eventually(lambda: here.status().get("used") == {"cpu": "1"}, "the status is written")
-        assert here.condition() == "AuditedAllCharged"
+        assert here.condition() == "AuditedAuditedAllCharged"
 
 
 def test_a_status_that_is_refused_stops_no_other() -> None:

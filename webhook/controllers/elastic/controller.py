@@ -112,6 +112,7 @@ class ElasticQuotaObject:
     fault: str
     """Why it cannot, or what makes no sense in it."""
     status: Mapping[str, object]
+    resource_version: str
 
     def is_same(self, other: ElasticQuotaObject) -> bool:
         """Return whether both are one object with one spec."""
@@ -519,11 +520,14 @@ class ElasticQuotaController:
         written = self._statuses.get(obj.uid)
         if status == obj.status or written == _WrittenStatus(figures, condition, obj.status):
             return
-        # a condition that another controller has written since would be lost
-        known = {"path": "/status/conditions", "value": obj.status.get("conditions")}
+        # a condition that another controller has written since would be lost; where there was none,
+        # there may be one in any other version
+        known: Object = {"path": "/metadata/resourceVersion", "value": obj.resource_version}
+        if ours or others:
+            known = {"path": "/status/conditions", "value": obj.status["conditions"]}
         patch: JsonPatch = [
             {"op": "test", "path": "/metadata/uid", "value": obj.uid},
-            *([{"op": "test", **known}] if ours or others else []),
+            {"op": "test", **known},
             {"op": "add", "path": "/status", "value": status},
         ]
         stored = self._api.patch(
@@ -590,6 +594,7 @@ def _read(kind: Kind, raw: Object) -> ElasticQuotaObject:
         quota,
         fault,
         _status_of(raw),
+        metadata.text("resourceVersion"),
     )
 
 
