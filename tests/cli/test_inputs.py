@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import errno
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,24 @@ def test_of_a_directory_with_manifests_below_it_only_that_is_said(tree: Path) ->
     (tree / "above" / "below" / "a.yaml").write_text("")
     lead = f"{tree}/above: has no file that ends in .json, .yaml or .yml"
     assert problems([str(tree / "above")]) == (f"{lead}; directories below it have",)
+
+
+def test_a_directory_below_that_cannot_be_listed_is_no_fault_unless_it_is_asked_for(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tree / "above" / "below"
+    closed.mkdir(parents=True)
+    listed = Path.iterdir
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return iter([*listed(path)])
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    above = str(tree / "above")
+    assert problems([above]) == (f"{above}: has no file that ends in .json, .yaml or .yml",)
+    assert problems([above], recursive=True) == (f"{closed}: Permission denied",)
 
 
 def test_an_address_is_refused_with_a_way_out() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import glob
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeAlias, TypeVar
@@ -187,8 +188,10 @@ def _files(name: str, *, recursive: bool) -> Iterable[str]:
     ]
     if not files:
         detail = "has no file that ends in .json, .yaml or .yml"
-        is_below = any(True for path in _existing(name) for _ in _walk(path, recursive=True))
-        raise _NothingThereError(detail + ("; directories below it have" * is_below))
+        with suppress(OSError):  # nothing was asked of the directories below it
+            if any(True for path in _existing(name) for _ in _walk(path, recursive=True)):
+                detail += "; directories below it have"
+        raise _NothingThereError(detail)
     return files
 
 
