@@ -459,6 +459,17 @@ def test_a_file_that_is_replaced_keeps_its_mode_and_links_to_it_stay(tmp_path: P
     assert json.loads(path.read_bytes())["kind"] == "SnapshotList"
 
 
+def test_a_file_of_another_user_stays_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path)
+    node = path.stat().st_ino
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    assert written(tmp_path).stat().st_ino == node
+    monkeypatch.undo()
+    assert written(tmp_path).stat().st_ino != node
+
+
 def test_a_pipe_and_a_file_that_is_a_mount_are_written_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

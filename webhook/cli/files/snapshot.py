@@ -94,7 +94,11 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _is_replaceable(path: Path) -> bool:
-    return not path.exists() or (path.is_file() and os.access(path.resolve().parent, os.W_OK))
+    """Return whether another file may stand in its place; that of another user would be ours."""
+    if not path.exists():
+        return True
+    is_ours = path.is_file() and path.stat().st_uid == os.geteuid()
+    return is_ours and os.access(path.resolve().parent, os.W_OK)
 
 
 def _replace(path: Path, data: bytes) -> bool:
