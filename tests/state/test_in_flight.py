@@ -153,6 +153,14 @@ def test_a_mark_that_was_never_given_stands_for_no_request(scenario: Scenario) -
     assert scenario.taken() == "3"
 
 
+def test_one_that_takes_less_than_nothing_makes_no_room(scenario: Scenario) -> None:
+    """The API server refuses it after the handler was asked."""
+    assert scenario.lets("a", "3")
+    assert not scenario.lets("b", "-5")
+    assert not scenario.lets("b", "-5", is_held=False)
+    assert scenario.taken() == "3"
+
+
 def test_what_never_came_is_forgotten(scenario: Scenario) -> None:
     assert scenario.lets()
     scenario.clock[0] += CACHE_LAG_SECONDS - 0.1

@@ -176,7 +176,8 @@ class InFlightPods:
     ) -> str:
         """Return the mark of a new pod that may do without our gate; empty if it may not.
 
-        Never while what is on its way is not known.
+        Never while what is on its way is not known. Nor is one remembered that takes less than
+        nothing, which the API server refuses only after this: it would make room for others.
 
         Args:
             pod: The pod; one that was marked a moment ago is asked about again.
@@ -184,7 +185,9 @@ class InFlightPods:
             is_ahead: Tells of a pod that waits whether this one would stand behind it.
             is_dry_run: The pod will not be created.
         """
-        if not self._is_known():
+        kept = without_unused(pod)
+        usage = usage_of(kept, now=None)
+        if not self._is_known() or any(amount.nano < 0 for amount in usage.values()):
             return ""
         now = self._clock()
         token = pod.annotations.get(UNGATED_ANNOTATION, "")
@@ -193,8 +196,7 @@ class InFlightPods:
             space = self._namespaces.setdefault(namespace, _Namespace())
             is_again = not is_dry_run and space.forget(token)
             may = space.has_room(fits, is_ahead)
-            kept = without_unused(pod)
-            came = _UnseenPod(kept, usage_of(kept, now=None), now)
+            came = _UnseenPod(kept, usage, now)
             if not is_again:
                 token = secrets.token_hex(8)
             if may and not is_dry_run:

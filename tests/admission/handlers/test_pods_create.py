@@ -255,6 +255,26 @@ def test_the_class_that_the_api_server_computes_is_taken(
 # -- mirror pods ---------------------------------------------------------------------------
 
 
+NEGATIVE: dict[str, dict[str, Any]] = {
+    "a container": {"requests": {"cpu": "-1"}},
+    "a pod as a whole": {"requests": {"cpu": "1"}, "resources": {"requests": {"cpu": "-5"}}},
+    "overhead": {"requests": {"cpu": "1"}, "overhead": {"cpu": "-5"}},
+}
+
+
+@pytest.mark.parametrize("amounts", NEGATIVE.values(), ids=NEGATIVE.keys())
+def test_an_amount_below_nothing_is_charged_as_nothing(
+    harness: AdmissionHarness, amounts: dict[str, Any]
+) -> None:
+    """No API server asks for such a pod; a ledger that had it could not be read."""
+    assert harness.create_pod(node="node-1", **amounts).allowed
+    assert harness.reservations()["web-1"]["usage"]["requests.cpu"] == "0"
+    assert pinned(harness, "2", name="a", uid="a").allowed
+    reply = pinned(harness, "1", name="b", uid="b")
+    assert str(reply.message).startswith("exceeded quota: p1, requested: requests.cpu=1, used: req")
+    assert harness.reserved() == {"requests.cpu": "2"}
+
+
 @pytest.mark.parametrize("setting", ["charge", "enforce"])
 def test_a_mirror_pod_over_quota_is_charged_or_refused(
     open_harness: OpenHarness, setting: str

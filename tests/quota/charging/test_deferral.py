@@ -11,9 +11,11 @@ from webhook.quota.charging.deferral import (
     QuotaScopeError,
     claim_for_bind,
     claim_for_update,
+    deferred_part,
     deferred_quotas,
     may_increase_usage,
 )
+from webhook.quota.charging.pod_usage import charged_to
 from webhook.quota.ledger.ledger import NEWEST, Claim, ReservationSource
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
@@ -123,6 +125,16 @@ def resized(old: str, new: str, *, node: str = "n", found: NamespaceQuotas) -> C
     before = pod(node=node, requests={"cpu": old})
     after = pod(node=node, requests={"cpu": new})
     return claim_for_update(before, after, found, source=ReservationSource.RESIZE)
+
+
+def test_what_a_node_reports_below_nothing_is_charged_as_nothing() -> None:
+    reported = a_container_status(requests={"cpu": "-3"}, limits={"memory": "-1"})
+    lying = pod(node="node-1", status={"containerStatuses": [reported]})
+    claim = claim_for_update(lying, lying, quotas(a_quota()), source=ReservationSource.RESIZE)
+    assert claim is None
+    found = deferred_part(charged_to(lying), KEYS)
+    assert to_text(found) == dict.fromkeys(found, "0")
+    assert found.keys() == {"cpu", "requests.cpu", "limits.memory"}
 
 
 def test_growth_of_an_assigned_pod_claims_all_of_it_beside_what_is_counted() -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.fields import key as keyed
-from webhook.quota.amounts.quantity import COUNTABLE, UNCOUNTABLE, Quantity
+from webhook.quota.amounts.quantity import COUNTABLE, UNCOUNTABLE, ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, counted, excess, uncountable_names
 from webhook.quota.charging.gpu_memory import gb_of, gpu_memory, gpu_memory_keys
 from webhook.quota.charging.pod_usage import MANY_NAMES, charged_to
@@ -90,13 +90,21 @@ def is_excluded(quota: ResourceQuota) -> bool:
 
 
 def deferred_part(resources: ResourceList, keys: Set[str]) -> dict[str, Quantity]:
-    """Return the deferred resources of a list, as they are counted (`resources.counted`)."""
+    """Return the deferred resources of a list, as they are counted (`resources.counted`).
+
+    Less than nothing counts as nothing, unlike in the API server's own evaluator: a node can report
+    such an amount, and where clients need no certificate a forged review can name one. It would
+    give to others what the quota does not have, and no ledger with it could be read.
+    """
     part = {name: amount for name, amount in resources.items() if name in keys}
     for key in gpu_memory_keys(keys):
         if key not in part and (memory := gpu_memory(resources, gb_of(key))) is not None:
             part[key] = memory.amount
     if MANY_NAMES in resources:
         part.update(dict.fromkeys(keys - DEFERRED_KEYS, UNCOUNTABLE))
+    for name, amount in part.items():
+        if amount.nano < 0:
+            part[name] = ZERO
     return {**counted(part)} if uncountable_names(part) else part
 
 

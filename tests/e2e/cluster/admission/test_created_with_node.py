@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import ssl
+
+from tests.admission.handlers.harness import a_review
+from tests.builders import a_pod
+from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import NODE, Tenant, marked
+from tests.e2e.harness import post
 
 ASSIGNED = 'admission webhook "assigned.deferredquota.io" denied the request: '
 
@@ -72,3 +80,22 @@ def test_a_pod_without_compute_is_charged_nothing(tenant: Tenant) -> None:
     tenant.pod("web", nodeName=NODE)
     assert tenant.charged() == "0"
     assert tenant.promised() == []
+
+
+def test_a_forged_review_of_less_than_nothing_stops_no_charge(
+    product: Product, tenant: Tenant
+) -> None:
+    """Where the webhook asks clients for no certificate, anybody in the cluster may send one."""
+    tenant.quota()
+    tenant.pod("first", "1", nodeName=NODE)
+    trusting = ssl._create_unverified_context()  # noqa: S323 - it is the client that lies
+    forged = a_pod(name="forged", namespace=tenant.namespace, node=NODE, requests={"cpu": "-5"})
+    review = a_review("CREATE", "pods", forged, namespace=tenant.namespace)
+    for server in product.webhooks:  # the second one reads what the first one wrote
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=trusting)
+        with contextlib.closing(connection):
+            answer = post(connection, review).json["response"]
+        assert answer["auditAnnotations"]["decision"] == "reserved"
+    refused = tenant.create("more", "1001m", nodeName=NODE)
+    assert (refused.code, refused.reason) == (403, "Forbidden")
+    tenant.pod("second", "1", nodeName=NODE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -222,6 +223,23 @@ def test_what_is_on_its_way_counts_and_others_wait_in_their_turn(spared: Tenant)
     spared.finish("a")
     becomes(lambda: gates(spared.seen("e")), None, "the gate of the next")
     assert gates(spared.seen("f")) == [OURS]
+
+
+def test_pods_that_are_refused_for_less_than_nothing_make_no_room(
+    team: Tenant, alice: Tenant
+) -> None:
+    """The handler is asked about them before the API server looks at what they request."""
+    label = {"metadata": {"labels": {objects.GATING_LABEL: "auto"}}}
+    assert team.api.patch(f"/api/v1/namespaces/{team.namespace}", label).ok
+    team.quota("p2", hard={"requests.memory": "1Gi"})
+    memory = {"memory": "1Mi"}
+    small = partial(alice.create, "first", "1m", requests=memory, dry_run=True)
+    eventually(lambda: gates(small()) is None, "there is room")
+    for number in range(4):  # both webhooks
+        refused = alice.create(f"bad-{number}", "-1000", requests=memory)
+        assert refused.code == 422
+        assert "must be greater than or equal to 0" in refused.message
+        assert gates(alice.pod(f"web-{number}", "2", requests=memory)) == [OURS]
 
 
 @pytest.mark.parametrize("gating", ["always", "auto", "never"])
