@@ -268,7 +268,8 @@ def test_an_amount_below_nothing_is_charged_as_nothing(
 ) -> None:
     """No API server asks for such a pod; a ledger that had it could not be read."""
     assert harness.create_pod(node="node-1", **amounts).allowed
-    assert harness.reservations()["web-1"]["usage"]["requests.cpu"] == "0"
+    usage = cast("dict[str, str]", harness.reservations()["web-1"]["usage"])
+    assert usage["requests.cpu"] == "0"
     assert pinned(harness, "2", name="a", uid="a").allowed
     reply = pinned(harness, "1", name="b", uid="b")
     assert str(reply.message).startswith("exceeded quota: p1, requested: requests.cpu=1, used: req")

@@ -118,6 +118,24 @@ def test_a_bind_that_never_comes_is_forgotten(usage: NodeUsage, clock: Clock) ->
     assert millicores(usage) == (0, 0)
 
 
+def test_a_bind_that_fails_again_and_again_counts_no_longer_in_all(
+    usage: NodeUsage, clock: Clock
+) -> None:
+    one = a_waiting("a")
+    for _ in range(4):
+        let_through(usage, one)
+        assert millicores(usage) == (0, 1000)
+        clock.now += IN_FLIGHT_SECONDS / 4
+    clock.now += 1
+    for node in ("n2", "n1"):
+        let_through(usage, one, node)
+        assert millicores(usage, node) == (0, 0)
+    shown(usage, one, on_node(one))
+    shown(usage, on_node(one), None)
+    let_through(usage, one)  # of a pod that is gone nothing is kept
+    assert millicores(usage) == (0, 1000)
+
+
 def test_a_pod_that_goes_or_is_refused_after_all_is_forgotten(usage: NodeUsage) -> None:
     gone, refused = a_waiting("a", "2"), a_waiting("b", "4")
     shown(usage, None, gone)

@@ -2,7 +2,9 @@
 
 A cache shows a bind some time after it was answered. Until then the pod is in flight: it is counted
 for its node by what the answer was given for. That ends when the cache shows the pod with a node,
-when the pod is gone, or after `IN_FLIGHT_SECONDS`, because a bind may fail after its admission.
+when the pod is gone, or after `IN_FLIGHT_SECONDS`, because a bind may fail after its admission. A
+pod whose bind fails is counted for no longer in all, however often the bind is tried again: else it
+would keep a node from others for good.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class _InFlightPod:
 
     pod: KubeletPod
     admitted_at: float
-    """On the monotonic clock."""
+    """When its first bind was let through, on the monotonic clock."""
 
 
 @dataclass(slots=True)
@@ -83,6 +85,8 @@ class NodeUsage:
         self._nodes: dict[str, _Node] = {}
         self._node_of: dict[str, str] = {}
         """Uid of each pod that is being bound → its node."""
+        self._failed: set[str] = set()
+        """Uids of pods that have no node after having been counted for as long as is allowed."""
 
     def on_pod(self, change: Change[KubeletPod]) -> None:
         """Take in what an informer of all pods shows."""
@@ -94,6 +98,7 @@ class NodeUsage:
                 self._nodes.setdefault(new.node, _Node()).put(new)
             if new is None or new.node:
                 self._land(change.uid)
+                self._failed.discard(change.uid)
 
     def requested(self, node: str) -> Amounts:
         """Return what the pods request that are seen on a node."""
@@ -179,11 +184,17 @@ class NodeUsage:
         expected = _sum(others, seen) if others else seen
         against = judge(Loads(seen, expected, len(others)))
         if not against and not is_dry_run:
-            self._land(pod.uid)
-            flight = _InFlightPod(pod, self._clock())
+            self._fly(node, pod)
+        return against
+
+    def _fly(self, node: str, pod: KubeletPod) -> None:
+        self._in_flight_to(self._node_of.get(pod.uid, node))
+        former = self._land(pod.uid)
+        if pod.uid not in self._failed:
+            admitted_at = self._clock() if former is None else former.admitted_at
+            flight = _InFlightPod(pod, admitted_at)
             self._nodes.setdefault(node, _Node()).in_flight[pod.uid] = flight
             self._node_of[pod.uid] = node
-        return against
 
     def _in_flight_to(self, name: str) -> dict[str, KubeletPod]:
         node = self._nodes.get(name)
@@ -192,14 +203,17 @@ class NodeUsage:
         oldest = self._clock() - IN_FLIGHT_SECONDS
         for uid in [uid for uid, one in node.in_flight.items() if one.admitted_at < oldest]:
             self._land(uid)
+            self._failed.add(uid)
         return {uid: one.pod for uid, one in node.in_flight.items()}
 
-    def _land(self, uid: str) -> None:
-        """End the flight of a pod, if there is one."""
+    def _land(self, uid: str) -> _InFlightPod | None:
+        """End the flight of a pod, and return it if there was one."""
         name = self._node_of.pop(uid, None)
-        if name is not None:
-            del self._nodes[name].in_flight[uid]
-            self._tidy(name)
+        if name is None:
+            return None
+        flight = self._nodes[name].in_flight.pop(uid)
+        self._tidy(name)
+        return flight
 
     def _take(self, pod: KubeletPod) -> None:
         self._nodes[pod.node].take(pod)

@@ -117,6 +117,25 @@ def test_binds_at_once_get_no_more_than_the_node_has(team: Tenant) -> None:
     eventually(lambda: team.bind(late).message == refused, "all binds are seen")
 
 
+def test_a_bind_that_storage_refuses_again_and_again_keeps_no_node_from_others(
+    own_plane: ControlPlane, team: Tenant
+) -> None:
+    other = Tenant(own_plane.rest, f"{team.namespace}-other")
+    apply_namespace(other.api, other.namespace)
+    other.quota(hard={"requests.cpu": "100"})
+    team.pod("large", "3")
+    other.pod("web", "2")
+
+    def bind_other() -> int:
+        assert team.bind("large", version="1").code == 409
+        return other.bind("web").code
+
+    assert bind_other() == 429
+    eventually(lambda: bind_other() == 201, "the node is free for others")
+    other.api.call("DELETE", objects.pods(other.namespace), {"gracePeriodSeconds": 0})
+    other.api.delete(f"/api/v1/namespaces/{other.namespace}")
+
+
 def test_the_real_scheduler_is_never_refused(team: Tenant) -> None:
     for number in range(10):
         name = f"web-{number}"
