@@ -149,6 +149,17 @@ def test_none_is_planned_for_that_does_not_fit_its_own_quota_beside_one_with_a_p
         assert [*waiting_for_elastic(result.pending)] == planned
 
 
+def test_one_with_a_promise_counts_whether_its_bind_was_refused_or_it_is_far_behind() -> None:
+    late = [*[a_pod(f"x{number}") for number in range(8)], a_pod("late", 1, POOL, OWN)]
+    for promised, first in (("r", a_pod("r", 1, POOL, OWN, is_retried=True)), ("late", a_pod("b"))):
+        queue = [first, a_pod("a0", 1, POOL, OWN), *late]
+        used = {POOL: HARD, OWN: HARD - 1}
+        result = cycle(queue, [promised], used, order=QueueingStrategy.BEST_EFFORT)
+        assert "a0" not in waiting_for_elastic(result.pending)
+        without = cycle(queue, [], used, order=QueueingStrategy.BEST_EFFORT)
+        assert "a0" in waiting_for_elastic(without.pending)
+
+
 def names(result: CycleResult) -> list[str]:
     return [one.uid for one in result.released]
 

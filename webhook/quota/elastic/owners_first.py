@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.ledger.ledger import Ledger
@@ -140,8 +141,8 @@ def waiting_for_pools(pending: Iterable[PendingStatus]) -> tuple[Lacking, ...]:
 def waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> dict[str, frozenset[str]]:
     """Return the first pods that wait for elastic quotas and for nothing else, but for each other.
 
-    They are the first behind our gate, and the first whose bind was refused; none that exceeds
-    another quota once those have theirs to which something is promised.
+    They are the first behind our gate, and the first whose bind was refused. Left out are those
+    that would exceed another quota once the pods with a promise have what they ask for.
 
     Args:
         pending: Why the pods of a queue wait, by uid, in order.
@@ -151,9 +152,11 @@ def waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> dict[str, froze
         them have what they lack, nothing may be evicted for it.
     """
     waiting = dict(_waiting_alone(pending.items(), _DERIVED))
-    promised = [one for one in waiting.values() if one.is_promised and not one.is_retried]
+    promised = [one for one in pending.values() if one.is_promised]
     alone = {
-        uid for uid, one in waiting.items() if one.is_promised or _lacks_elastic(one, promised)
+        uid
+        for uid, one in waiting.items()
+        if one.is_promised or _are_elastic(one.denials_after(promised))
     }
     left = _LOOKED_AT - sum(not pending[uid].is_retried for uid in alone)
     found: dict[str, frozenset[str]] = {}
@@ -181,14 +184,12 @@ def _is_next(status: PendingStatus, before: Sequence[PendingStatus]) -> bool:
     """Return whether a pod behind others lacks nothing but elastic quota beside these."""
     if status.reason is not PendingReason.BEHIND or status.is_retried:
         return False
-    return _lacks_elastic(status, before) and (
-        bool(status.denials_after(before)) or status.is_promised
-    )
+    denials = status.denials_after(before)
+    return _are_elastic(denials) and (bool(denials) or status.is_promised)
 
 
-def _lacks_elastic(status: PendingStatus, before: Sequence[PendingStatus]) -> bool:
-    """Return whether a pod lacks elastic quota alone once others have what they ask for."""
-    return all(one.quota.startswith(_DERIVED) for one in status.denials_after(before))
+def _are_elastic(denials: Iterable[QuotaExceeded]) -> bool:
+    return all(one.quota.startswith(_DERIVED) for one in denials)
 
 
 def _waiting_alone(

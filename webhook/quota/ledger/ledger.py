@@ -412,9 +412,8 @@ def _unheld(account: Account, resource: str, uid: str) -> Quantity:
 
 def _promised_from(account: Account, resource: str, uid: str) -> Quantity:
     """Return what is promised to a pod, and to those after it, but for what is kept for them."""
-    order = [*account.promised]
     total = -account.kept_from.get(uid, EMPTY).get(resource, ZERO)
-    for one in order[order.index(uid) :]:
+    for one in account.promised_from(uid):
         total = total + account.promised[one].get(resource, ZERO)
     return total
 

@@ -5,7 +5,7 @@ The laws stand in `webhook.quota.ledger.ledger`, which is also where these names
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -83,6 +83,11 @@ class Account:
             for name, held in self.granted.items()
             if name in self.hard
         )
+
+    def promised_from(self, uid: str) -> Sequence[str]:
+        """Return a pod to which something is promised, and those after it; their uids."""
+        order = [*self.promised]
+        return order[order.index(uid) :]
 
 
 @dataclass(frozen=True, slots=True)

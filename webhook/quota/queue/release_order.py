@@ -11,8 +11,8 @@ Laws:
 1. Order. Of two pods that both fit, the earlier one gets its reservation first.
 2. Strict. With `StrictFIFO` a pod that does not fit blocks every later pod that shares one of its
    failing quotas, whatever fits. Two pods share a quota that selects both and limits a resource
-   of both. What was promised to the later pod (law E of `shared.escrow`), and to the earlier one
-   not, or after that, is the later one's all the same: in that quota it is not blocked.
+   of both. In a quota of which something was promised to the later pod (law E of `shared.escrow`)
+   it is blocked by no pod that has no promise there, or a later one.
 3. Bound. With `BestEffortFIFO` later pods overtake it, until `max_overtakes` have or it has waited
    for `max_wait_seconds`; then it blocks them as in law 2.
 4. No pod waits for the impossible. A pod that cannot be released whatever the others do (it
@@ -197,10 +197,10 @@ class _Cycle:
         self._overtaking.add(waiter, failing, left)
 
     def _hold_all(self, waiter: QueuedPod, failing: Set[str]) -> None:
-        accounts = {} if self._running is None else self._running.accounts
+        assert self._running is not None  # noqa: S101 - else no pod was found not to fit
         for name in failing:
             holders = self._holders.setdefault(name, [])
-            if not holders or (name in accounts and waiter.uid in accounts[name].promised):
+            if not holders or waiter.uid in self._running.accounts[name].promised:
                 holders.append(waiter)
 
     def outcome(self) -> CycleResult:
@@ -254,10 +254,7 @@ def _yields(account: Account, holder: QueuedPod, later: QueuedPod) -> bool:
     """Return whether what is promised of a quota to a pod is nothing that an earlier one holds."""
     if later.uid not in account.promised:
         return False
-    if holder.uid not in account.promised:
-        return True
-    order = [*account.promised]
-    return order.index(later.uid) < order.index(holder.uid)
+    return holder.uid not in account.promised or holder.uid in account.promised_from(later.uid)
 
 
 _IN_LINE: Final = frozenset(
