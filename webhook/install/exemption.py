@@ -121,7 +121,8 @@ def _incomplete(api: ClusterApi, limits: Mapping[str, Set[str] | None]) -> list[
     """
     if not limits:
         return []
-    options = ListOptions(*limits) if len(limits) == 1 else ALL  # one list, however many there are
+    # one list, however many there are
+    options = ListOptions(namespace=next(iter(limits))) if len(limits) == 1 else ALL
     quotas, _ = parted(read_all(api, RESOURCE_QUOTAS, read_quota, options), ResourceQuota)
     return [
         f"ResourceQuota {each.namespace}/{each.name}"

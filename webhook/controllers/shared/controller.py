@@ -183,21 +183,17 @@ class SharedQuotaController:
 
     def _on_quota(self, change: Change[SharedQuotaVersion]) -> None:
         self.requeue()
-        if (
-            change.old is not None
-            and change.new is not None
-            and _frees_quota(change.old, change.new)
-        ):
-            self.shared.usage_cache.requeue_waiting_for(change.new.name)
-        if (
-            change.old is not None
-            and change.new is not None
-            and _is_uncounted(change.old, change.new)
-        ):
-            for namespace in self.shared.usage_cache.sharing_namespaces(change.new.name):
-                self.shared.usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
-        if change.new is not None and _begins_recall(change.old, change.new):
-            self.shared.recall(change.new.grants.headroom)
+        old, new = change.old, change.new
+        if new is None:
+            return
+        usage_cache = self.shared.usage_cache
+        if old is not None and _frees_quota(old, new):
+            usage_cache.requeue_waiting_for(new.name)
+        if old is not None and _is_uncounted(old, new):
+            for namespace in usage_cache.sharing_namespaces(new.name):
+                usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
+        if _begins_recall(old, new):
+            self.shared.recall(new.grants.headroom)
 
     def _on_namespace(self, _change: Change[bool]) -> None:
         self.requeue()
