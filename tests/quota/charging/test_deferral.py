@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import a_container, a_container_status, a_pod, a_quota, an_expression
+from tests.quota.pod_strategies import pods
+from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.charging.deferral import (
     NamespaceQuotas,
@@ -16,7 +23,15 @@ from webhook.quota.charging.deferral import (
     may_increase_usage,
 )
 from webhook.quota.charging.pod_usage import charged_to
-from webhook.quota.ledger.ledger import NEWEST, Claim, ReservationSource
+from webhook.quota.ledger.ledger import (
+    NEWEST,
+    Account,
+    Claim,
+    Ledger,
+    ReservationSource,
+    admit,
+)
+from webhook.quota.ledger.ledger_codec import ledger_from_status, ledger_status
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 
@@ -135,6 +150,36 @@ def test_what_a_node_reports_below_nothing_is_charged_as_nothing() -> None:
     found = deferred_part(charged_to(lying), KEYS)
     assert to_text(found) == dict.fromkeys(found, "0")
     assert found.keys() == {"cpu", "requests.cpu", "limits.memory"}
+
+
+def signed(value: object, chance: Random) -> object:
+    """Return a pod with some amounts below zero."""
+    if isinstance(value, dict):
+        return {key: signed(one, chance) for key, one in value.items()}
+    if isinstance(value, list):
+        return [signed(one, chance) for one in value]
+    is_amount = isinstance(value, str) and value[:1].isdecimal()
+    return f"-{value}" if is_amount and chance.random() < 0.3 else value
+
+
+@given(pods(), pods(), st.sampled_from(["", "n"]), st.randoms(use_true_random=False))
+def test_what_is_claimed_for_any_pod_can_be_read_again(
+    old: dict[str, Any], new: dict[str, Any], node: str, chance: Random
+) -> None:
+    found = quotas(a_quota("q", hard=dict.fromkeys(KEYS, "100E")))
+    for one in (old, new):
+        one["spec"] = {**signed(one["spec"], chance), "nodeName": node}  # type: ignore[dict-item]
+        one["status"] = signed(one["status"], chance)
+    before, after = Pod.from_stored(old), Pod.from_stored(new)
+    claims = (
+        claim_for_bind(after, found, source=ReservationSource.BIND, observed_version=NEWEST),
+        claim_for_update(before, after, found, source=ReservationSource.RESIZE),
+    )
+    nothing = dict.fromkeys(KEYS, ZERO)
+    accounts = {one.name: Account(one.observed, one.hard, nothing) for one in found.quotas}
+    for claim in filter(None, claims):
+        ledger, _ = admit(Ledger(accounts, {}), claim)
+        assert ledger_from_status(ledger_status(ledger)) == ledger
 
 
 def test_growth_of_an_assigned_pod_claims_all_of_it_beside_what_is_counted() -> None:
