@@ -340,6 +340,11 @@ WRONG_FIELDS = {
     "one group": ("breakGlassGroups: sre", "breakGlassGroups", "must be a list, not 'sre'"),
     "empty user": ("trustedUsers: ['']", "trustedUsers[0]", "must not be empty"),
     "empty namespace": ("exemptNamespaces: ['']", "exemptNamespaces[0]", "must not be empty"),
+    "no name of a namespace": (
+        "exemptNamespaces: [team-a, X_]",
+        "exemptNamespaces[1]",
+        "must be the name of a namespace, not 'X_'",
+    ),
     "section is a list": ("timeouts: []", "timeouts", "must be an object, not a list"),
     "number is a boolean": (
         "limits: {threads: true}",

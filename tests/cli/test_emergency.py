@@ -62,8 +62,8 @@ def test_it_says_what_it_does_before_it_does_it(tmp_path: Path) -> None:
     assert told[3] == "ValidatingWebhookConfiguration deferred-quota: selects no namespace"
     assert done.stdout == (
         "team-a: its quotas are native; the status was completed of p1\n"
-        "  1 pods keep our scheduling gate and count in the quotas; only a controller releases"
-        " them, or --release-gates\n"
+        "  pods that keep our scheduling gate: 1; they count in the quotas, and only a controller"
+        " releases them, or --release-gates\n"
         f"the emergency is open since {since(cluster)}; end it with: deferred-quota emergency"
         " close\n"
     )

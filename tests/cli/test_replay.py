@@ -132,7 +132,7 @@ def test_every_workload_has_what_was_and_what_would_have_been(
     assert ran.exit_code == ExitCode.OK, ran.output
     assert ran.stdout == TEXT
     assert ran.stderr == (
-        "note: 1 pods ended that neither log nor snapshot has: they are left out\n"
+        "note: ended pods that neither log nor snapshot has: 1; they are left out\n"
     )
 
 

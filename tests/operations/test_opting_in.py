@@ -122,7 +122,7 @@ def test_pods_that_name_nothing_are_reported() -> None:
     )
     found = the(planned(*objects), "enable.must-specify")
     assert found.details == ("bare", "runs")
-    assert "2 pods do not name what it limits: 1 of them wait" in found.message
+    assert "pods that do not name what it limits: 2; 1 of them wait" in found.message
     assert planned(*objects, must_specify=False).findings == ()
 
 
@@ -157,7 +157,7 @@ def test_an_odd_pod_stands_in_the_way() -> None:
 )
 def test_others_that_hold_pods_back_are_reported(pod: Any, manager: str) -> None:
     found = the(planned(pod), "enable.other-manager")
-    assert found.message.startswith(f"{manager} manages 1 pods here")
+    assert found.message.startswith(f"{manager} manages pods here")
     assert found.severity == "warn"
 
 

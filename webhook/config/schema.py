@@ -118,12 +118,25 @@ def _deferrable(value: object, field: str) -> str:
     return key
 
 
-_NAMES = list_of(name)
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-@reads(schema_of(_NAMES))
-def _set_of_names(value: object, field: str) -> frozenset[str]:
-    return frozenset(_NAMES(value, field))
+@reads({"type": "string", "pattern": f"^{_NAMESPACE.pattern}$"})
+def _namespace(value: object, field: str) -> str:
+    found = name(value, field)
+    if not _NAMESPACE.fullmatch(found):
+        raise InvalidSettingError(field, f"must be the name of a namespace, not {found!r}")
+    return found
+
+
+def _set_of(item: Reader[str]) -> Reader[frozenset[str]]:
+    names = list_of(item)
+
+    @reads(schema_of(names))
+    def read(value: object, field: str) -> frozenset[str]:
+        return frozenset(names(value, field))
+
+    return read
 
 
 _Table: TypeAlias = Mapping[str, tuple[str, Reader[object]]]
@@ -221,9 +234,9 @@ _FIELDS: _Table = {
     "quotaUpdate": ("quota_update", choice(QuotaUpdate)),
     "gating": ("gating", choice(Gating)),
     "nodeFit": ("node_fit", choice(BindNodeFit)),
-    "breakGlassGroups": ("break_glass_groups", _set_of_names),
-    "trustedUsers": ("trusted_users", _set_of_names),
-    "exemptNamespaces": ("exempt_namespaces", _set_of_names),
+    "breakGlassGroups": ("break_glass_groups", _set_of(name)),
+    "trustedUsers": ("trusted_users", _set_of(name)),
+    "exemptNamespaces": ("exempt_namespaces", _set_of(_namespace)),
     "queue": ("queue", _section(Queue, _QUEUE)),
     "timeouts": ("timeouts", _section(Timeouts, _TIMEOUTS)),
     "limits": ("limits", _section(Limits, _LIMITS)),

@@ -163,8 +163,8 @@ def _unspecified(
             yield warning(
                 "enable.must-specify",
                 Subject("ResourceQuota", quota.name, namespace),
-                f"{len(found)} pods do not name what it limits: {len(waiting)} of them wait and"
-                " will be refused at their bind",
+                f"pods that do not name what it limits: {len(found)}; {len(waiting)} of them wait"
+                " and will be refused at their bind",
                 "Let their containers name requests and limits, give the namespace a LimitRange,"
                 " or set mustSpecify: off.",
                 tuple(sorted(pod.name for pod in found)),
@@ -186,7 +186,7 @@ def _other_managers(
         for manager in names:
             found.setdefault(manager, []).append(pod.name)
     for manager, names_of_pods in sorted(found.items()):
-        where = f"{len(names_of_pods)} pods" if names_of_pods else "the namespace"
+        where = "pods" if names_of_pods else "the namespace"
         yield warning(
             "enable.other-manager",
             subject,

@@ -94,7 +94,7 @@ Examples:
 )
 @click.option("--force", is_flag=True, help="Make everything anew, the CA too.")
 def make(**options: Any) -> None:
-    """Make a CA and a serving certificate, unless good ones are there.
+    """Make a CA and a serving certificate, if no good ones exist.
 
     Without a name it is for this machine: localhost, 127.0.0.1 and ::1.
     """
@@ -114,7 +114,10 @@ Examples:
 )
 @output_option("text", "json")
 def show(**options: Any) -> ExitCode:
-    """Show what the certificates say, and whether they can be used; exit status 1 if not."""
+    """Show what certificates say, and whether they can be used.
+
+    The exit status is 1 if they cannot.
+    """
     from webhook.cli.certs import run_show  # noqa: PLC0415 - help must not wait for it
 
     return run_show(**options)
@@ -148,7 +151,10 @@ Exit status: 0 all as it should be, 1 something is not, or may not be read,
 @_installation_options
 @output_option("text", "json")
 def status(**options: Any) -> ExitCode:
-    """Show the certificates of an installation, and whether every registration trusts them."""
+    """Show the certificates of an installation.
+
+    It is said of every registration whether it trusts them.
+    """
     from webhook.cli.cluster_certs import run_status  # noqa: PLC0415 - help must not wait for it
 
     return run_status(**options)
@@ -157,7 +163,10 @@ def status(**options: Any) -> ExitCode:
 @certs.command("check", cls=Command, epilog=_EXIT_STATUS)
 @_installation_options
 def check(**options: Any) -> ExitCode:
-    """Print what is wrong with the certificates of an installation, and nothing else."""
+    """Print what is wrong with an installation's certificates.
+
+    Nothing is printed where all is well.
+    """
     from webhook.cli.cluster_certs import run_status  # noqa: PLC0415 - help must not wait for it
 
     return run_status(only_problems=True, **options)
@@ -167,7 +176,7 @@ def check(**options: Any) -> ExitCode:
 @_installation_options
 @_dry_run_option
 def init(**options: Any) -> ExitCode:
-    """Make what is missing, mend what is broken, and take the steps that are due.
+    """Make what is missing, mend what is broken, do what is due.
 
     A change of the CA that a controller or another command has begun goes on.
     """
@@ -190,10 +199,11 @@ def renew(**options: Any) -> ExitCode:
 @_installation_options
 @_dry_run_option
 def rotate_ca(**options: Any) -> ExitCode:
-    """Begin to change the CA now: publish a new one beside the former.
+    """Begin to change the CA now.
 
-    The controller goes on with it, or `certs init` does: after ten minutes the serving certificate
-    is one of the new CA, and the former is trusted until no certificate of it can be served.
+    A new one is published beside the former. The controller goes on with it, or `certs init` does:
+    after ten minutes the serving certificate is one of the new CA, and the former is trusted until
+    no certificate of it can be served.
     """
     from webhook.cli.cluster_certs import run_rotation  # noqa: PLC0415 - help must not wait for it
 
@@ -204,7 +214,10 @@ def rotate_ca(**options: Any) -> ExitCode:
 @_installation_options
 @_dry_run_option
 def inject(**options: Any) -> ExitCode:
-    """Write the CAs into the registrations that lack them, and change no Secret."""
+    """Write the CAs into the registrations that lack them.
+
+    No Secret is changed.
+    """
     from webhook.cli.cluster_certs import run_injection  # noqa: PLC0415 - help must not wait for it
 
     return run_injection(**options)

@@ -64,12 +64,13 @@ run it again, 4 the cluster does not answer.
 @cluster_options
 @output_option(*FORMATS)
 def open_command(**options: Any) -> ExitCode:
-    """Stop asking the webhook, and let the API server enforce quotas when pods are created.
+    """Stop asking the webhook; quotas become native.
 
-    The registrations and the mask stay and select no namespace; then the status of every quota of
-    opted-in namespaces is completed by a count of its pods. Until that is done for a namespace,
-    some seconds, nothing limits compute resources there. Quotas of several namespaces are not
-    enforced meanwhile. May be run again at any time, and finishes what was interrupted.
+    The API server then enforces them when pods are created. The registrations and the mask stay and
+    select no namespace; then the status of every quota of opted-in namespaces is completed by a
+    count of its pods. Until that is done for a namespace, some seconds, nothing limits compute
+    resources there. Quotas of several namespaces are not enforced meanwhile. May be run again at
+    any time, and finishes what was interrupted.
     """
     from webhook.cli.emergency.running import run_open  # noqa: PLC0415 - help must not wait for it
 

@@ -146,11 +146,12 @@ Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back b
 @installed_config_option
 @output_option(*FORMATS)
 def resize_command(**options: Any) -> ExitCode:
-    """Change the resources of a Job: suspend it, wait until no pod is active, change, resume.
+    """Change the resources of a Job.
 
-    The pods of a running Job end, and new ones start with the new resources; what the old ones
-    have not saved is lost. The change and the resumption are one write. If anything fails before
-    it, or is interrupted, the Job is resumed as it was. A Job that was suspended stays so.
+    It is suspended until no pod is active, changed, and resumed. The pods of a running Job end, and
+    new ones start with the new resources; what the old ones have not saved is lost. The change and
+    the resumption are one write. If anything fails before it, or is interrupted, the Job is resumed
+    as it was. A Job that was suspended stays so.
     """
     from webhook.cli.job import run_resize  # noqa: PLC0415 - help must not wait for it
 

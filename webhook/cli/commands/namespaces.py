@@ -210,7 +210,7 @@ Exit status: 0 reported, 1 a namespace that was named has no record,
 @snapshot_option
 @output_option(*FORMATS)
 def report(**options: Any) -> ExitCode:
-    """Show what was found: by default of all namespaces that are or were watched.
+    """Show what was found, by default in all watched namespaces.
 
     For each: creations that quota refuses now and what would become of them, pods that would have
     waited or been refused at their bind, and how much of each quota is charged and how much is
@@ -236,9 +236,10 @@ Exit status: 0 done, 1 there was no record or no such namespace, 4 the cluster d
 @namespaces_argument(required=True)
 @cluster_options
 def reset(**options: Any) -> ExitCode:
-    """Take the records away; of namespaces in shadow mode new ones begin within a minute.
+    """Take the records away.
 
-    Creations of the last ten seconds before may still be added to the new record.
+    Of namespaces in shadow mode new ones begin within a minute. Creations of the last ten seconds
+    before may still be added to the new record.
     """
     from webhook.cli.shadow import run_reset  # noqa: PLC0415 - help must not wait for it
 

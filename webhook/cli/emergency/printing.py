@@ -103,8 +103,8 @@ def _opened(done: Opened, *, dry_run: bool) -> Iterator[str]:
             )
         if one.waiting:
             yield (
-                f"  {one.waiting} pods keep our scheduling gate and count in the quotas; only a"
-                " controller releases them, or --release-gates"
+                f"  pods that keep our scheduling gate: {one.waiting}; they count in the quotas,"
+                " and only a controller releases them, or --release-gates"
             )
         if one.released:
             yield f"  scheduling gates {'would be ' if dry_run else ''}removed: {one.released}"

@@ -147,14 +147,14 @@ def _outcomes(
 
 def _notes(log: AuditLog, history: History) -> Iterator[str]:
     if log.without_pod:
-        yield f"{log.without_pod} creations without the pod: level RequestResponse has it"
+        yield f"creations without the pod: {log.without_pod}; level RequestResponse has it"
     if log.collections:
-        yield f"{log.collections} deletions of many pods at once: which ones is not in the log"
+        yield f"deletions of many pods at once: {log.collections}; which ones is not in the log"
     if history.unknown:
-        yield f"{history.unknown} pods ended that neither log nor snapshot has: they are left out"
+        yield f"ended pods that neither log nor snapshot has: {history.unknown}; they are left out"
     there = sum(one.was_there for one in history.pods)
     if there:
-        yield f"{there} pods were there when the log began: they take quota and nodes from then on"
+        yield f"pods from before the log began: {there}; they take quota and nodes from then on"
 
 
 def _span(history: History) -> str:
