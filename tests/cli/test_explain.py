@@ -700,7 +700,7 @@ def test_a_limit_range_may_add_what_a_template_does_not_say(cluster: FakeCluster
 
 
 def test_suspended_jobs(cluster: FakeCluster) -> None:
-    cron = {
+    cron: dict[str, Any] = {
         "apiVersion": "batch/v1", "kind": "CronJob",
         "metadata": {"name": "nightly", "namespace": NAMESPACE, "uid": "uid-nightly"},
         "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": {
@@ -712,6 +712,10 @@ def test_suspended_jobs(cluster: FakeCluster) -> None:
         entry = why(cluster, name, kind)
         assert causes(entry) == ["job-suspended"]
         assert actions(entry) == ["resume-job"]
+    cron["metadata"] = {"name": "hourly", "namespace": NAMESPACE, "uid": "uid-hourly"}
+    cron["spec"] = {**cron["spec"], "suspend": False}
+    load(cluster, cron)
+    assert why(cluster, "hourly", "cronjob")["text"].endswith(": no Job of it is active")
     done = why(cluster, "done", "job")
     assert (causes(done), done["text"]) == ([], "Job team-a/done: it has ended")
 

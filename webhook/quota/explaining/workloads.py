@@ -154,7 +154,7 @@ def _otherwise(subject: WorkloadFacts, first: Explanation | None, lacking: bool)
     if subject.is_done:
         return "it has ended"
     if subject.wanted == 0:
-        return "it asks for no pods"
+        return "no Job of it is active" if subject.kind == "CronJob" else "it asks for no pods"
     if lacking:
         return f"{subject.existing} of {subject.wanted} pods exist; no refusal of others is seen"
     return "it has no pods now" if not subject.existing else "nothing keeps it"
