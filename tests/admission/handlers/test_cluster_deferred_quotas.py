@@ -132,6 +132,19 @@ def test_a_name_that_is_like_a_deferred_one_is_worth_a_word() -> None:
     )
 
 
+def test_of_more_names_than_the_definition_allows_the_first_are_compared() -> None:
+    """Comparing takes time, and a client of the webhook's port may send any number."""
+    gpu = NamespaceConfiguration(
+        configuration=Configuration(deferred_resources=("requests.nvidia.com/gpu",))
+    )
+    similar = {f"requests.nvidia.com/gpu{number:03}": "1" for number in range(100)}
+    found = warnings(gpu.create(a_cluster_quota(hard=similar)))
+    assert sum("did you mean" in each for each in found) == 64
+    slips = {f"requests.cpu{number:03}": "1" for number in range(100)}
+    details = [detail for _, _, detail in causes(gpu.create(a_cluster_quota(hard=slips)))]
+    assert sum("did you mean" in each for each in details) == 64
+
+
 def test_a_selector_that_matches_nothing_is_worth_a_word() -> None:
     office = NamespaceConfiguration({"team-a": OPTED_IN})
     assert warnings(office.create(a_cluster_quota())) == (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, KeysView
 from typing import Final
 
 import pytest
@@ -34,6 +34,31 @@ def test_a_sound_one_has_no_errors(raw: Object) -> None:
 
 def expression(**fields: object) -> Object:
     return a_cluster_quota(selector={"matchExpressions": [fields]})
+
+
+class Walked(dict[str, str]):
+    """A map that counts how often it is walked through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.walks += 1
+        return super().__iter__()
+
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
+        return KeysView(self)
+
+
+def test_limits_are_not_walked_through_for_each_part() -> None:
+    walks = []
+    for parts in (1, 50):
+        hard = Walked({"requests.cpu": "1"})
+        raw = a_cluster_quota()
+        part = {"namespaces": ["team-a"], "amounts": {"requests.cpu": "1"}}
+        raw["spec"] = {**raw["spec"], "hard": hard, "kept": [part] * parts}
+        assert faults(raw) == []
+        walks.append(hard.walks)
+    assert walks[0] == walks[1]
 
 
 UNSOUND: Final[dict[str, tuple[Object, list[tuple[str, str]]]]] = {

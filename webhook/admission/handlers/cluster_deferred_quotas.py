@@ -7,7 +7,7 @@ counted again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
@@ -35,6 +35,8 @@ from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 _NAMED: Final = 5
 """How many namespaces are named."""
+_MOST_LIMITS: Final = 64
+"""How many limits the definition allows: only a review that no API server sends has more."""
 _LIMIT_OF: Final = "spec.hard["
 _CLOSE: Final = 0.75
 """How much a name has to be like another to be taken for a slip: `gpu` is no slip of `cpu`."""
@@ -53,7 +55,7 @@ def create(
     wanted, keys = request.object or {}, context.policy.deferred_keys
     errors = cluster_quota_errors(wanted, keys)
     if errors:
-        return responses.invalid(_with_hint(error, keys) for error in errors)
+        return responses.invalid(_with_hints(errors, keys))
     return Allowed(decision="valid", warnings=tuple(_warnings(context, wanted, keys)))
 
 
@@ -70,9 +72,14 @@ def update(
         frozen = _FROZEN[QuotaUpdate.ALLOW]  # of an elastic quota, whose owner has changed it
     errors = cluster_quota_update_errors(new, old, keys, frozen=frozen)
     if errors:
-        return responses.invalid(_with_hint(error, keys) for error in errors)
+        return responses.invalid(_with_hints(errors, keys))
     warnings = (*_warnings(context, new, keys), *_below_usage(new, old))
     return Allowed(decision="valid", warnings=warnings)
+
+
+def _with_hints(errors: Sequence[FieldError], keys: Set[str]) -> Iterator[FieldError]:
+    for index, error in enumerate(errors):
+        yield _with_hint(error, keys) if index < _MOST_LIMITS else error
 
 
 def _with_hint(error: FieldError, keys: Set[str]) -> FieldError:
@@ -94,7 +101,8 @@ def _warnings(
     context: HandlerContext, wanted: Mapping[str, object], keys: Set[str]
 ) -> Iterator[str]:
     yield from cluster_quota_warnings(wanted, keys)
-    for key in sorted(shared_keys(ResourceReader(wanted).child("spec").resource_list("hard"))):
+    shared = sorted(shared_keys(ResourceReader(wanted).child("spec").resource_list("hard")))
+    for key in shared[:_MOST_LIMITS]:
         if key not in keys and (meant := _meant_by(key, keys)):  # it may well be one of its own
             yield f"{_LIMIT_OF}{key}]: {meant}"
     selector = WebhookSelector.read(ResourceReader(wanted).child("spec").child("namespaceSelector"))

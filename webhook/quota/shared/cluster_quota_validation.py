@@ -110,7 +110,8 @@ def _part_errors(raw: Mapping[str, object], spec: Mapping[str, object]) -> Itera
     limited = hard.keys() if isinstance(hard, Mapping) else set()
     for name in ("kept", "headroom"):
         for index, part in enumerate(read_parts(raw, name)):
-            for key in sorted(part.amounts.keys() - limited):
+            # the difference of two sets of keys would walk all limits for each part
+            for key in sorted(key for key in part.amounts if key not in limited):
                 field = f"spec.{name}[{index}].amounts[{key}]"
                 yield FieldError("FieldValueInvalid", field, "must be limited by spec.hard")
 

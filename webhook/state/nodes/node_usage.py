@@ -188,7 +188,8 @@ class NodeUsage:
         return against
 
     def _fly(self, node: str, pod: KubeletPod) -> None:
-        self._in_flight_to(self._node_of.get(pod.uid, node))
+        """Count a pod for its node, as long as is left since its first bind was let through."""
+        self._in_flight_to(self._node_of.get(pod.uid, node))  # ends what is over
         former = self._land(pod.uid)
         if pod.uid not in self._failed:
             admitted_at = self._clock() if former is None else former.admitted_at
