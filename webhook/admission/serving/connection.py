@@ -6,12 +6,14 @@ import math
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum, auto
-from typing import NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from webhook.admission.serving.framing import RequestBuffer
 from webhook.admission.serving.http_response import HttpResponse
+
+_PIECE_BYTES: Final = 64 * 1024
 
 Address: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
@@ -90,6 +92,17 @@ class Connection:
     def pending(self) -> bool:
         """Return whether decrypted bytes wait inside the TLS layer, where no poller sees them."""
         return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+
+
+def pieces(head: bytes, body: bytes) -> Iterator[bytes]:
+    """Yield a request as gunicorn's parser is to read it.
+
+    Of a body in chunks the parser copies, for each chunk, all of the piece that is left.
+    """
+    if head:
+        yield head
+    for start in range(0, len(body), _PIECE_BYTES):
+        yield body[start : start + _PIECE_BYTES]
 
 
 class ResponseBuffer:

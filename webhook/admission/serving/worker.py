@@ -40,7 +40,7 @@ from webhook.admission.serving.concurrency import (
     MemoryBudget,
     body_weight,
 )
-from webhook.admission.serving.connection import Connection, ResponseBuffer
+from webhook.admission.serving.connection import Connection, ResponseBuffer, pieces
 from webhook.admission.serving.event_loop import ConnectionLoop, WorkerHooks, target_of
 from webhook.admission.serving.http_response import HttpResponse, failure
 from webhook.admission.serving.server_settings import ServerSettings
@@ -223,8 +223,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         """Return the answer on the wire, and whether the connection can be used again."""
         self._thread.received = connection.received
         outbox = ResponseBuffer()
-        parts = [part for part in connection.request if part]
-        parser = RequestParser(self.cfg, parts, connection.client)
+        parser = RequestParser(self.cfg, pieces(*connection.request), connection.client)
         try:
             keep = self.handle_request(next(parser), _GunicornConnection(outbox, connection))
         except StopIteration:  # the application failed behind the first line of its response
@@ -232,7 +231,7 @@ class AdmissionWorker(ThreadWorker):  # type: ignore[misc]
         except (ParseException, NoMoreData) as err:
             return self._explain(connection, err).wire(), False
         # bytes that are left over mean that the parser saw another end than the loop did
-        clean = parser.finish_body() and not parser.unreader.take_buffered()
+        clean = parser.finish_body() and not parser.unreader.read()
         return outbox.getvalue(), bool(keep and clean)
 
     def _reject(self, connection: Connection, size: int) -> tuple[bytes, bool]:
