@@ -2,7 +2,8 @@
 
 It shares nothing with the webhook port, so a saturated pool of threads is not a dead pod. One
 asyncio loop holds all its connections: a client that sends nothing costs no thread, and when
-there are too many the oldest has to go.
+there are too many the oldest has to go. A flood of requests must not keep the kubelet from its
+probes: metrics, which take tens of milliseconds to write out, have a part of the thread's time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -22,12 +24,23 @@ REQUEST_SECONDS: Final = 5.0
 """Longest life of a connection, from its first byte to its last."""
 
 HEAD_BYTES: Final = 8 * 1024
-MAX_CONNECTIONS: Final = 128
+MAX_CONNECTIONS: Final = 256
 BACKLOG: Final = 1024
 """Connections that may wait to be accepted; with asyncio's own 100 a burst costs a second."""
 
+PATIENCE_SECONDS: Final = 0.2
+"""How long a connection is left alone where there are too many; until then others wait. Silent
+ones that fill the backlog keep a probe for less than a second."""
+
+METRICS_SECONDS: Final = 1.0
+METRICS_SHARE: Final = 0.25
+"""How long metrics may be written out at once, and for which part of the time then; beyond that
+they are as the last time."""
+
 ACCEPTS_PER_TURN: Final = 64
 PAUSE_SECONDS: Final = 0.5
+TURN_SECONDS: Final = 0.01
+_OPEN_METRICS: Final = "application/openmetrics-text"
 _ACCEPT: Final = re.compile(rb"\r\naccept:([^\r\n]*)", re.IGNORECASE)
 
 log = logging.getLogger(__name__)
@@ -43,6 +56,7 @@ def probe_pages(
     problems_of_readiness: Callable[[], Sequence[str]],
     metrics: Callable[[str], tuple[bytes, str]],
     notes: Callable[[], Sequence[str]] = tuple,
+    clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Page]:
     """Make the three pages.
 
@@ -52,17 +66,37 @@ def probe_pages(
         metrics: Returns all metrics in a format that is accepted, and its content type.
         notes: What does not keep it from getting requests, and people should see to; `/readyz`
             says it.
+        clock: The monotonic clock.
     """
-
-    def shown(accept: str) -> HttpResponse:
-        body, content_type = metrics(accept)
-        return HttpResponse(200, body, (), content_type)
-
     return {
         "/livez": lambda _accept: _probe(problems_of_life()),
         "/readyz": lambda _accept: _probe(problems_of_readiness(), notes()),
-        "/metrics": shown,
+        "/metrics": _MetricsPage(metrics, clock),
     }
+
+
+class _MetricsPage:
+    """The page of metrics, as fresh as its part of the time allows."""
+
+    def __init__(
+        self, metrics: Callable[[str], tuple[bytes, str]], clock: Callable[[], float]
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._left = METRICS_SECONDS
+        self._looked_at = clock()
+        self._made: dict[bool, HttpResponse] = {}
+        """Whether OpenMetrics are accepted → the last page."""
+
+    def __call__(self, accept: str) -> HttpResponse:
+        now, kind = self._clock(), _OPEN_METRICS in accept
+        self._left += (now - self._looked_at) * METRICS_SHARE
+        self._left, self._looked_at = min(self._left, METRICS_SECONDS), now
+        if kind not in self._made or self._left > 0:
+            body, content_type = self._metrics(accept)
+            self._left -= self._clock() - now
+            self._made[kind] = HttpResponse(200, body, (), content_type)
+        return self._made[kind]
 
 
 class ProbeServer:
@@ -73,7 +107,8 @@ class ProbeServer:
         self._pages = pages
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="ops", daemon=True)
-        self._open: dict[asyncio.Task[None], None] = {}
+        self._open: dict[asyncio.Task[None], float] = {}
+        """Those that are served, in their order → when they came, on the monotonic clock."""
 
     def start(self) -> None:
         """Begin to serve."""
@@ -100,26 +135,37 @@ class ProbeServer:
     def _accept(self) -> None:
         """Take the connections that wait; those whose clients have left cost next to nothing."""
         for _ in range(ACCEPTS_PER_TURN):
+            if len(self._open) >= MAX_CONNECTIONS and not self._evict():
+                self._pause(TURN_SECONDS)
+                return
             try:
                 sock, _client = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError:  # no descriptors are left, for a moment
-                self._loop.remove_reader(self._listener)
-                self._loop.call_later(PAUSE_SECONDS, self._watch)
+                self._pause(PAUSE_SECONDS)
                 return
             if _is_left(sock):
                 sock.close()
             else:
                 self._admit(sock)
 
+    def _pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listener)
+        self._loop.call_later(seconds, self._watch)
+
+    def _evict(self) -> bool:
+        """End the oldest connection; return whether it is old enough for that."""
+        oldest, came = next(iter(self._open.items()))
+        if time.monotonic() - came < PATIENCE_SECONDS:
+            return False
+        del self._open[oldest]
+        oldest.cancel()
+        return True
+
     def _admit(self, sock: socket.socket) -> None:
-        if len(self._open) >= MAX_CONNECTIONS:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.cancel()
         task = self._loop.create_task(self._connected(sock))
-        self._open[task] = None
+        self._open[task] = time.monotonic()
         task.add_done_callback(lambda ended: self._open.pop(ended, None))
 
     async def _close(self) -> None:

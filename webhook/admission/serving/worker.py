@@ -55,7 +55,7 @@ TURN_SECONDS: Final = 0.5
 """Longest wait for an event: signals and deadlines are looked at that often at least."""
 MAINTENANCE_SECONDS: Final = 5.0
 """How often the certificate files are looked at while no connection comes."""
-SPARE_DESCRIPTORS: Final = 256
+SPARE_DESCRIPTORS: Final = 384
 """File descriptors kept for everything that is not a connection of this port."""
 MIN_CONNECTIONS: Final = 16
 """Connections that are taken however few descriptors there are."""
