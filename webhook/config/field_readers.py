@@ -214,6 +214,17 @@ def list_of(item: Reader[_T]) -> Reader[tuple[_T, ...]]:
     return read
 
 
+def set_of(item: Reader[_T]) -> Reader[frozenset[_T]]:
+    """Return a reader of lists whose order says nothing, each entry read by `item`."""
+    entries = list_of(item)
+
+    @reads(schema_of(entries))
+    def read(value: object, field: str) -> frozenset[_T]:
+        return frozenset(entries(value, field))
+
+    return read
+
+
 def section(
     make: Callable[..., _T], table: Mapping[str, Reader[object]], *, required: tuple[str, ...] = ()
 ) -> Reader[_T]:

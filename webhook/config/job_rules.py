@@ -18,6 +18,7 @@ from webhook.config.field_readers import (
     reads,
     schema_of,
     section,
+    set_of,
     text,
 )
 
@@ -167,16 +168,6 @@ def _texts(value: object, field: str) -> dict[str, str]:
     return {key: text(each, f"{field}[{key}]") for key, each in value.items()}
 
 
-def _set_of(item: Reader[str]) -> Reader[frozenset[str]]:
-    entries = list_of(item)
-
-    @reads(schema_of(entries))
-    def read(value: object, field: str) -> frozenset[str]:
-        return frozenset(entries(value, field))
-
-    return read
-
-
 _SELECTOR: Reader[dict[str, object]] = section(
     dict,
     {
@@ -212,7 +203,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Reader[object]]]] = {
         "resizers",
         section(
             _resizers,
-            {"users": _set_of(name), "groups": _set_of(name), "serviceAccounts": _set_of(_account)},
+            {"users": set_of(name), "groups": set_of(name), "serviceAccounts": set_of(_account)},
         ),
     ),
     "podReplacementPolicy": ("pod_replacement_policy", _VERDICT),

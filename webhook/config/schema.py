@@ -20,6 +20,7 @@ from webhook.config.field_readers import (
     reads,
     schema_of,
     section,
+    set_of,
     text,
     whole,
 )
@@ -129,16 +130,6 @@ def _namespace(value: object, field: str) -> str:
     return found
 
 
-def _set_of(item: Reader[str]) -> Reader[frozenset[str]]:
-    names = list_of(item)
-
-    @reads(schema_of(names))
-    def read(value: object, field: str) -> frozenset[str]:
-        return frozenset(names(value, field))
-
-    return read
-
-
 _Table: TypeAlias = Mapping[str, tuple[str, Reader[object]]]
 """Name in the file → name of the dataclass' field ("" is read and dropped), reader."""
 
@@ -234,9 +225,9 @@ _FIELDS: _Table = {
     "quotaUpdate": ("quota_update", choice(QuotaUpdate)),
     "gating": ("gating", choice(Gating)),
     "nodeFit": ("node_fit", choice(BindNodeFit)),
-    "breakGlassGroups": ("break_glass_groups", _set_of(name)),
-    "trustedUsers": ("trusted_users", _set_of(name)),
-    "exemptNamespaces": ("exempt_namespaces", _set_of(_namespace)),
+    "breakGlassGroups": ("break_glass_groups", set_of(name)),
+    "trustedUsers": ("trusted_users", set_of(name)),
+    "exemptNamespaces": ("exempt_namespaces", set_of(_namespace)),
     "queue": ("queue", _section(Queue, _QUEUE)),
     "timeouts": ("timeouts", _section(Timeouts, _TIMEOUTS)),
     "limits": ("limits", _section(Limits, _LIMITS)),
