@@ -153,7 +153,7 @@ Exit status: 0 all as it should be, 1 something is not, or may not be read,
 def status(**options: Any) -> ExitCode:
     """Show the certificates of an installation.
 
-    It is said of every registration whether it trusts them.
+    Each registration is listed, with whether it trusts them.
     """
     from webhook.cli.cluster_certs import run_status  # noqa: PLC0415 - help must not wait for it
 

@@ -85,7 +85,7 @@ def test_a_pod_without_compute_is_charged_nothing(tenant: Tenant) -> None:
 def test_a_forged_review_of_less_than_nothing_stops_no_charge(
     product: Product, tenant: Tenant
 ) -> None:
-    """Where the webhook asks clients for no certificate, anybody in the cluster may send one."""
+    """Where the webhook asks clients for no certificate, any pod may send one."""
     tenant.quota()
     tenant.pod("first", "1", nodeName=NODE)
     trusting = ssl._create_unverified_context()  # noqa: S323 - it is the client that lies
