@@ -226,18 +226,14 @@ def test_nothing_is_remembered_of_quotas_that_are_gone() -> None:
         harness.api.delete(NAMESPACES, OTHER)
         steps(harness)
         controller = harness.controller.shared_controller
-        remembered = (
-            controller.shared.noted_quotas,
-            controller.leaving.noted_quotas,
-            lambda: {*controller._participants},
-            lambda: {uid for uid, _ in controller._warned},
-        )
         controller.shared.note_waiting("cdq/both", NAMESPACE, is_waiting=True)
-        assert [len(noted()) for noted in remembered] == [1, 1, 1, 1]
+        for noted in (controller.shared.noted_quotas(), controller.leaving.noted_quotas()):
+            assert noted == {"cdq/both"}
+        assert controller.noted_quotas() == {"cdq/both", "cdq/odd"}
         for name in ("both", "odd"):
             harness.api.delete(CLUSTER_DEFERRED_QUOTAS, name)
         steps(harness)
-        assert [noted() for noted in remembered] == [set()] * 4
+        assert controller.noted_quotas() == set()
         harness.create(shared_quota("1"))
         steps(harness)
         assert is_complete(harness)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,14 +23,13 @@ from tests.operations.healthy import (
 )
 from tests.operations.scenes import NAMESPACE, a_namespace, load
 from tests.quota.cluster_quotas import a_cluster_quota
+from tests.reactions import ReactiveClient
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     QUOTA_LEDGERS,
     ForbiddenError,
-    Kind,
     NotFoundError,
-    Page,
 )
 from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.doctor.check_context import CheckContext, Settings
@@ -315,22 +314,13 @@ def test_a_quota_that_goes_meanwhile_is_no_finding() -> None:
 
 
 def test_many_are_listed_as_often_as_one() -> None:
-    class Counting(FakeClient):
-        """Counts how often cluster quotas are listed."""
-
-        lists = 0
-
-        def pages(self, kind: Kind, *args: Any, **options: Any) -> Iterator[Page]:
-            self.lists += kind == CLUSTER_DEFERRED_QUOTAS
-            return super().pages(kind, *args, **options)
-
     def lists(number: int) -> int:
         cluster = healthy()
         for index in range(number):
             load(cluster, {**a_cluster_quota(), "metadata": {"name": f"quota-{index}"}})
-        api = Counting(cluster)
+        api = ReactiveClient(cluster)
         list(cluster_quotas(CheckContext(api, Settings())))
-        return api.lists
+        return len(api.calls_of("list", CLUSTER_DEFERRED_QUOTAS))
 
     assert lists(9) == lists(1)
 

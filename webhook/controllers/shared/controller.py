@@ -75,7 +75,8 @@ class SharedQuotaController:
         self._quotas = quotas
         self._recorder = recorder
         self._is_due = threading.Event()
-        self._warned: set[tuple[str, str]] = set()
+        self._warned: dict[str, tuple[str, str]] = {}
+        """Quota → its uid, and for which fault there was an event last."""
         self._headroom_seen = -math.inf
         """When it was looked at last how much is used."""
         self._recalled: dict[str, float] = {}
@@ -137,20 +138,23 @@ class SharedQuotaController:
 
         A leader can lead for months while quotas come and go.
         """
-        uids = {quota.uid for quota in self.shared.usage_cache.managed.shared_specs()}
-        self._warned = {warning for warning in self._warned if warning[0] in uids}
-        noted = {*self._participants, *self._recalled, *self.leaving.noted_quotas()}
         are_all = True
-        for name in (noted | self.shared.noted_quotas()) - self._names():
+        for name in self.noted_quotas() - self._names():
             with self.shared.store.locked([name], until=time.monotonic()) as is_held:
                 if not is_held:
                     are_all = False
                 elif name not in self._names():  # made anew, it may have been counted already
+                    self._warned.pop(name, None)
                     self._participants.pop(name, None)
                     self._recalled.pop(name, None)
                     self.leaving.forget(name)
                     self.shared.forget(name)
         return are_all
+
+    def noted_quotas(self) -> set[str]:
+        """Return the quotas of which something is noted, by their names in ledgers."""
+        own = {*self._warned, *self._participants, *self._recalled}
+        return own | self.leaving.noted_quotas() | self.shared.noted_quotas()
 
     def _names(self) -> set[str]:
         specs = self.shared.usage_cache.managed.shared_specs()
@@ -377,9 +381,9 @@ class SharedQuotaController:
         return shared.grants.observed == self._observed(quota)
 
     def _warn_unreadable(self, quota: UnreadableClusterQuota) -> None:
-        warning = (quota.uid, quota.fault)
-        if warning not in self._warned:
-            self._warned.add(warning)
+        name, warning = ledger_name(quota.name), (quota.uid, quota.fault)
+        if self._warned.get(name) != warning:
+            self._warned[name] = warning
             self._recorder.warn_shared_quota(
                 quota.name,
                 quota.uid,
