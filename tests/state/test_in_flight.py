@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import pytest
 
@@ -371,3 +372,47 @@ def test_a_pod_takes_little_time_whatever_resources_others_name(scenario: Scenar
             is_ahead=lambda _: True,
         )
     assert time.process_time() - started < 1.5
+
+
+LONG: Final = "x" * 400
+NAMED: Final[dict[str, dict[str, object]]] = {
+    "its name": {"name": LONG},
+    "the prefix of its name": {"name": "", "metadata": {"generateName": LONG}},
+    "its namespace": {"namespace": LONG},
+    "its class": {"priorityClassName": LONG},
+    "a gate": {"schedulingGates": [{"name": LONG}]},
+    "a container": {"containers": [{"name": LONG}]},
+    "a resource": {"requests": {f"example.com/{LONG}": "1"}},
+    "an overhead": {"overhead": {f"example.com/{LONG}": "1"}},
+    "a resource of the pod": {"resources": {"limits": {f"example.com/{LONG}": "1"}}},
+}
+
+
+@pytest.mark.parametrize("fields", NAMED.values(), ids=NAMED)
+def test_a_pod_with_a_name_that_no_api_server_stores_is_not_remembered(
+    scenario: Scenario, fields: dict[str, Any]
+) -> None:
+    pod = Pod.from_object(a_pod(**{"name": "a", "uid": "", "requests": {"cpu": "1"}, **fields}))
+    for may in (True, False):
+        assert not scenario.underway.try_admit(
+            NAMESPACE, pod, fits=lambda *_, may=may: may, is_ahead=lambda _: True
+        )
+    assert len(scenario.underway) == 0
+
+
+def test_new_pods_get_gates_while_no_more_can_be_remembered(scenario: Scenario) -> None:
+    names = [{"name": f"{number}-{'x' * 300}"} for number in range(32)]
+    pod = Pod.from_object(a_pod(name="large", uid="", containers=names))
+
+    def pass_all() -> bool:
+        token = scenario.underway.try_admit(
+            NAMESPACE, pod, fits=lambda *_: True, is_ahead=lambda _: True
+        )
+        return token != ""
+
+    assert sum(pass_all() for _ in range(3_000)) in range(1_500, 2_500)
+    assert not scenario.lets()
+    scenario.clock[0] += CACHE_LAG_SECONDS
+    scenario.hear()
+    assert scenario.lets()
+    assert scenario.taken() == "1"

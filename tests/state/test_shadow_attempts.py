@@ -276,6 +276,17 @@ def test_more_than_can_be_remembered_is_counted_all_the_same() -> None:
     scenario.stop()
 
 
+def test_attempts_take_no_more_memory_than_they_may(scenario: Scenario) -> None:
+    small, large = (CreationTimings().most_bytes // part for part in (4, 2))
+    for time in (1, 2):
+        for number, size in enumerate((large, small, large, small, small)):
+            name = f"web-{time}-{number}"
+            pod = Pod.from_object(a_pod(name=name, uid=f"uid-{name}", requests={"cpu": "1"}))
+            scenario.creations.observe(Attempt(pod, f"Pod/{name}", size=size))
+        found = scenario.after()
+        assert (found["attempts"], found["unexplained"]) == (5 * time, 2 * time)
+
+
 def test_when_it_ends_nothing_is_lost(scenario: Scenario) -> None:
     scenario.creations.start()
     scenario.attempt("web")

@@ -22,7 +22,7 @@ from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, add, add_to, equal, take_from
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.ledger.ledger import EMPTY
-from webhook.quota.objects.compact import without_unused
+from webhook.quota.objects.compact import new_pod_size, without_unused
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import is_in_flight, is_queued
 from webhook.state.well_known import SCHEDULING_GATE, UNGATED_ANNOTATION
@@ -31,6 +31,8 @@ CACHE_LAG_SECONDS: Final = 5.0
 """How late a cache that hears of the API server is expected to show a new pod at most."""
 _MAX_COMPARED: Final = 20
 """Of the pods that wait in a namespace; where more do, a new one is taken to stand behind them."""
+_MAX_SIZE: Final = 32 * 2**20
+"""Bytes that all pods take that are not seen yet: some 10,000 usual ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class _UnseenPod:
     usage: ResourceList
     created_at: float
     """When it came, on the monotonic clock."""
+    size: int
+    """How many bytes it takes, roughly."""
 
 
 @dataclass(slots=True)
@@ -58,6 +62,8 @@ class _Namespace:
     """Token → a pod that was let through and is not seen yet, in their order."""
     gated: list[_UnseenPod] = field(default_factory=list)
     """Pods that were gated and are not seen yet, in their order."""
+    size: int = 0
+    """How many bytes those take that are not seen yet, roughly."""
 
     def put(self, usage: ResourceList) -> None:
         add_to(self.usage, usage)
@@ -82,16 +88,19 @@ class _Namespace:
 
     def remember_gated(self, recent: _UnseenPod) -> None:
         self.gated.append(recent)
+        self.size += recent.size
         add_to(self.queued, recent.usage)
 
     def remember(self, token: str, recent: _UnseenPod) -> None:
         self.recent[token] = recent
+        self.size += recent.size
         self.put(recent.usage)
 
     def forget(self, token: str) -> bool:
         """Forget a pod that is seen now or asked about again; return whether it was known."""
         found = self.recent.pop(token, None)
         if found is not None:
+            self.size -= found.size
             self.take(found.usage)
         return found is not None
 
@@ -109,7 +118,7 @@ class _Namespace:
                     found = index
                     break
         if found is not None:
-            self._take_queued(self.gated.pop(found).usage)
+            self._forget_gated(found)
 
     def forget_late(self, heard: float) -> None:
         """Forget pods that the cache should have shown by a moment."""
@@ -119,7 +128,12 @@ class _Namespace:
                 break
             self.forget(token)
         while self.gated and heard - self.gated[0].created_at >= CACHE_LAG_SECONDS:
-            self._take_queued(self.gated.pop(0).usage)
+            self._forget_gated(0)
+
+    def _forget_gated(self, index: int) -> None:
+        found = self.gated.pop(index)
+        self.size -= found.size
+        self._take_queued(found.usage)
 
     @property
     def is_empty(self) -> bool:
@@ -176,8 +190,9 @@ class InFlightPods:
     ) -> str:
         """Return the mark of a new pod that may do without our gate; empty if it may not.
 
-        Never while what is on its way is not known. Nor is one remembered that takes less than
-        nothing, which the API server refuses only after this: it would make room for others.
+        Never while what is on its way is not known, or more than can be remembered. Nor is one
+        remembered that the API server refuses only after this, because it takes less than nothing,
+        which would make room for others, or has a name of megabytes.
 
         Args:
             pod: The pod; one that was marked a moment ago is asked about again.
@@ -186,17 +201,19 @@ class InFlightPods:
             is_dry_run: The pod will not be created.
         """
         kept = without_unused(pod)
-        usage = usage_of(kept, now=None)
-        if not self._is_known() or any(amount.nano < 0 for amount in usage.values()):
+        usage, size = usage_of(kept, now=None), new_pod_size(kept)
+        if size is None or not self._is_known() or any(one.nano < 0 for one in usage.values()):
             return ""
         now = self._clock()
         token = pod.annotations.get(UNGATED_ANNOTATION, "")
         with self._lock:
             self._forget_late(self._heard(now))
+            if sum(self._namespaces[one].size for one in self._unseen) > _MAX_SIZE:
+                return ""
             space = self._namespaces.setdefault(namespace, _Namespace())
             is_again = not is_dry_run and space.forget(token)
             may = space.has_room(fits, is_ahead)
-            came = _UnseenPod(kept, usage, now)
+            came = _UnseenPod(kept, usage, now, size)
             if not is_again:
                 token = secrets.token_hex(8)
             if may and not is_dry_run:

@@ -63,6 +63,8 @@ class Attempt:
     """Who tried: `ReplicaSet/web-5d7`, `Pod/web`."""
     violates_policy: Callable[[], bool] = lambda: False
     """Finds out whether a rule of deferral refuses it; may ask the API server."""
+    size: int = 0
+    """How many bytes it takes, roughly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class CreationTimings:
     """Between two looks."""
     most: int = 10_000
     """Attempts that are remembered at a time; of more it is not known what became of them."""
+    most_bytes: int = 32 * 2**20
+    """What all of these take, roughly."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -151,6 +155,8 @@ class CreationTracker:
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._judging: dict[str, _Open] = {}
         """What is being judged just now: its pod may be seen meanwhile."""
+        self._size = 0
+        """Of all of these."""
         self._late: OrderedDict[str, _GivenUp] = OrderedDict()
         self._tallies: dict[str, _Tally] = {}
         self._stopping = threading.Event()
@@ -174,11 +180,14 @@ class CreationTracker:
         seen = self._quotas.in_namespace(attempt.pod.namespace)
         foretold = native_refusal(attempt.pod, seen.all_quotas)
         with self._lock:
-            if len(self._open) >= self._timing.most:
+            is_full = self._size + attempt.size > self._timing.most_bytes
+            if is_full or len(self._open) >= self._timing.most:
                 self._tally(attempt.pod.namespace).counts.update((ATTEMPTS, UNEXPLAINED))
                 return
-            one = _Open(attempt, seen, foretold, now, utc_now())
-            self._open.setdefault(attempt.pod.uid, one)
+            if attempt.pod.uid not in self._open:
+                one = _Open(attempt, seen, foretold, now, utc_now())
+                self._open[attempt.pod.uid] = one
+                self._size += attempt.size
 
     # -- what is seen, on the informer's thread ------------------------------------------------
 
@@ -253,6 +262,8 @@ class CreationTracker:
             finally:
                 with self._lock:
                     self._judging.pop(one.attempt.pod.uid, None)
+                    if self._open.get(one.attempt.pod.uid) is not one:
+                        self._size -= one.attempt.size
 
     def _classify(self, one: _Open, uses: dict[str, Mapping[str, QuotaUse] | None]) -> None:
         attempt, namespace = one.attempt, one.attempt.pod.namespace

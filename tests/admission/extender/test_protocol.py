@@ -99,6 +99,21 @@ BAD_FILTERS: dict[str, tuple[object, str, str]] = {
     "no pod": ({**filter_call(), "Pod": None}, "request", "Pod.metadata: must be present"),
     "a pod that is a text": ({"Pod": "web-1"}, "type", "Pod: expected object, got str"),
     "no uid": (with_pod(uid=""), "request", "Pod.metadata.uid: must not be empty"),
+    "a long namespace": (
+        with_pod(namespace="x" * 254),
+        "request",
+        "Pod.metadata.namespace: must be no more than 253 characters",
+    ),
+    "a long name": (
+        with_pod(name="x" * 254),
+        "request",
+        "Pod.metadata.name: must be no more than 253 characters",
+    ),
+    "a long uid": (
+        with_pod(uid="x" * 254),
+        "request",
+        "Pod.metadata.uid: must be no more than 253 characters",
+    ),
     "a null as name": (with_pod(name=None), "request", "Pod.metadata.name: must not be empty"),
     "no namespace": (
         with_pod(namespace=""),

@@ -54,6 +54,26 @@ REVIEWS: dict[str, Object] = {
 }
 
 
+LONG = "x" * 400
+NAMED: dict[str, dict[str, Any]] = {
+    "its name": {"name": LONG},
+    "its uid": {"uid": LONG},
+    "the prefix of its name": {"metadata": {"generateName": LONG}},
+    "its class": {"priorityClassName": LONG},
+    "a container": {"containers": [{"name": LONG}]},
+}
+
+
+@pytest.mark.parametrize("fields", NAMED.values(), ids=NAMED)
+def test_a_pod_with_a_name_that_no_api_server_stores_is_not_watched(fields: dict[str, Any]) -> None:
+    with admission_harness(FULL, mode="shadow") as harness:
+        usual: dict[str, Any] = {"name": "web", "uid": "u-web", "requests": {"cpu": "1"}}
+        for named, decision in (({}, "watched"), (fields, "not-watched")):
+            pod = a_pod(**{**usual, **named})
+            reply = harness.post(a_review("CREATE", "pods", pod), Phase.SHADOW)
+            assert (reply.allowed, reply.audit["decision"]) == (True, decision)
+
+
 @pytest.mark.parametrize("review", REVIEWS.values(), ids=REVIEWS.keys())
 @pytest.mark.parametrize("mode", ["shadow", "deferred", ""])
 def test_the_answer_is_yes_and_nothing_else(review: Object, mode: str) -> None:

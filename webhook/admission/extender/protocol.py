@@ -15,6 +15,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from webhook.quota.objects.names import MAX_NAME_BYTES
+
 _T = TypeVar("_T")
 
 _NULL: Final = msgspec.Raw(b"null")
@@ -37,7 +39,7 @@ class MalformedCallError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """The pod that is to be scheduled; nothing is empty."""
+    """The pod that is to be scheduled; nothing is empty, or longer than a name."""
 
     namespace: str
     name: str
@@ -200,8 +202,13 @@ def _identity(pod: _Object | None) -> PodIdentity:
         raise MalformedCallError("request", "Pod.metadata: must be present")
     found = PodIdentity(metadata.namespace or "", metadata.name or "", metadata.uid or "")
     for field in ("namespace", "name", "uid"):
-        if not getattr(found, field):
-            raise MalformedCallError("request", f"Pod.metadata.{field}: must not be empty")
+        text, rule = getattr(found, field), ""
+        if not text:
+            rule = "must not be empty"
+        elif len(text) > MAX_NAME_BYTES:  # namespaces are looked up and remembered
+            rule = f"must be no more than {MAX_NAME_BYTES} characters"
+        if rule:
+            raise MalformedCallError("request", f"Pod.metadata.{field}: {rule}")
     return found
 
 

@@ -20,7 +20,7 @@ from webhook.admission.handlers import pods
 from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.review import AdmissionRequest, Allowed, Denied, Object
 from webhook.jsonfields.reader import FieldReader
-from webhook.quota.objects.compact import without_unused
+from webhook.quota.objects.compact import new_pod_size, without_unused
 from webhook.quota.objects.model import Pod
 from webhook.state.shadow_attempts import Attempt
 from webhook.state.well_known import CAPACITY_LABEL, MANAGED_PREFIX
@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 HANDLER: Final = "shadow"
 _OBSERVED: Final = Allowed(decision="watched", handler=HANDLER)
 _MAX_SHOWN: Final = 253
+_TEXT_BYTES: Final = 60
+"""What a text takes beside its characters."""
 _NOT_OBSERVED: Final = Allowed(decision="not-watched", handler=HANDLER)
 
 
@@ -53,9 +55,13 @@ def _observe(context: HandlerContext, request: AdmissionRequest) -> bool:
         return False
     workload = workload_of(request.object, pod)
     pod = _reduced(pod)
-    brief = replace(request, object=None, old_object=None)
+    size = new_pod_size(pod)
+    if size is None:
+        return False
+    brief = replace(request, name="", object=None, old_object=None, options=None)
     is_against_rules = partial(_violates_policy, context, brief, pod)
-    context.on_creation(Attempt(pod, workload, is_against_rules))
+    size += sum(len(text) + _TEXT_BYTES for text in (brief.username, *brief.groups))
+    context.on_creation(Attempt(pod, workload, is_against_rules, size))
     return True
 
 

@@ -15,7 +15,7 @@ kept (`pods.charged_to`); a large template is not remembered.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -45,7 +45,12 @@ from webhook.quota.objects.model import (
     is_unplaced,
     node_name_of,
 )
-from webhook.quota.objects.names import LET_THROUGH_ANNOTATION, is_hugepages
+from webhook.quota.objects.names import (
+    LET_THROUGH_ANNOTATION,
+    MAX_LABEL_BYTES,
+    MAX_NAME_BYTES,
+    is_hugepages,
+)
 from webhook.quota.objects.pod_templates import template_key
 
 _OUR_PREFIX: Final = "deferredquota.io/"
@@ -70,6 +75,11 @@ _AMOUNTS: Final = 96
 """A pod whose containers state more of them keeps summaries."""
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 _STATED: Final = ("cpu", "memory")
+_LONGEST_NAME: Final = MAX_NAME_BYTES + 1 + MAX_LABEL_BYTES
+"""That of a resource, with its prefix."""
+_POD_BYTES: Final = 1000
+_NAME_BYTES: Final = 200
+"""What stands beside a name takes: a container, the amount of a resource."""
 _Reported = TypeVar("_Reported", ContainerStatus, PodStatusResources)
 _Asking = TypeVar("_Asking", Container, PodResources, ContainerStatus, PodStatusResources)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -137,6 +147,31 @@ def without_unused(
     if usage is not None:
         object.__setattr__(kept, "_usage", usage)
     return kept
+
+
+def new_pod_size(pod: Pod) -> int | None:
+    """Return roughly how many bytes a new pod takes; it has no status.
+
+    None where one of its names is longer than the API server stores: no pod is validated before it
+    comes to a webhook, nor is the review of another client than the API server.
+
+    Args:
+        pod: The pod as `without_unused` returns it.
+    """
+    lengths = list(map(len, _names(pod)))
+    if max(lengths) > _LONGEST_NAME:
+        return None
+    return _POD_BYTES + sum(lengths) + _NAME_BYTES * len(lengths)
+
+
+def _names(pod: Pod) -> Iterator[str]:
+    yield from (pod.namespace, pod.name, pod.generate_name, pod.uid, pod.resource_version)
+    yield from (pod.phase, pod.priority_class_name, *pod.scheduling_gates, *pod.overhead)
+    yield from (*pod.labels, *pod.annotations)
+    for one in (*pod.containers, *pod.init_containers):
+        yield from (one.name, *one.requests, *one.limits)
+    if pod.resources is not None:
+        yield from (*pod.resources.requests, *pod.resources.limits)
 
 
 def compact_quota(raw: Mapping[str, object]) -> ResourceQuota:

@@ -9,6 +9,7 @@ import os
 import select
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,8 @@ _MOST_BYTES: Final = 900_000
 _TRIES: Final = 2
 _MORE_SECONDS: Final = 3.0
 """How much more of a processor a change of such a pod may take where quota is deferred."""
+_NAMES: Final = 16
+_NAME_BYTES: Final = 2_500_000
 _SLOW_PODS: Final = 8
 _LONGEST_TIMEOUT_SECONDS: Final = 30
 """That a registration may give a webhook."""
@@ -66,6 +69,40 @@ def test_labels_of_pods_are_not_kept(
         for name in made:
             path = objects.pods(where.namespace, name)
             assert where.api.call("DELETE", path, {"gracePeriodSeconds": 0}).ok
+
+
+def test_names_that_no_pod_may_have_are_not_kept(
+    plane: ControlPlane, product: Product, tenant: Tenant
+) -> None:
+    """The API server refuses them, but only after the webhook that gates new pods."""
+    tenant.quota(hard={"requests.cpu": "2"})
+    role = ("--clusterrole=edit", "--user=alice", f"--namespace={tenant.namespace}")
+    plane.kubectl("create", "rolebinding", "alice", *role)
+    labels = {"deferredquota.io/gating": "auto"}
+    namespace = f"/api/v1/namespaces/{tenant.namespace}"
+    assert tenant.api.patch(namespace, {"metadata": {"labels": labels}}).ok
+    alice = Tenant(plane.rest_as("alice", ("devs",)), tenant.namespace)
+    becomes(partial(is_judged, alice), True, "whether the webhook lets a pod through")
+    long = "x" * _NAME_BYTES
+    container = {"name": long, "resources": {"requests": {"cpu": "2"}}}
+    grown: list[int] = []
+    # what is no name is not kept: by it the memory grows that is needed to read any such pod
+    for fields in ({"metadata": {"annotations": {"a": long}}}, *({"containers": [container]},) * 2):
+        before = sum(map(memory_of, product.webhooks))
+        make_one = partial(named, alice, fields=fields, round_number=len(grown))
+        with ThreadPoolExecutor(_NAMES) as clients:
+            assert [*clients.map(make_one, range(_NAMES))] == [422] * _NAMES
+        grown.append(sum(map(memory_of, product.webhooks)) - before)
+    assert min(grown[1:]) < _NAMES * _NAME_BYTES // 2, grown
+
+
+def is_judged(alice: Tenant) -> bool:
+    made = alice.create("may", "1", dry_run=True)
+    return made.ok and "deferredquota.io/ungated" in made.body["metadata"].get("annotations", {})
+
+
+def named(alice: Tenant, number: int, *, fields: Mapping[str, Any], round_number: int) -> int:
+    return alice.create(f"named-{round_number}-{number}", "2", **fields).code
 
 
 def _is_little(grown: Mapping[str, int]) -> bool:
