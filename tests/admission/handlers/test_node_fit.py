@@ -12,7 +12,7 @@ import pytest
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import AdmissionHarness, Reply, eventually
 from tests.builders import a_quota
-from tests.reactions import forbid, unreachable
+from tests.reactions import Call, Proceed, forbid, unreachable
 from webhook.kube.api import NODES, PODS, RESOURCE_QUOTAS, Object
 
 Open = Callable[..., AdmissionHarness]
@@ -184,6 +184,34 @@ def test_what_changed_a_moment_ago_is_asked_of_the_api_server(judging: Open) -> 
     pods.stop()  # from here on the cache shows what was
     harness.finish("runs")
     assert harness.bind("web-1", uid=uid).allowed
+
+
+def test_the_pods_of_nodes_are_read_in_turn_and_in_pages(judging: Open) -> None:
+    """Pods can be so large that all those of a node take more memory than a replica has."""
+    harness = judging()
+    running(harness, "runs", "3")
+    uid = waiting(harness, "web-1", "2")
+    reads, goes_on = threading.Event(), threading.Event()
+
+    def wait(_call: Call, proceed: Proceed) -> object:
+        reads.set()
+        goes_on.wait(30)
+        return proceed()
+
+    with harness.client.on("list", PODS, wait):
+        first = threading.Thread(target=harness.bind, args=("web-1",), kwargs={"uid": uid})
+        first.start()
+        assert reads.wait(30)
+        refused = harness.bind("web-1", uid=uid)
+        goes_on.set()
+        first.join()
+    assert (refused.code, refused.message) == (429, FULL)
+    lists = harness.client.calls_of("list", PODS)
+    assert (
+        len([one for one in lists if one.selection.field_selector == "spec.nodeName=node-1"]) == 1
+    )
+    assert all(call.is_paged for call in harness.client.calls_of("list", PODS))
+    assert harness.bind("web-1", uid=uid).code == 403
 
 
 def test_a_bind_that_is_not_seen_yet_counts(judging: Open) -> None:

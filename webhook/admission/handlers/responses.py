@@ -155,9 +155,10 @@ def gated(name: str) -> Denied:
 def node_refused(objection: BindObjection) -> Denied:
     """Deny a bind to a node whose kubelet would not admit the pod.
 
-    For now only, where pods that are being bound leave no room: their binds may fail.
+    For now only, where pods that are being bound leave no room, as their binds may fail, and where
+    the API server could not be asked.
     """
-    if objection.in_flight:
+    if objection.in_flight or not objection.is_final:
         return try_again(objection.message)
     return Denied(
         code=403,

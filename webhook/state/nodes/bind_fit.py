@@ -40,6 +40,8 @@ class BindObjection:
     rejections: tuple[KubeletRejection, ...]
     in_flight: int
     """Pods that are being bound to the node, without which there would be no reason; else 0."""
+    is_final: bool = True
+    """False where others are being judged by the API server, so that it could not be asked."""
 
     @property
     def message(self) -> str:

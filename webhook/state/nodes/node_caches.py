@@ -10,6 +10,7 @@ objection. Neither does one replica know what others are letting through at this
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -28,6 +29,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.informer_types import STALE_SECONDS
+from webhook.kube.pager import list_pages
 from webhook.quota.nodes.fitting import judge_without_pods, no_node_text
 from webhook.quota.nodes.kubelet_admission import (
     KubeletNode,
@@ -42,6 +44,7 @@ from webhook.state.nodes.bind_fit import BindObjection, PendingBind
 from webhook.state.nodes.node_usage import Loads, NodeUsage
 
 _ANSWER_SECONDS: Final = 5.0
+_TURN_SECONDS: Final = 0.5
 _PLACED_ANYWHERE: Final = ("volumes", "schedulingGates", "hostname", "subdomain")
 """Fields that differ among pods of one template, or are long, and decide nothing here."""
 
@@ -58,6 +61,8 @@ class NodeCaches:
         self._pods = Informer(api, PODS, transform=read_kept_pod, timings=timings)
         self._usage = NodeUsage()
         self._pods.add_handler(self._usage.on_pod)
+        self._reading = threading.Lock()
+        """Held while the pods of a node are read: they can be very large."""
         self._answers: dict[bytes, tuple[float, str]] = {}
         """What decides where a pod fits → until when its answer holds, and the answer."""
 
@@ -98,7 +103,12 @@ class NodeCaches:
             judge = _Judge(pod, node)
             rejections = self._usage.admit(bind.node, pod, judge, is_dry_run=bind.dry_run)
             if rejections and is_confirmed:
-                return self._judge_live(bind)
+                if not self._reading.acquire(timeout=_TURN_SECONDS):
+                    return BindObjection(bind.node, rejections, judge.in_flight, is_final=False)
+                try:
+                    return self._judge_live(bind)
+                finally:
+                    self._reading.release()
             return BindObjection(bind.node, rejections, judge.in_flight) if rejections else None
         except (ApiError, InvalidFieldError):
             return None  # not known
@@ -136,13 +146,14 @@ class NodeCaches:
         before = self._usage.in_flight(bind.node)
         pod = self._read_pod(bind)
         node = read_node(self._api.get(NODES, bind.node))
-        listed = self._api.list(PODS, ListOptions(field_selector=f"spec.nodeName={bind.node}"))
+        on_node = ListOptions(field_selector=f"spec.nodeName={bind.node}")
+        pages = list_pages(self._api, PODS, on_node, newest=0)
         judge = _Judge(pod, node)
         rejections = self._usage.admit_among(
             bind.node,
             pod,
             judge,
-            stored=list(map(read_kubelet_pod, listed.items)),
+            stored=[read_kept_pod(one.object) for page in pages for one in page.items],
             in_flight=before,
             is_dry_run=bind.dry_run,
         )
