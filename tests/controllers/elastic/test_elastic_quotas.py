@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import cast
 
@@ -199,6 +200,18 @@ def _keep_used_only(call: Call, proceed: Proceed) -> object:
             status = operation["value"]
             operation["value"] = {name: status[name] for name in ("used",) if name in status}
     return proceed()
+
+
+def test_an_amount_that_is_larger_than_any_float_stops_no_status() -> None:
+    """Quantities know exponents that floats do not."""
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        huge = an_elastic_quota("team-c", {"cpu": "9999999999e300"})
+        here.harness.api.create(ELASTIC_QUOTAS, huge)
+        assert here.bind("a", "team-a").allowed
+        eventually(lambda: here.status().get("used") == {"cpu": "1"}, "the others have theirs")
+        of_c = {"quota": "ElasticQuota team-c/q", "resource": "cpu"}
+        eventually(lambda: here.metric("elastic_min", **of_c) == math.inf, "its min is shown")
 
 
 def test_what_another_definition_drops_of_a_status_is_not_written_again_and_again() -> None:

@@ -13,6 +13,7 @@ While a kind of elastic quotas was never listed, nothing is written: it is not k
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -57,7 +58,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Change, Informer
 from webhook.kube.metadata import object_name, time_text
-from webhook.quota.amounts.quantity import ZERO
+from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.elastic.derived_quotas import (
     DerivedQuota,
@@ -500,7 +501,7 @@ class ElasticQuotaController:
             for resource, amount in held[quota.key].items():
                 least = quota.min.get(resource, ZERO)
                 amounts = (amount, least, max(ZERO, amount - least))
-                used, guaranteed, borrowed = (one.nano / 10**9 for one in amounts)
+                used, guaranteed, borrowed = map(_figure, amounts)
                 figures[quota.key, resource] = used, guaranteed, borrowed
         self._metrics.show(figures)
 
@@ -557,6 +558,14 @@ def _says_charged(obj: ElasticQuotaObject) -> bool:
     """Return whether a status says that binds are charged."""
     ours, _ = _parted(obj.status.get("conditions"), CHARGED)
     return any(one.status == "True" for one in conditions_in(ours))
+
+
+def _figure(amount: Quantity) -> float:
+    """Return an amount as metrics show it; some quantities are larger than any number of theirs."""
+    try:
+        return amount.nano / 10**9
+    except OverflowError:
+        return math.inf
 
 
 def _parted(conditions: object, name: str) -> tuple[list[object], list[object]]:
