@@ -142,10 +142,9 @@ def test_a_pod_that_is_asked_about_again_keeps_its_mark_and_is_underway_once(
     assert scenario.taken() == "1"
     assert scenario.lets("a", mark=mark, is_dry_run=True) != mark
     assert scenario.taken() == "1"
-    assert not scenario.lets("a", mark=mark, room=NONE)
-    scenario.clock[0] += CACHE_LAG_SECONDS
-    scenario.catch_up()
-    assert scenario.taken() == "0"
+    other = scenario.lets("b")
+    assert not scenario.lets("b", mark=other, room=NONE)
+    assert scenario.taken() == "1"
 
 
 def test_a_mark_that_was_never_given_stands_for_no_request(scenario: Scenario) -> None:
@@ -372,6 +371,23 @@ def test_a_pod_takes_little_time_whatever_resources_others_name(scenario: Scenar
             is_ahead=lambda _: True,
         )
     assert time.process_time() - started < 1.5
+
+
+def test_the_mark_of_a_pod_lets_no_others_through(scenario: Scenario) -> None:
+    mark = scenario.lets("a", "2")
+    for name, cpu in (("b", "2"), ("a", "1")):
+        assert scenario.lets(name, cpu, mark=mark) not in ("", mark)
+    assert scenario.taken() == "5"
+    assert scenario.lets("a", "3", mark=mark) == mark  # a later webhook made it larger
+    assert scenario.lets("a", "3", mark=mark) not in ("", mark)
+    assert scenario.taken() == "9"
+
+
+def test_the_mark_of_a_pod_without_a_name_stands_for_one_more_at_most(scenario: Scenario) -> None:
+    mark = scenario.lets("web-")
+    for _ in range(4):
+        assert scenario.lets("web-", mark=mark)
+    assert scenario.taken() == "4"
 
 
 LONG: Final = "x" * 400

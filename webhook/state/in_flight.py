@@ -19,7 +19,7 @@ from typing import Final
 from webhook.kube.informer import Change, Informer
 from webhook.kube.informer_types import STALE_SECONDS
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.amounts.resources import ResourceList, add, add_to, equal, take_from
+from webhook.quota.amounts.resources import ResourceList, add, add_to, equal, is_within, take_from
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.ledger.ledger import EMPTY
 from webhook.quota.objects.compact import new_pod_size, without_unused
@@ -46,6 +46,13 @@ class _UnseenPod:
     """When it came, on the monotonic clock."""
     size: int
     """How many bytes it takes, roughly."""
+    is_again: bool = False
+    """Whether it was asked about again: no webhook is called more than twice for one pod."""
+
+    def may_be(self, pod: Pod, usage: ResourceList) -> bool:
+        """Return whether the pod that is asked about can be this one, which has the same mark."""
+        is_same = (self.pod.name, self.pod.generate_name) == (pod.name, pod.generate_name)
+        return is_same and not self.is_again and is_within(self.usage, usage)
 
 
 @dataclass(slots=True)
@@ -96,13 +103,12 @@ class _Namespace:
         self.size += recent.size
         self.put(recent.usage)
 
-    def forget(self, token: str) -> bool:
-        """Forget a pod that is seen now or asked about again; return whether it was known."""
+    def forget(self, token: str) -> None:
+        """Forget a pod that is seen now or asked about again."""
         found = self.recent.pop(token, None)
         if found is not None:
             self.size -= found.size
             self.take(found.usage)
-        return found is not None
 
     def forget_gated(self, pod: Pod) -> None:
         """Forget the one that is seen now: of its name, or of one made up in the same way.
@@ -195,7 +201,8 @@ class InFlightPods:
         which would make room for others, or has a name of megabytes.
 
         Args:
-            pod: The pod; one that was marked a moment ago is asked about again.
+            pod: The pod; one that was marked a moment ago is asked about again. Creators can read
+                the mark and write it on other pods, which count besides.
             fits: Tells whether it fits beside what is on its way, and what waits before it.
             is_ahead: Tells of a pod that waits whether this one would stand behind it.
             is_dry_run: The pod will not be created.
@@ -211,9 +218,12 @@ class InFlightPods:
             if sum(self._namespaces[one].size for one in self._unseen) > _MAX_SIZE:
                 return ""
             space = self._namespaces.setdefault(namespace, _Namespace())
-            is_again = not is_dry_run and space.forget(token)
+            former = None if is_dry_run else space.recent.get(token)
+            is_again = former is not None and former.may_be(kept, usage)
+            if is_again:
+                space.forget(token)
             may = space.has_room(fits, is_ahead)
-            came = _UnseenPod(kept, usage, now, size)
+            came = _UnseenPod(kept, usage, now, size, is_again)
             if not is_again:
                 token = secrets.token_hex(8)
             if may and not is_dry_run:
