@@ -284,7 +284,7 @@ class ReclaimSettings:
 
     cool_down_seconds: int = 30
     """`elastic.reclaim.coolDownSeconds`, 0 to 86400: after a plan that came to nothing, how long
-    nothing is evicted for pods of the same quota."""
+    nothing is evicted for pods of the same namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,6 +122,7 @@ def reclaiming(
     mode: str = "Act",
     labels: Object | None = None,
     pod_group: str = "",
+    owner: Object = A_AND_B[0],
     timeouts: Object | None = None,
     **reclaim: object,
 ) -> Iterator[Reclaiming]:
@@ -130,10 +131,11 @@ def reclaiming(
     Args:
         labels: Of the pods that are borrowed.
         pod_group: Name of the PodGroup that they are in; empty without.
+        owner: The elastic quota whose min is borrowed.
     """
     elastic: Object = {"reclaim": {"mode": mode, "afterSeconds": 0, **reclaim}}
     settings: Object = {"elastic": elastic, "timeouts": timeouts or {}}
-    given = (*A_AND_B, *(objects or (a_node(),)))
+    given = (owner, A_AND_B[1], *(objects or (a_node(),)))
     with world(*given, directory=directory, settings=settings, is_gated=True) as made:
         here = Reclaiming(made.harness)
         here.wait_for(**POOL)
@@ -295,6 +297,23 @@ def test_the_promise_of_a_pod_behind_one_that_is_gone_stays(
         here.end("b2", "team-b")
         here.says("a1", "team-a", "Released")
         assert here.events("ReclaimWithdrawn") == said
+
+
+def test_a_pod_that_goes_stops_no_plan_for_another_namespace_of_its_quota(tmp_path: Path) -> None:
+    """Its creator decides when, again and again."""
+    both = an_elastic_quota("team-c", {"cpu": 2}, namespaces=["team-a", "team-c"])
+    with reclaiming(tmp_path, owner=both, coolDownSeconds=600) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        here.end("a0", "team-a")
+        eventually(lambda: here.promises() == [], "what was promised is withdrawn")
+        here.create("a1", "team-a")
+        here.create("c0", "team-c")
+        eventually(lambda: here.promises() == ["c0"], "the other namespace gets it")
+        here.end("b3", "team-b")
+        here.says("c0", "team-c", "Released")
+        here.says("a1", "team-a", "QuotaExceeded")
+        assert here.ending() == []
 
 
 def test_an_owner_whose_bind_was_denied_gets_its_min_back(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ class Reclaimer:
         self._ending: dict[str, float] = {}
         """Uid of a pod that is ending → until when that counts as progress."""
         self._cooling: dict[str, float] = {}
-        """Key of a quota → until when nothing is evicted for it."""
+        """Namespace → until when nothing is evicted for its pods."""
         self._overdue = OverdueReleases(self._clock, lambda: UNTRIED_FACTOR * parts.patience())
         self._epoch = context.leader_epoch
         self._leadership = Leadership(context.leader_epoch, self._begin)
@@ -525,10 +525,9 @@ class Reclaimer:
             self._metrics.plans.labels("withdrawn").inc()
             if kept is None and is_crowd and self._cached(promise) is None:
                 continue
-            quota = self._parts.quotas().get(promise.namespace)
-            if quota is not None:
-                cool_down = self._parts.settings().reclaim.cool_down_seconds
-                self._cooling[quota.key] = self._clock() + cool_down
+            # not the other namespaces of a composite: the creator of a pod can make it end at any time
+            cool_down = self._parts.settings().reclaim.cool_down_seconds
+            self._cooling[promise.namespace] = self._clock() + cool_down
             pod = ObjectReference(PODS, promise.pod, promise.namespace, promise.uid)
             said = f"nothing is held for it any more: {fault}"
             self._events.warning(pod, "ReclaimWithdrawn", said)
@@ -597,7 +596,7 @@ class Reclaimer:
 
     def _is_due(self, waiting: _Waiting) -> bool:
         quota, now = self._parts.quotas().get(waiting.namespace), self._clock()
-        if quota is None or self._cooling.get(quota.key, 0.0) > now:
+        if quota is None or self._cooling.get(waiting.namespace, 0.0) > now:
             return False
         return now >= max(waiting.not_before, waiting.since + self._after(quota))
 
