@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tests.builders import a_pod
 from tests.quota.elastic.pools import Cluster, a_quota
@@ -60,6 +61,24 @@ def test_the_plans_of_one_look_share_what_is_read() -> None:
     here.planner.forget()
     assert here.allowed(0)
     assert len(here.lists()) == 2
+
+
+def test_no_more_is_read_than_some_bytes_of_what_a_tenant_can_make_large() -> None:
+    """What is left is refused by the API server when a pod is evicted."""
+    here = Planning()
+    for kind, number in ((PODS, 70), (POD_DISRUPTION_BUDGETS, 20)):
+        metadata = {"namespace": "b", "annotations": {"large": "x" * 2**20}}
+        for one in range(number):
+            made: dict[str, Any] = {"metadata": {"name": f"a-{one}", **metadata}, "spec": {}}
+            if kind is PODS:
+                made["spec"] = {"nodeName": "n", "containers": [{"name": "a"}]}
+            here.client.create(kind, made)
+        here.planner.forget()
+        assert here.allowed(0, 1)
+        for one in range(number):
+            here.client.delete(kind, f"a-{one}", namespace="b")
+        here.planner.forget()
+        assert not here.allowed(0, 1)
 
 
 def test_what_one_plan_has_evicted_counts_for_the_next_of_the_same_look() -> None:

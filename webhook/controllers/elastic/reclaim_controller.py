@@ -525,7 +525,7 @@ class Reclaimer:
             self._metrics.plans.labels("withdrawn").inc()
             if kept is None and is_crowd and self._cached(promise) is None:
                 continue
-            # not the other namespaces of a composite: the creator of a pod can make it end at any time
+            # not the other namespaces of a composite: a tenant can make its own pod go at any time
             cool_down = self._parts.settings().reclaim.cool_down_seconds
             self._cooling[promise.namespace] = self._clock() + cool_down
             pod = ObjectReference(PODS, promise.pod, promise.namespace, promise.uid)

@@ -23,6 +23,7 @@ from webhook.kube.api import (
     Kind,
     ListOptions,
     Object,
+    Page,
 )
 from webhook.kube.pager import of_newest_version
 from webhook.quota.amounts.quantity import Quantity
@@ -53,6 +54,11 @@ _FACTOR: Final = 3.0
 """How many times as long as its turn took a pool rests."""
 _MOST: Final = 5.0
 """Seconds of the longest rest: the thread forgets soon which pods could not be evicted."""
+_OBJECT_BYTES: Final = 16 * 2**20
+_POD_BYTES: Final = 64 * 2**20
+"""JSON of the budgets of a namespace, of its PodGroups, and of its pods' metadata, that a plan reads
+at most; some 15,000 usual pods. What is left is refused by the API server at the eviction."""
+
 _T = TypeVar("_T")
 
 
@@ -198,9 +204,8 @@ class ReclaimPlanner:
             return NamespaceBudgets()
         assigned = ListOptions(namespace=namespace, field_selector="spec.nodeName!=")
         metadata = (
-            FieldReader(revision.object).child("metadata")
-            for page in self._api.pages(PODS, assigned, is_brief=True)
-            for revision in page.items
+            FieldReader(raw).child("metadata")
+            for raw in _first(self._api.pages(PODS, assigned, is_brief=True), _POD_BYTES)
         )
         pods = ((one.text("uid"), one.string_map("labels")) for one in metadata)
         return protect(budgets, pods)
@@ -209,8 +214,7 @@ class ReclaimPlanner:
         return of_newest_version(POD_GROUPS, lambda kind: self._pages(kind, namespace))
 
     def _pages(self, kind: Kind, namespace: str) -> Iterator[Object]:
-        pages = self._api.pages(kind, ListOptions(namespace=namespace))
-        return (revision.object for page in pages for revision in page.items)
+        return _first(self._api.pages(kind, ListOptions(namespace=namespace)), _OBJECT_BYTES)
 
     def _room(self, view: ReclaimView, raw: Object) -> Callable[[Iterable[ElasticPod]], Room]:
         rooms: list[NodeRoom] = []
@@ -223,6 +227,16 @@ class ReclaimPlanner:
             return rooms[0].after({*(one.uid for one in gone), *view.ending})
 
         return room
+
+
+def _first(pages: Iterable[Page], most_bytes: int) -> Iterator[Object]:
+    """Yield the first objects of a list, which members of its namespace can make very large."""
+    size = 0
+    for revision in (one for page in pages for one in page.items):
+        size += len(revision.data)
+        if size > most_bytes:
+            return
+        yield revision.object
 
 
 @dataclass(frozen=True, slots=True)
