@@ -56,8 +56,8 @@ _MOST: Final = 5.0
 """Seconds of the longest rest: the thread forgets soon which pods could not be evicted."""
 _OBJECT_BYTES: Final = 16 * 2**20
 _POD_BYTES: Final = 64 * 2**20
-"""JSON of the budgets of a namespace, of its PodGroups, and of its pods' metadata, that a plan reads
-at most; some 15,000 usual pods. What is left is refused by the API server at the eviction."""
+"""JSON of the budgets of a namespace, of its PodGroups, and of the metadata of its pods that a plan
+reads; some 15,000 usual pods. What is left is refused by the API server at the eviction."""
 
 _T = TypeVar("_T")
 
