@@ -123,6 +123,14 @@ def test_only_keys_that_are_there_are_removed(document: dict[str, Any], keys: li
     assert result["hard"] == {key: document[key] for key in document if key not in keys}
 
 
+def test_a_patch_that_removes_very_many_keys_is_no_larger_than_the_map() -> None:
+    document = {"labels": {f"example.com/label-{number}": "" for number in range(2000)}}
+    keys = [*document["labels"]][1:]
+    operations = remove_keys(document, ("labels",), keys)
+    assert applied(document, operations) == {"labels": {"example.com/label-0": ""}}
+    assert len(encode_patch(operations)) < 200
+
+
 def test_nothing_is_removed_from_a_map_that_is_missing() -> None:
     assert remove_keys({"status": None}, ("status", "hard"), ("cpu",)) == ()
 

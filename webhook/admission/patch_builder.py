@@ -35,6 +35,8 @@ class _Absent(Enum):
     VALUE = "absent"
 
 
+_MANY_KEYS: Final = 64
+
 ABSENT: Final = _Absent.VALUE
 """No value at all, which is not the same as null."""
 
@@ -117,6 +119,8 @@ def remove_keys(
 ) -> tuple[PatchOperation, ...]:
     """Remove those of `keys` that the map at `path` has; a missing map has none.
 
+    Where they are very many, the map is written anew: a path for each takes more than the map.
+
     Raises:
         PatchTargetError: Something on the way is not a map.
     """
@@ -124,7 +128,11 @@ def remove_keys(
     if depth < len(path):
         return ()
     current = _require_map(found, path)
-    return tuple(remove((*path, key)) for key in keys if key in current)
+    present = [key for key in keys if key in current]
+    if len(present) > _MANY_KEYS:
+        gone = frozenset(present)
+        return (replace(path, {key: item for key, item in current.items() if key not in gone}),)
+    return tuple(remove((*path, key)) for key in present)
 
 
 def encode_patch(operations: Iterable[PatchOperation]) -> bytes:

@@ -219,3 +219,9 @@ def test_of_two_quotas_of_a_namespace_the_older_one_counts() -> None:
             " kubectl delete -n x elasticquota x"
         )
     }
+
+
+def test_no_more_errors_are_made_than_answers_show() -> None:
+    least = {f"example.com/r{number}": "-1" for number in range(10_000)}
+    quota = {"kind": "ElasticQuota", "metadata": {"namespace": "a"}, "spec": {"min": least}}
+    assert len(elastic_quota_errors(quota)) in range(100, 200)

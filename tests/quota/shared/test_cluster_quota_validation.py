@@ -49,6 +49,12 @@ class Walked(dict[str, str]):
         return KeysView(self)
 
 
+def test_no_more_errors_are_made_than_answers_show() -> None:
+    raw = a_cluster_quota()
+    raw["spec"] = {**raw["spec"], "hard": {f"odd-{number}": "1" for number in range(10_000)}}
+    assert len(faults(raw)) in range(100, 200)
+
+
 def test_limits_are_not_walked_through_for_each_part() -> None:
     walks = []
     for parts in (1, 50):

@@ -40,6 +40,8 @@ _ANNOTATIONS: Final = "metadata.annotations"
 _MIRROR_FIELD: Final = key_path(_ANNOTATIONS, MIRROR_ANNOTATION)
 GATING_METADATA: Final = frozenset({UNEVALUATED_LABEL, UNGATED_ANNOTATION})
 """What the gating handler writes on new pods, and vouches for."""
+_MAX_TOLD: Final = 64
+"""Labels, and annotations, about which there is a warning; an answer shows fewer."""
 _MAX_FIELDS: Final = 5
 """Fields that a message names; people can write any number."""
 
@@ -101,10 +103,10 @@ def is_gated(pod: Pod) -> bool:
 def strip(
     raw: Object, pod: Pod, *, kept: Collection[str] = ()
 ) -> tuple[list[str], tuple[PatchOperation, ...]]:
-    """Return the paths of the marks that a new pod without a node may not keep, and the patch.
+    """Return paths of the marks that a new pod without a node may not keep, and the patch.
 
     There is no warning about what the gating handler itself wrote when it was asked about the pod
-    before.
+    before, and of very many marks about the first.
 
     Args:
         pod: The same, read.
@@ -117,7 +119,10 @@ def strip(
     annotations = [one for one in _ours(pod.annotations) if one not in kept]
     uncontrolled = [] if _has_controller(raw) else _ours(pod.labels)
     labels = [one for one in uncontrolled if one not in kept]
-    told = [[one for one in keys if one not in GATING_METADATA] for keys in (labels, annotations)]
+    told = [
+        [one for one in keys if one not in GATING_METADATA][:_MAX_TOLD]
+        for keys in (labels, annotations)
+    ]
     return _paths(*told), (
         *remove_keys(raw, ("metadata", "labels"), labels),
         *remove_keys(raw, ("metadata", "annotations"), annotations),

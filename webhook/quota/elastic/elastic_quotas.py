@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Final
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
@@ -39,6 +40,9 @@ _POOL_FIELD: Final = key_path("metadata.labels", POOL_LABEL)
 _NO_DOTS: Final = ("must not contain dots",)
 _PLAIN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _NVIDIA: Final = "nvidia.com/"
+_MOST_ERRORS: Final = 128
+"""Of a quota; answers show no more. A review, which any client can post, may have a quarter of a
+million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +170,8 @@ def elastic_quota_errors(raw: Mapping[str, object]) -> list[FieldError]:
 
 
 def _errors_of(quota: ElasticQuota) -> list[FieldError]:
-    return [*_namespace_errors(quota), *_amount_errors(quota), *_setting_errors(quota)]
+    errors = chain(_namespace_errors(quota), _amount_errors(quota), _setting_errors(quota))
+    return [*islice(errors, _MOST_ERRORS)]
 
 
 def _namespace_errors(quota: ElasticQuota) -> Iterator[FieldError]:

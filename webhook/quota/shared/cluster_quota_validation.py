@@ -16,6 +16,7 @@ ValidateLabelSelector.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
+from itertools import islice
 from typing import Final
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError, mapping
@@ -34,6 +35,9 @@ from webhook.quota.shared.cluster_quotas import read_parts
 SELECTING_FIELDS: Final = SCOPE_FIELDS | {"namespaceSelector"}
 """The fields of the spec that say which pods it is about."""
 
+_MOST_ERRORS: Final = 128
+"""Of our own rules; answers show no more. A review, which any client can post, may have a quarter
+of a million."""
 _HARD: Final = "spec.hard"
 _SELECTOR: Final = "spec.namespaceSelector"
 _NOT_DEFERRED: Final = "is not deferred: limit it by a ResourceQuota in each namespace"
@@ -50,7 +54,8 @@ def cluster_quota_errors(raw: Mapping[str, object], keys: Set[str]) -> list[Fiel
         raw: The object. Only its spec is looked at; a field of the wrong type is an error.
         keys: The deferred resources.
     """
-    return _once(*_own_errors(raw, keys), *quota_errors(_as_quota(raw, keys)))
+    own = islice(_own_errors(raw, keys), _MOST_ERRORS)
+    return _once(*own, *quota_errors(_as_quota(raw, keys)))
 
 
 def cluster_quota_update_errors(
@@ -72,7 +77,8 @@ def cluster_quota_update_errors(
     """
     # what is not deferred has an error of its own, and is no change
     quotas = (_as_quota(new, keys), _as_quota(old, keys))
-    return _once(*_own_errors(new, keys), *quota_update_errors(*quotas, frozen=frozen))
+    own = islice(_own_errors(new, keys), _MOST_ERRORS)
+    return _once(*own, *quota_update_errors(*quotas, frozen=frozen))
 
 
 def cluster_quota_warnings(raw: Mapping[str, object], keys: Set[str]) -> list[str]:
