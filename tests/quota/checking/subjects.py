@@ -62,7 +62,8 @@ def a_workload(
 ) -> Object:
     """A workload of pods that request a cpu each."""
     template: Object = {"metadata": {}, "spec": a_pod_spec(cpu)}
-    return an_object(kind, name, {"replicas": replicas, "template": template, **spec})
+    size: Object = {} if kind == "Job" else {"replicas": replicas}
+    return an_object(kind, name, {**size, "template": template, **spec})
 
 
 def a_subject(

@@ -13,6 +13,7 @@ from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList, exceeding
 from webhook.quota.charging.workload_pods import PodSet, pods_of
 from webhook.quota.checking.classes import ClassError, RuntimeClassError, with_classes
+from webhook.quota.checking.field_names import unknown_fields
 from webhook.quota.checking.limit_ranges import (
     claim_violations,
     joined,
@@ -135,7 +136,7 @@ def read_subject(
     is_claim = one.resource == "persistentvolumeclaims"
     issues = [] if is_claim else list(claims)
     written = [_Written.read(pods) for pods in sets]
-    refusals = [*_invalid_name(one), *_invalid_limits(one, terms)]
+    refusals = [*_unknown_fields(one), *_invalid_name(one), *_invalid_limits(one, terms)]
     refusals += [issue for template in written for issue in _invalid_template(one, template)]
     refusals += _job_issues(one, sets, terms) if is_new and not refusals else ()
     for template in () if refusals else written:
@@ -229,6 +230,22 @@ def _group(
             return _refused(Rule.LIMIT_RANGE, raw, joined(against), field)
     surge = surge_of(one.raw, pods.count, options.rollout, field=one.field)
     return PodGroup(pod, filled, pods.count, surge.count, surge.is_needed, pods.field)
+
+
+def _unknown_fields(one: ManifestObject) -> Iterator[Issue]:
+    """Yield the refusal of an object for fields that the API server does not know."""
+    found = unknown_fields(one.raw, one.resource)
+    if not found:
+        return
+    version = str(one.raw.get("apiVersion")).rpartition("/")[2]
+    words = ", ".join(f'unknown field "{field}"' for field in found)
+    text = (
+        f'{one.kind} in version "{version}" cannot be handled as a {one.kind}:'
+        f" strict decoding error: {words}"
+    )
+    meant = ", ".join(filter(None, found.values()))
+    text += f"; did you mean {meant}?" if meant else ""
+    yield Issue(Rule.UNKNOWN_FIELD, Verdict.REFUSED, text, child(one.field, next(iter(found))))
 
 
 def _invalid_name(one: ManifestObject) -> Iterator[Issue]:

@@ -39,6 +39,7 @@ class Rule(StrEnum):
     BAD_INPUT = "bad-input"
     DUPLICATE = "duplicate"
     NAMESPACE = "namespace"
+    UNKNOWN_FIELD = "unknown-field"
     INVALID = "invalid"
     PRIORITY_CLASS = "priority-class"
     RUNTIME_CLASS = "runtime-class"
@@ -60,6 +61,7 @@ RULES: Mapping[Rule, str] = {
     Rule.BAD_INPUT: "The input cannot be read.",
     Rule.DUPLICATE: "No object is in the input twice.",
     Rule.NAMESPACE: "The namespace exists.",
+    Rule.UNKNOWN_FIELD: "The API server knows all fields.",
     Rule.INVALID: "Names, resources, affinity, quotas, limits and classes are valid.",
     Rule.PRIORITY_CLASS: "The PriorityClass exists, and the priority is its own.",
     Rule.RUNTIME_CLASS: "The RuntimeClass exists, and overhead and node selector are its own.",

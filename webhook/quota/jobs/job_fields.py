@@ -14,6 +14,7 @@ pkg/registry/batch/job/strategy.go PrepareForUpdate, here and in the releases si
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from webhook.quota.jobs.equality import (
@@ -38,7 +39,7 @@ from webhook.quota.jobs.equality import (
 _TEXTS: Final = list_of(TEXT)
 _EXPRESSIONS: Final = list_of(struct(texts="key operator", values=_TEXTS))
 _SELECTOR: Final = struct(matchLabels=STRINGS, matchExpressions=_EXPRESSIONS)
-_METADATA: Final = struct(
+METADATA_SHAPE: Final = struct(
     texts="name generateName namespace selfLink uid resourceVersion",
     numbers="generation",
     deletionGracePeriodSeconds=INTEGER,
@@ -54,6 +55,7 @@ _METADATA: Final = struct(
         struct("fieldsV1", texts="manager operation apiVersion fieldsType subresource", time=TIME)
     ),
 )
+"""The metadata of an object."""
 
 # -- containers ----------------------------------------------------------------------------
 
@@ -62,6 +64,7 @@ _RESOURCE_FIELD: Final = struct(texts="containerName resource", divisor=AMOUNT_B
 _FIELD: Final = struct(texts="apiVersion fieldPath")
 _HTTP: Final = struct(
     texts="path host scheme",
+    gated="protocol",
     port=NUMBER_OR_TEXT,
     httpHeaders=list_of(struct(texts="name value")),
 )
@@ -73,7 +76,7 @@ _HANDLERS: Final = {
 _PROBE: Final = struct(
     terminationGracePeriodSeconds=INTEGER,
     numbers="initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold",
-    grpc=struct(numbers="port", optional="service"),
+    grpc=struct(numbers="port", optional="service", gated="mode"),
     others=_HANDLERS,
 )
 _HOOK: Final = struct(gated="sleep", others=_HANDLERS)
@@ -104,7 +107,7 @@ _CONTAINER: Final = struct(
         struct(
             texts="name mountPath subPath subPathExpr mountPropagation",
             flags="readOnly",
-            gated="recursiveReadOnly",
+            gated="recursiveReadOnly bindMountOptions",
         )
     ),
     livenessProbe=_PROBE,
@@ -122,10 +125,14 @@ _CONTAINER: Final = struct(
     ),
 )
 
+_EPHEMERAL: Final = replace(_CONTAINER, members={**_CONTAINER.members, "targetContainerName": TEXT})
+
 # -- volumes -------------------------------------------------------------------------------
 
-_DOWNWARD: Final = list_of(struct("path mode", fieldRef=_FIELD, resourceFieldRef=_RESOURCE_FIELD))
-_CLAIM: Final = struct(
+_DOWNWARD: Final = list_of(
+    struct("path mode", gated="user", fieldRef=_FIELD, resourceFieldRef=_RESOURCE_FIELD)
+)
+CLAIM_SHAPE: Final = struct(
     "accessModes volumeName volumeMode dataSource",
     optional="storageClassName",
     gated="dataSourceRef volumeAttributesClassName",
@@ -133,6 +140,7 @@ _CLAIM: Final = struct(
     resources=part(struct(requests=AMOUNTS, limits=AMOUNTS)),
     volumeAttributesClassName=OPTIONAL_TEXT,
 )
+"""The spec of a PersistentVolumeClaim."""
 
 
 def _disk(names: str, *, numbers: str = "", flags: str = "", **members: Shape) -> Shape:
@@ -145,7 +153,7 @@ _VOLUME: Final = struct(
     texts="name",
     gated="image",
     hostPath=struct(texts="path", optional="type"),
-    emptyDir=struct(texts="medium", sizeLimit=AMOUNT),
+    emptyDir=struct(texts="medium", gated="mode", sizeLimit=AMOUNT),
     gcePersistentDisk=_disk("pdName fsType", numbers="partition"),
     awsElasticBlockStore=_disk("volumeID fsType", numbers="partition"),
     nfs=_disk("server path"),
@@ -171,20 +179,29 @@ _VOLUME: Final = struct(
     ),
     storageos=_disk("volumeName volumeNamespace fsType secretRef"),
     csi=struct("driver readOnly nodePublishSecretRef", optional="fsType", volumeAttributes=STRINGS),
-    downwardAPI=struct("defaultMode", items=_DOWNWARD),
+    downwardAPI=struct("defaultMode", gated="defaultUser", items=_DOWNWARD),
     projected=struct(
         "defaultMode",
+        gated="defaultUser",
         sources=list_of(
             struct(
                 "secret configMap serviceAccountToken",
                 gated="clusterTrustBundle podCertificate",
                 downwardAPI=struct(items=_DOWNWARD),
-                clusterTrustBundle=struct("name signerName optional path", labelSelector=_SELECTOR),
-                podCertificate=struct(userAnnotations=STRINGS),
+                clusterTrustBundle=struct(
+                    "name signerName optional path", gated="user", labelSelector=_SELECTOR
+                ),
+                podCertificate=struct(
+                    gated="signerName keyType maxExpirationSeconds credentialBundlePath keyPath"
+                    " certificateChainPath user",
+                    userAnnotations=STRINGS,
+                ),
             )
         ),
     ),
-    ephemeral=struct(volumeClaimTemplate=struct(metadata=part(_METADATA), spec=part(_CLAIM))),
+    ephemeral=struct(
+        volumeClaimTemplate=struct(metadata=part(METADATA_SHAPE), spec=part(CLAIM_SHAPE))
+    ),
 )
 
 # -- where pods go -------------------------------------------------------------------------
@@ -222,7 +239,7 @@ _POD: Final = struct(
     " schedulerName priorityClassName",
     flags="hostNetwork hostPID hostIPC",
     optional="runtimeClassName",
-    gated="hostUsers resourceClaims resources hostnameOverride schedulingGroup",
+    gated="hostUsers resourceClaims resources hostnameOverride schedulingGroup evictionResponders",
     terminationGracePeriodSeconds=INTEGER,
     activeDeadlineSeconds=INTEGER,
     priority=INTEGER,
@@ -235,7 +252,7 @@ _POD: Final = struct(
     volumes=list_of(_VOLUME),
     containers=list_of(_CONTAINER),
     initContainers=list_of(_CONTAINER),
-    ephemeralContainers=list_of(_CONTAINER),
+    ephemeralContainers=list_of(_EPHEMERAL),
     nodeSelector=STRINGS,
     overhead=AMOUNTS,
     resources=_RESOURCES,
@@ -261,14 +278,14 @@ _POD: Final = struct(
     ),
 )
 
-TEMPLATE_SHAPE: Final = struct(metadata=part(_METADATA), spec=part(_POD))
+TEMPLATE_SHAPE: Final = struct(metadata=part(METADATA_SHAPE), spec=part(_POD))
 """A pod template."""
 
 JOB_SHAPE: Final = struct(
     "parallelism completions activeDeadlineSeconds backoffLimit manualSelector",
     "ttlSecondsAfterFinished completionMode suspend",
     gated="podFailurePolicy successPolicy backoffLimitPerIndex maxFailedIndexes"
-    " podReplacementPolicy managedBy",
+    " podReplacementPolicy managedBy scheduling",
     selector=_SELECTOR,
     template=part(TEMPLATE_SHAPE),
     managedBy=OPTIONAL_TEXT,

@@ -1,4 +1,4 @@
-"""`check` refuses a value of a pod's field for its type exactly where the API server does."""
+"""`check` refuses fields of a pod, for their names and types, exactly where the API server does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
 from webhook.jsonfields.fields import InvalidFieldError
+from webhook.quota.checking.subjects import ManifestObject, ReadOptions, read_subject
+from webhook.quota.checking.values import Terms
 from webhook.quota.jobs.equality import Shape, check_types
 from webhook.quota.jobs.job_fields import TEMPLATE_SHAPE
 
@@ -27,6 +29,16 @@ def leaves(shape: Shape, path: Path = ()) -> Iterator[tuple[Path, Shape]]:
         yield from leaves(shape.items, (*path, "[]"))
     if shape.read is not None or shape.check is not None:
         yield path, shape
+
+
+def structs(shape: Shape, path: Path = ()) -> Iterator[Path]:
+    """Yield the objects whose fields are known."""
+    if shape.members:
+        yield path
+    for name, member in shape.members.items():
+        yield from structs(member, (*path, name))
+    if shape.items is not None:
+        yield from structs(shape.items, (*path, "[]"))
 
 
 def a_pod_with(path: Path, value: Any) -> dict[str, Any]:
@@ -58,3 +70,34 @@ def test_types_are_those_of_the_api_server(plane: ControlPlane) -> None:
         is (api.create(objects.pods(NAMESPACE), a_pod_with(path, value), dry_run=True).code == 400)
     ]
     assert others == []
+
+
+def test_unknown_fields_are_refused_in_the_words_of_the_api_server(plane: ControlPlane) -> None:
+    api = Api(plane.rest)
+    api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    found = [path for path in structs(TEMPLATE_SHAPE) if path]
+    assert len(found) > 100
+    for path in found:
+        pod = a_pod_with(path, {"odd": {}})
+        said = api.call("POST", objects.pods(NAMESPACE), pod, fieldValidation="Strict")
+        one = ManifestObject(pod, "pods", NAMESPACE, "a")
+        issue = read_subject(one, Terms(), ReadOptions()).refusals[0]
+        assert (said.code, said.message) == (400, issue.text.partition(";")[0])
+
+
+def test_known_fields_are_not_refused_for_their_names(plane: ControlPlane) -> None:
+    served = Api(plane.rest).get("/openapi/v2").body["definitions"]
+    assert [*_missing(served, "io.k8s.api.core.v1.PodTemplateSpec", TEMPLATE_SHAPE)] == []
+
+
+def _missing(served: dict[str, Any], model: str, shape: Shape, path: Path = ()) -> Iterator[Path]:
+    """Yield the fields of the API server that no shape names, where the others are known."""
+    for name, field in served[model].get("properties", {}).items() if shape.members else ():
+        member = shape.members.get(name)
+        if member is None:
+            yield (*path, name)
+            continue
+        inner = member if member.items is None else member.items
+        reference = field.get("items", field).get("$ref", "")
+        if reference:
+            yield from _missing(served, reference.rpartition("/")[2], inner, (*path, name))
