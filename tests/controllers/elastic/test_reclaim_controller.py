@@ -378,6 +378,16 @@ def test_what_a_disruption_budget_protects_stays(tmp_path: Path) -> None:
         eventually(lambda: here.ending() == ["b3"], "it is evicted once that is allowed")
 
 
+def test_a_pod_that_has_not_started_is_protected_by_no_budget(tmp_path: Path) -> None:
+    """The API server evicts it, whatever budgets say."""
+    with reclaiming(tmp_path, a_node(), a_budget(0), labels={"app": "web"}) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: "a PodDisruptionBudget" in here.says_of("a0"), "it is said")
+        again = {"status": {"phase": "Pending"}}
+        here.harness.api.patch(PODS, "b2", again, namespace="team-b", subresource="status")
+        eventually(lambda: here.ending() == ["b2"], "it is evicted, though it is the older one")
+
+
 def test_a_pod_that_is_gone_is_promised_nothing(tmp_path: Path) -> None:
     with reclaiming(tmp_path) as here:
         here.create("a0", "team-a")

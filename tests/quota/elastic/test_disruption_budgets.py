@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.quota.elastic.pools import Cluster, a_quota
-from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.capacity import ElasticPod, PodHealth
 from webhook.quota.elastic.disruption_budgets import (
     DisruptionBudgets,
     NamespaceBudgets,
@@ -72,6 +72,58 @@ def test_a_pod_with_two_budgets_is_never_evicted() -> None:
     assert not of_namespace(a_budget(9), a_budget(9, everything)).begin().allow((pod,))
 
 
+HEALTHY: dict[str, tuple[Object, Object, bool]] = {
+    "nothing is said": ({}, {}, False),
+    "of as many as are desired": ({}, {"currentHealthy": 2, "desiredHealthy": 2}, True),
+    "of fewer": ({}, {"currentHealthy": 1, "desiredHealthy": 2}, False),
+    "of none": ({}, {"currentHealthy": 2, "desiredHealthy": 0}, False),
+    "always": ({"unhealthyPodEvictionPolicy": "AlwaysAllow"}, {}, True),
+    "by name": (
+        {"unhealthyPodEvictionPolicy": "IfHealthyBudget"},
+        {"currentHealthy": 3, "desiredHealthy": 2},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "status", "spares_unready"), HEALTHY.values(), ids=HEALTHY)
+def test_a_budget_is_not_asked_about_pods_that_do_not_count_for_it(
+    spec: Object, status: Object, *, spares_unready: bool
+) -> None:
+    cluster = Cluster(a_quota("b", 0))
+    raw = a_budget(0)
+    raw["spec"] = {**raw["spec"], **spec}  # type: ignore[dict-item]
+    raw["status"] = {"disruptionsAllowed": 0, **status}
+    everything: Object = {}
+    one, two = of_namespace(raw), of_namespace(raw, a_budget(9, everything))
+    allowed = {
+        health: [
+            budgets.begin().allow((cluster.pod("b", 1, name="web-0", health=health),))
+            for budgets in (one, two)
+        ]
+        for health in PodHealth
+    }
+    assert allowed == {
+        PodHealth.READY: [False, False],
+        PodHealth.UNREADY: [spares_unready, False],
+        PodHealth.PENDING: [True, True],
+    }
+
+
+def test_a_pod_that_no_budget_was_asked_about_takes_none_of_what_it_allows() -> None:
+    cluster = Cluster(a_quota("b", 0))
+    pending, ready = (
+        cluster.pod("b", 1, name=name, health=health)
+        for name, health in (("web-0", PodHealth.PENDING), ("web-1", PodHealth.READY))
+    )
+    budgets = of_namespace(a_budget(1))
+    walk = budgets.begin()
+    walk.take((pending,))
+    assert walk.allow((ready,))
+    budgets.take(pending)
+    assert budgets.begin().allow((ready,))
+
+
 LEFT_TO_THE_API_SERVER: dict[str, Object] = {
     "wrong": {"matchLabels": 5},
     "long labels": {"matchLabels": {f"l{number}": "v" for number in range(200)}},
@@ -122,4 +174,4 @@ def test_of_many_budgets_of_a_pod_two_are_kept() -> None:
 def test_no_labels_are_kept() -> None:
     read = read_budgets([a_budget(1)])
     found = protect(read, [("u", {"app": "web", "more": "x" * 1000}), ("v", {"app": "db"})])
-    assert found == NamespaceBudgets((1,), {"u": (0,)})
+    assert found == NamespaceBudgets((1,), protecting={"u": (0,)})

@@ -13,7 +13,14 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import PODS, ClusterApi, ListOptions, Object
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
-from webhook.quota.elastic.capacity import ElasticPod, bound_at, is_of_daemon_set, was_bound_within
+from webhook.quota.elastic.capacity import (
+    ElasticPod,
+    PodHealth,
+    bound_at,
+    health_of,
+    is_of_daemon_set,
+    was_bound_within,
+)
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
 from webhook.quota.elastic.pod_groups import pod_group_of
@@ -50,6 +57,7 @@ class AssignedPod:
     """What it takes of its node."""
     grace_seconds: int
     """How long it may take to end, as its creator wrote it."""
+    health: PodHealth
 
     def is_like(self, other: AssignedPod) -> bool:
         """Return whether both are one pod that is labelled alike."""
@@ -98,6 +106,7 @@ def read_assigned_pod(raw: Object, known: KnownPods = lambda _key: None) -> Assi
         is_of_daemon_set(metadata),
         _requested(raw),
         FieldReader(raw).child("spec").integer("terminationGracePeriodSeconds") or 0,
+        health_of(FieldReader(raw)),
     )
 
 
@@ -138,4 +147,5 @@ def elastic_pod(
         is_exempt=is_kept or one.is_young(limits.protect_own_seconds, now),
         is_young=one.is_young(limits.protect_seconds, now),
         grace_seconds=max(one.grace_seconds, pod.deletion_grace_period_seconds or 0),
+        health=one.health,
     )

@@ -28,6 +28,7 @@ from webhook.quota.elastic.capacity import (
     ElasticPod,
     bound_at,
     ends_within,
+    health_of,
     is_of_daemon_set,
     was_bound_within,
 )
@@ -235,6 +236,7 @@ def elastic_pod(
         or priority >= _CRITICAL
         or is_of_daemon_set(FieldReader(raw).child("metadata")),
         is_young=was_bound_within(bound_at(FieldReader(raw)), quota.protect_seconds, now),
+        health=health_of(FieldReader(raw)),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from enum import Enum, StrEnum
 from itertools import accumulate
 from typing import Final
 
@@ -32,6 +32,15 @@ class LabelOrder(StrEnum):
 
     CREATION_TIME = "CreationTime"
     PRIORITY = "Priority"
+
+
+class PodHealth(Enum):
+    """Health of an assigned pod."""
+
+    READY = "ready"
+    UNREADY = "unready"
+    PENDING = "pending"
+    """None of its containers has started: no PodDisruptionBudget is asked about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,8 @@ class ElasticPod:
 
     grace_seconds: int = 0
     """How long it may take to end once it is evicted."""
+    health: PodHealth = PodHealth.READY
+    """On which it depends what PodDisruptionBudgets say."""
 
     @property
     def age_order(self) -> tuple[datetime, str, str, str]:
@@ -89,6 +100,21 @@ def bound_at(pod: FieldReader) -> datetime | None:
         if one.text("type") == "PodScheduled"
     )
     return next(scheduled, None) or pod.child("metadata").timestamp("creationTimestamp")
+
+
+def health_of(pod: FieldReader) -> PodHealth:
+    """Return whether a pod has started and is ready, as evictions look at it.
+
+    Source: kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go canIgnorePDB.
+    """
+    status = pod.child("status")
+    if status.text("phase") == "Pending":
+        return PodHealth.PENDING
+    is_ready = any(
+        (one.text("type"), one.text("status")) == ("Ready", "True")
+        for one in status.children("conditions")
+    )
+    return PodHealth.READY if is_ready else PodHealth.UNREADY
 
 
 def was_bound_within(bound: datetime | None, seconds: int, now: datetime) -> bool:

@@ -3,7 +3,8 @@
 What a budget allows is what its controller last wrote. The API server obeys the budget itself when
 a pod is evicted; here it is asked before, so that nothing is evicted for a plan that cannot go on.
 
-A pod with two budgets is never evicted: the API server refuses it.
+A pod with two budgets is never evicted, once it has started: the API server refuses it. A budget
+is not asked about a pod that has not, nor always about one that is not ready.
 
 Source: kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go Create.
 """
@@ -18,7 +19,7 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.capacity import ElasticPod, PodHealth
 from webhook.quota.objects.label_selectors import LabelSelector, read_selector_at
 
 _TERMS: Final = 128
@@ -36,6 +37,8 @@ class DisruptionBudget:
     selector: LabelSelector
     allowed: int
     """How many of its pods may be evicted now."""
+    spares_unready: bool = False
+    """Whether it is not asked about pods that are not ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,16 @@ class NamespaceBudgets:
 
     allowed: tuple[int, ...] = ()
     """How many pods of each may be evicted now."""
+    sparing: frozenset[int] = frozenset()
+    """The places of those that are not asked about pods that are not ready."""
     protecting: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Uid of a pod → the places of its budgets, of two at most; absent without any."""
+
+    def asked_about(self, pod: ElasticPod) -> tuple[int, ...]:
+        """Return the places of the budgets that an eviction of a pod asks now."""
+        places = () if pod.health is PodHealth.PENDING else self.protecting.get(pod.uid, ())
+        is_spared = pod.health is PodHealth.UNREADY and len(places) == 1
+        return () if is_spared and places[0] in self.sparing else places
 
 
 def read_budgets(raws: Iterable[Mapping[str, object]]) -> list[DisruptionBudget]:
@@ -72,10 +83,15 @@ def _read(raw: Mapping[str, object]) -> DisruptionBudget | None:
     node = FieldReader(raw)
     try:
         selector = read_selector_at(node.child("spec"), "selector")
-        allowed = node.child("status").integer("disruptionsAllowed") or 0
+        policy = node.child("spec").text("unhealthyPodEvictionPolicy")
+        status = node.child("status")
+        allowed = status.integer("disruptionsAllowed") or 0
+        healthy = status.integer("currentHealthy") or 0
+        desired = status.integer("desiredHealthy") or 0
     except InvalidFieldError:
         return None
-    return None if selector is None else DisruptionBudget(selector, allowed)
+    spares_unready = policy == "AlwaysAllow" or healthy >= desired > 0
+    return None if selector is None else DisruptionBudget(selector, allowed, spares_unready)
 
 
 def _length(selector: LabelSelector) -> int:
@@ -98,7 +114,8 @@ def protect(
         places = tuple(islice(matching, _ENOUGH))
         if places:
             protecting[uid] = places
-    return NamespaceBudgets(tuple([one.allowed for one in budgets]), protecting)
+    sparing = [place for place, one in enumerate(budgets) if one.spares_unready]
+    return NamespaceBudgets(tuple([one.allowed for one in budgets]), frozenset(sparing), protecting)
 
 
 class DisruptionBudgets:
@@ -121,7 +138,7 @@ class DisruptionBudgets:
     def take(self, pod: ElasticPod) -> None:
         """Count a pod that was evicted, where its budgets were looked up before."""
         budgets = self._known.get(pod.namespace)
-        places = () if budgets is None else budgets.protecting.get(pod.uid, ())
+        places = () if budgets is None else budgets.asked_about(pod)
         if budgets is not None and places:
             left = [one - (place in places) for place, one in enumerate(budgets.allowed)]
             self._known[pod.namespace] = replace(budgets, allowed=tuple(left))
@@ -159,4 +176,4 @@ class BudgetWalk:
             self._taken.update([(pod.namespace, place) for place in self._places(pod)])
 
     def _places(self, pod: ElasticPod) -> tuple[int, ...]:
-        return self._of_namespace(pod.namespace).protecting.get(pod.uid, ())
+        return self._of_namespace(pod.namespace).asked_about(pod)
