@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -304,6 +305,23 @@ UNKNOWN = {
     "a host port": pod(requests={"cpu": "9"}, ports=[{"hostPort": 80}]),
     "devices that may stand for a resource": pod(requests={"example.com/gpu": "1"}),
 }
+
+
+EXPRESSION: Final = {"key": "zone", "operator": "In", "values": ["z"]}
+LONG: Final = {
+    "expressions": requiring({"matchExpressions": [EXPRESSION] * 1000}),
+    "terms without any": requiring(*[{}] * 5000),
+    "a selector": pod(nodeSelector={f"l{number}": "" for number in range(1000)}),
+    "amounts": pod(requests={f"hugepages-{number}Ki": "1Gi" for number in range(1, 2000)}),
+}
+
+
+@pytest.mark.parametrize("one", LONG.values(), ids=LONG.keys())
+def test_nothing_is_said_where_much_would_be_compared_with_many_nodes(one: Object) -> None:
+    """Conditions of all namespaces wait for the answer."""
+    infos = NodeView([node(f"n{number}") for number in range(100)], ()).infos
+    assert judge_without_pods(one, infos[:2]) is not None
+    assert judge_without_pods(one, infos) is None
 
 
 @pytest.mark.parametrize("one", UNKNOWN.values(), ids=UNKNOWN.keys())

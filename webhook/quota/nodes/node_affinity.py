@@ -23,6 +23,7 @@ _NAME_FIELD: Final = "metadata.name"
 _COMPARING: Final = frozenset({"Gt", "Lt"})
 _FIELD_OPERATORS: Final = frozenset({"In", "NotIn"})
 _EXPRESSION_WEIGHT: Final = 32
+_TERM_WEIGHT: Final = 8
 _is_integer = re.compile(r"[+-]?[0-9]+", flags=re.ASCII).fullmatch
 
 
@@ -70,6 +71,7 @@ class RequiredNodes:
         """Work of a comparison with a node; that of a value in a list is 1."""
         found = len(self.selector) * _EXPRESSION_WEIGHT
         for term in self.terms or ():
+            found += _TERM_WEIGHT
             for one in (*term.labels, *term.fields):
                 found += _EXPRESSION_WEIGHT + len(one.values)
         return found
