@@ -45,6 +45,8 @@ class Evicting:
             self.pods.append(pod)
         self.clock = 1000.0
         self.quotas: dict[str, ElasticQuota] = {}
+        self.gone: set[str] = set()
+        """Uids of pods that wait no more."""
         leadership = Leadership(lambda: EPOCH, lambda: None)
         leadership.current_epoch()
         self.evictor = Evictor(
@@ -52,6 +54,7 @@ class Evicting:
             leadership,
             lambda: self.quotas,
             lambda: ReclaimSettings(max_evictions_per_minute=limit),
+            lambda uid: uid not in self.gone,
         )
 
     def evict(self, owner: str, victims: slice) -> int:
@@ -201,6 +204,19 @@ def test_a_quota_that_does_not_ask_any_more_keeps_no_group_from_going() -> None:
     assert here.evict("owner", slice(50, 55)) == 0
     here.clock += 91
     assert here.evict("greedy", slice(5, 10)) == 5
+
+
+def test_a_pod_that_is_gone_keeps_no_group_from_going() -> None:
+    """Its creator could ask for it just before each minute is over, and take it away."""
+    here = Evicting(limit=8)
+    here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
+    _gangs_of_five(here, range(0, 100, 5))
+    assert here.evict("owner", slice(50, 55)) == 5
+    here.clock += 49
+    assert here.evict("greedy", slice(0, 5)) == 0
+    here.gone.add("greedy-waits")
+    here.clock += 12
+    assert here.evict("owner", slice(55, 60)) == 5
 
 
 def _waiting_beside_a_group_without_an_answer() -> Evicting:

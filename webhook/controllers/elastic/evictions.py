@@ -57,6 +57,7 @@ class Evictor:
         leadership: The leadership to evict under.
         quotas: Returns the elastic quotas that count, by namespace.
         settings: Returns what the configuration says of reclaim.
+        waits: Returns whether the pod with a uid waits for elastic quotas still.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Evictor:
         leadership: Leadership,
         quotas: Callable[[], Mapping[str, ElasticQuota]],
         settings: Callable[[], ReclaimSettings],
+        waits: Callable[[str], bool],
     ) -> None:
         self._api = context.api
         self._events = context.events
@@ -73,12 +75,14 @@ class Evictor:
         self._leadership = leadership
         self._quotas = quotas
         self._settings = settings
+        self._waits = waits
         self._evicted: dict[str, float] = {}
         self._refused: dict[str, float] = {}
         self._times: deque[tuple[float, str, bool]] = deque()
         """When pods were evicted, for which quota, by its key, and whether within its share."""
-        self._waiting: dict[str, float] = {}
-        """Key of a quota for which a group beyond its share is to go → until when it waits."""
+        self._waiting: dict[str, tuple[float, str]] = {}
+        """Key of a quota for which a group beyond its share is to go → until when it waits, and for
+        which pod."""
         self._went: dict[str, float] = {}
         """Key of a quota for which one went → until when that is remembered."""
         self._interrupted: dict[str, float] = {}
@@ -102,20 +106,21 @@ class Evictor:
     def may_begin(self, claim: PlannedClaim) -> bool:
         """Return whether the first victims of a plan may be evicted in this minute."""
         units = self._units(claim.plan.victims)
-        return not units or self._is_within(claim.quota.key, len(units[0]))
+        return not units or self._is_within(claim, len(units[0]))
 
-    def _is_within(self, quota: str, pods: int) -> bool:
-        """Return whether so many pods may be evicted together for a quota now.
+    def _is_within(self, claim: PlannedClaim, pods: int) -> bool:
+        """Return whether so many pods may be evicted together for a claim now.
 
         A group that is larger than the share of its quota would wait for ever, and a tenant would
         keep what it borrows by one label. One such group goes in a minute, of all quotas in turn.
         """
+        quota = claim.quota.key
         left = self._evictions_left(quota)
         if left >= pods:
             return True
         if left == 0:  # its share is used up: it waits for no turn
             return False
-        self._waiting[quota] = self._clock() + _WAITING_SECONDS
+        self._waiting[quota] = self._clock() + _WAITING_SECONDS, claim.queued.pod.uid
         is_free = all(is_within for _, _, is_within in self._times)
         return is_free and not self._is_others_turn(quota)
 
@@ -123,12 +128,17 @@ class Evictor:
         """Return whether a group of a quota waits for which none went, or longer ago.
 
         A tenant that makes a group again as soon as it was evicted for its others would be first
-        in every minute.
+        in every minute. One that asks for a group and takes its pod away has no turn.
         """
         self._interrupted = self._current(self._interrupted)
         if quota in self._interrupted:
             return False
-        self._waiting, self._went = self._current(self._waiting), self._current(self._went)
+        self._went, now = self._current(self._went), self._clock()
+        self._waiting = {
+            key: (until, uid)
+            for key, (until, uid) in self._waiting.items()
+            if until > now and self._waits(uid)
+        }
         last = self._went.get(quota, 0.0)
         return any(self._went.get(one, 0.0) < last for one in self._waiting if one != quota)
 
@@ -186,7 +196,7 @@ class Evictor:
         """
         has_evicted, until = False, self._clock() + _ROUND_SECONDS
         for unit in self._units(claim.plan.victims):
-            if self._clock() > until or not self._is_within(claim.quota.key, len(unit)):
+            if self._clock() > until or not self._is_within(claim, len(unit)):
                 break
             self._take_turn(claim.quota.key, len(unit))
             for victim in unit:

@@ -201,7 +201,11 @@ class Reclaimer:
         self._leadership = Leadership(context.leader_epoch, self._begin)
         self.promises: Final = Promises(parts.shared, self._derived, self._leadership)
         self._evictor = Evictor(
-            context, self._leadership, parts.quotas, lambda: parts.settings().reclaim
+            context,
+            self._leadership,
+            parts.quotas,
+            lambda: parts.settings().reclaim,
+            self._is_waiting,
         )
         self._planner = ReclaimPlanner(context.api, parts.settings, self._evictor.refused)
         self._lists = ListPauses(self._clock)
@@ -333,6 +337,10 @@ class Reclaimer:
         with self._lock:
             known = [one for pods in self._waiting.values() for one in pods.values()]
         return [one for one in known if one.epoch == epoch]
+
+    def _is_waiting(self, uid: str) -> bool:
+        with self._lock:
+            return any(uid in pods for pods in (*self._waiting.values(), *self._promised.values()))
 
     def _view(self, promises: Mapping[str, HeldPromise]) -> ReclaimView:
         sources = ReclaimSources(
