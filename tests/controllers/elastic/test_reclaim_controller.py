@@ -46,6 +46,7 @@ from webhook.kube.api import (
     InternalError,
     ListOptions,
     NotFoundError,
+    RequestTimeoutError,
 )
 from webhook.quota.ledger.ledger_codec import ledger_from_status
 from webhook.quota.queue.pod_conditions import observed_condition
@@ -892,6 +893,33 @@ def test_promises_of_other_pools_are_kept_before_one_that_took_long_goes_on(
         here.harness.client.on("get", PODS, of_looks(look))
         eventually(lambda: {"a0", "a1"} <= set(asked), "the first pool goes on")
         assert all("d0" in looks for looks in pairwise(asked)), asked
+
+
+def test_a_pool_whose_evictions_are_not_answered_leaves_others_their_turn(tmp_path: Path) -> None:
+    """A tenant that writes a PodDisruptionBudget without a pause has each take 3 s."""
+    with reclaiming(tmp_path) as here:
+        lend_in_another_pool(here)
+        asked: list[str] = []
+        others_wait = threading.Event()
+
+        def evict(call: Call, proceed: Proceed) -> object:
+            asked.append(call.namespace)
+            if call.namespace != "team-b":
+                return proceed()
+            others_wait.wait(10)
+            time.sleep(_LONG_SECONDS)
+            raise RequestTimeoutError("no answer within 3 s")
+
+        here.harness.client.on("create", PODS, evict, subresource="eviction")
+        here.create("a0", "team-a")
+        eventually(lambda: asked == ["team-b"], "one is evicted for the first")
+        here.create("a1", "team-a")
+        here.says("a1", "team-a", "Behind")
+        here.create("d0", "team-d")
+        here.says("d0", "team-d", "QuotaExceeded")
+        others_wait.set()
+        eventually(lambda: asked.count("team-b") == 2, "another one goes for the second")
+        assert asked[1] == "team-c", asked
 
 
 def test_pod_groups_are_not_read_where_no_pod_names_one(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ class Evictor:
         self._quotas = quotas
         self._settings = settings
         self._waits = waits
+        self.unanswered_seconds = 0.0
+        """How long it was waited in all for evictions that were not answered in time."""
         self._evicted: dict[str, float] = {}
         self._refused: dict[str, float] = {}
         self._times: deque[tuple[float, str, bool]] = deque()
@@ -216,7 +218,7 @@ class Evictor:
 
     def _is_evicted(self, victim: ElasticPod, claim: PlannedClaim) -> bool:
         """Evict one pod; return whether it goes."""
-        max_grace = self._settings().max_grace_seconds
+        max_grace, begun = self._settings().max_grace_seconds, self._clock()
         try:
             self._api.evict(
                 victim.name,
@@ -229,6 +231,7 @@ class Evictor:
         except RequestTimeoutError as err:
             # a tenant that writes a budget without a pause has each eviction take 10 s. It may
             # be carried out yet: until then no other pod goes for it, after that another one
+            self.unanswered_seconds += self._clock() - begun
             undecided = self._clock() + _UNDECIDED_SECONDS
             self._evicted[victim.uid] = undecided
             self._refused[victim.uid] = undecided + _REFUSED_SECONDS

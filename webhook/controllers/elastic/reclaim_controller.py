@@ -239,7 +239,11 @@ class Reclaimer:
         return bool(self._leadership.current_epoch())
 
     def _planning_clock(self) -> float:
-        """Return seconds without those of evictions, which have limits of their own."""
+        """Return seconds without those of evictions, which have limits of their own.
+
+        Those that were not answered in time count: a tenant brings them about for as many promises
+        as its pool has.
+        """
         return self._clock() - self._evicting
 
     def _derived(self) -> list[str]:
@@ -667,7 +671,7 @@ class Reclaimer:
 
     def _evict(self, claim: PlannedClaim, epoch: int) -> bool:
         """Evict the victims of a plan; return whether any was. The next look goes on."""
-        begun = self._clock()
+        begun, unanswered = self._clock(), self._evictor.unanswered_seconds
         try:
             return self._evictor.evict(claim, epoch)
         except ApiError as err:
@@ -675,6 +679,7 @@ class Reclaimer:
             return False
         finally:
             self._evicting += self._clock() - begun
+            self._evicting -= self._evictor.unanswered_seconds - unanswered
             evicted = self._evictor.evicted()
             self._planner.take(one for one in claim.plan.victims if one.uid in evicted)
 
