@@ -389,6 +389,17 @@ def test_a_pod_that_has_not_started_is_protected_by_no_budget(tmp_path: Path) ->
         eventually(lambda: here.ending() == ["b2"], "it is evicted, though it is the older one")
 
 
+def test_a_pod_that_is_not_ready_is_protected_by_no_budget_that_says_so(tmp_path: Path) -> None:
+    budget = a_budget(0)
+    budget["spec"] = {**cast("Object", budget["spec"]), "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    with reclaiming(tmp_path, a_node(), budget, labels={"app": "web"}) as here:
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        here.harness.api.patch(PODS, "b3", ready, namespace="team-b", subresource="status")
+        here.harness.catch_up()
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b2"], "the older one is evicted, which is not ready")
+
+
 def test_a_pod_that_is_gone_is_promised_nothing(tmp_path: Path) -> None:
     with reclaiming(tmp_path) as here:
         here.create("a0", "team-a")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.quota.elastic.pools import Cluster, a_quota
-from webhook.quota.elastic.capacity import ElasticPod, PodHealth
+from webhook.jsonfields.reader import FieldReader
+from webhook.quota.elastic.capacity import ElasticPod, PodHealth, health_of
 from webhook.quota.elastic.disruption_budgets import (
     DisruptionBudgets,
     NamespaceBudgets,
@@ -106,7 +107,7 @@ def test_a_budget_is_not_asked_about_pods_that_do_not_count_for_it(
     assert allowed == {
         PodHealth.READY: [False, False],
         PodHealth.UNREADY: [spares_unready, False],
-        PodHealth.PENDING: [True, True],
+        PodHealth.IGNORED: [True, True],
     }
 
 
@@ -114,7 +115,7 @@ def test_a_pod_that_no_budget_was_asked_about_takes_none_of_what_it_allows() -> 
     cluster = Cluster(a_quota("b", 0))
     pending, ready = (
         cluster.pod("b", 1, name=name, health=health)
-        for name, health in (("web-0", PodHealth.PENDING), ("web-1", PodHealth.READY))
+        for name, health in (("web-0", PodHealth.IGNORED), ("web-1", PodHealth.READY))
     )
     budgets = of_namespace(a_budget(1))
     walk = budgets.begin()
@@ -175,3 +176,14 @@ def test_no_labels_are_kept() -> None:
     read = read_budgets([a_budget(1)])
     found = protect(read, [("u", {"app": "web", "more": "x" * 1000}), ("v", {"app": "db"})])
     assert found == NamespaceBudgets((1,), protecting={"u": (0,)})
+
+
+def test_a_pod_that_ends_already_is_protected_by_no_budget() -> None:
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    ending = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    found = [
+        health_of(FieldReader({"metadata": metadata, "status": status}))
+        for metadata, status in (({}, ready), (ending, ready), ({}, {**ready, "phase": "Pending"}))
+    ]
+    assert found == [PodHealth.READY, PodHealth.IGNORED, PodHealth.IGNORED]
+    assert health_of(FieldReader({"status": {"phase": "Running"}})) is PodHealth.UNREADY

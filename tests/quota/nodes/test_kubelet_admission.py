@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -19,10 +19,11 @@ from tests.quota.nodes.objects import node, pod
 from tests.quota.pod_strategies import damaged, json_values, places, pods
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.nodes.kubelet_admission import (
+    KubeletAdmission,
     KubeletPod,
     KubeletRejection,
     NodeLoad,
-    kubelet_rejections,
+    as_placed,
     read_kept_pod,
     read_kubelet_pod,
     read_node,
@@ -147,7 +148,7 @@ CASES: dict[str, tuple[Object, Object, NodeLoad, tuple[str, ...]]] = {
 
 
 def rejections(raw: Object, to: Object, load: NodeLoad) -> tuple[KubeletRejection, ...]:
-    return kubelet_rejections(read_kubelet_pod(raw), read_node(to), load)
+    return KubeletAdmission(read_kubelet_pod(raw), read_node(to)).rejections(load)
 
 
 @pytest.mark.parametrize(("raw", "to", "load", "expected"), CASES.values(), ids=CASES.keys())
@@ -194,6 +195,32 @@ def test_a_pod_on_a_node_holds_what_its_kubelet_has_set_aside(
     raw: Object, expected: Amounts
 ) -> None:
     assert read_kubelet_pod(raw).amounts == expected
+
+
+MANY_PORTS: Final = [{"hostPort": port, "containerPort": port} for port in range(1, 16_001)]
+
+
+def test_very_many_ports_are_not_compared_one_by_one() -> None:
+    """A quarter of a billion comparisons would take minutes, in which no other bind is judged."""
+    udp = [{**one, "protocol": "UDP"} for one in MANY_PORTS]
+    load = NodeLoad({}, read_kubelet_pod(pod(ports=udp)).ports)
+    assert rejections(pod(ports=MANY_PORTS), node(), load) == ()
+    load = NodeLoad({}, read_kubelet_pod(pod(ports=MANY_PORTS)).ports)
+    (taken,) = rejections(pod(ports=MANY_PORTS), node(), load)
+    assert taken.detail == f"taken: {', '.join(map(str, range(1, 17)))}, ..."
+
+
+def test_of_very_many_resources_that_are_missing_some_are_named() -> None:
+    pages = {f"hugepages-{number}Ki": "1Gi" for number in range(1, 2000)}
+    found = rejections(pod(requests={**pages, "cpu": "5"}), node(), NOTHING)
+    assert len(found) == 17
+    assert "OutOfcpu" in {one.reason for one in found}
+
+
+def test_a_pod_counts_for_its_node_with_some_of_its_resources_and_ports() -> None:
+    many = {f"example.com/r{number}": "1" for number in range(1000)}
+    placed = as_placed(read_kubelet_pod(pod(requests=many, ports=MANY_PORTS, **ZONE)))
+    assert (len(placed.amounts), len(placed.ports), placed.constraints) == (64, 256, None)
 
 
 def test_long_constraints_are_not_kept() -> None:

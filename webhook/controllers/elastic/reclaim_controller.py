@@ -13,7 +13,7 @@ their promises, and with `elastic.reclaim.mode: Act` carries them out:
 
 All of it is found in objects, so that another leader goes on: it plans again for each promise, with
 pods that are ending taken as gone. A promise whose pod is gone, or for which nothing happens any
-more, is withdrawn, and nothing is evicted for its quota for a while. With it go those of the
+more, is withdrawn, and nothing is evicted for its namespace for a while. With it go those of the
 pods behind it, which are not released before it.
 """
 
@@ -539,7 +539,9 @@ class Reclaimer:
                 continue
             # not the other namespaces of a composite: a tenant can make its own pod go at any time
             cool_down = self._parts.settings().reclaim.cool_down_seconds
-            self._cooling[promise.namespace] = self._clock() + cool_down
+            now = self._clock()
+            self._cooling = {key: end for key, end in self._cooling.items() if end > now}
+            self._cooling[promise.namespace] = now + cool_down
             pod = ObjectReference(PODS, promise.pod, promise.namespace, promise.uid)
             said = f"nothing is held for it any more: {fault}"
             self._events.warning(pod, "ReclaimWithdrawn", said)

@@ -37,11 +37,14 @@ from webhook.kube.api import (
     AlreadyExistsError,
     BadRequestError,
     ConflictError,
+    InternalError,
     Kind,
     Preconditions,
     TooManyRequestsError,
 )
 from webhook.kube.codec import encode
+from webhook.quota.elastic.capacity import PodHealth, health_of
+from webhook.quota.elastic.disruption_budgets import read_budgets
 from webhook.quota.objects.label_selectors import read_selector_at
 
 _NAME_ATTEMPTS: Final = 8
@@ -190,7 +193,16 @@ class Writer:
         """Delete a pod as far as PodDisruptionBudgets allow it; see `ClusterApi.evict`."""
         pod = self._cluster.get(PODS, target.namespace, target.name)
         check_preconditions(pod, Preconditions(uid))
-        for budget in self._budgets_of(pod):
+        budgets = [*self._budgets_of(pod)]
+        if len(budgets) > 1:
+            raise InternalError(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource"
+                " does not support."
+            )
+        is_ready = health_of(FieldReader(pod.decode())) is PodHealth.READY
+        for budget in budgets:
+            if not is_ready and any(one.spares_unready for one in read_budgets([budget.decode()])):
+                continue
             allowed = FieldReader(budget.decode()).child("status").integer("disruptionsAllowed")
             if not allowed:
                 raise TooManyRequestsError(

@@ -39,8 +39,8 @@ class PodHealth(Enum):
 
     READY = "ready"
     UNREADY = "unready"
-    PENDING = "pending"
-    """None of its containers has started: no PodDisruptionBudget is asked about it."""
+    IGNORED = "ignored"
+    """It is pending on its node, or ends already: no PodDisruptionBudget is asked about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,13 @@ def bound_at(pod: FieldReader) -> datetime | None:
 
 
 def health_of(pod: FieldReader) -> PodHealth:
-    """Return whether a pod has started and is ready, as evictions look at it.
+    """Return whether a pod is running on, and ready, as evictions look at it.
 
     Source: kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go canIgnorePDB.
     """
     status = pod.child("status")
-    if status.text("phase") == "Pending":
-        return PodHealth.PENDING
+    if status.text("phase") == "Pending" or pod.child("metadata").has("deletionTimestamp"):
+        return PodHealth.IGNORED
     is_ready = any(
         (one.text("type"), one.text("status")) == ("Ready", "True")
         for one in status.children("conditions")

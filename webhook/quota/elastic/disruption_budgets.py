@@ -4,7 +4,7 @@ What a budget allows is what its controller last wrote. The API server obeys the
 a pod is evicted; here it is asked before, so that nothing is evicted for a plan that cannot go on.
 
 A pod with two budgets is never evicted, once it has started: the API server refuses it. A budget
-is not asked about a pod that has not, nor always about one that is not ready.
+is not asked about a pod that has not, or ends already, nor always about one that is not ready.
 
 Source: kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go Create.
 """
@@ -54,7 +54,7 @@ class NamespaceBudgets:
 
     def asked_about(self, pod: ElasticPod) -> tuple[int, ...]:
         """Return the places of the budgets that an eviction of a pod asks now."""
-        places = () if pod.health is PodHealth.PENDING else self.protecting.get(pod.uid, ())
+        places = () if pod.health is PodHealth.IGNORED else self.protecting.get(pod.uid, ())
         is_spared = pod.health is PodHealth.UNREADY and len(places) == 1
         return () if is_spared and places[0] in self.sparing else places
 

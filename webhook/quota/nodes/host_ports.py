@@ -6,7 +6,7 @@ GetHostPorts; kube-scheduler/framework/types.go HostPortInfo.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,28 +26,38 @@ class HostPort:
     protocol: str
     port: int
 
-    def conflicts_with(self, other: HostPort) -> bool:
-        """Return whether not both can be taken."""
-        if (self.port, self.protocol) != (other.port, other.protocol):
+
+class HostPorts:
+    """Ports of a pod, compared with very many others: pods have as many as fit into them."""
+
+    def __init__(self, ports: Iterable[HostPort]) -> None:
+        self._addresses: dict[tuple[int, str], set[str]] = {}
+        """Port and protocol → addresses."""
+        for one in ports:
+            self._addresses.setdefault((one.port, one.protocol), set()).add(one.address)
+
+    def __bool__(self) -> bool:
+        return bool(self._addresses)
+
+    def conflict_with(self, other: HostPort) -> bool:
+        """Return whether one of the ports and another one cannot both be taken."""
+        addresses = self._addresses.get((other.port, other.protocol))
+        if addresses is None:
             return False
-        return self.address == other.address or _ALL_ADDRESSES in (self.address, other.address)
+        is_anywhere = _ALL_ADDRESSES in addresses or other.address == _ALL_ADDRESSES
+        return is_anywhere or other.address in addresses
 
 
 def filter_host_ports(pod: PendingPod, _: NodeView) -> NodeCheck | None:
     """Refuse nodes on which a pod has one of the ports already."""
-    wanted = frozenset(host_ports(pod.spec))
+    wanted = HostPorts(host_ports(pod.spec))
     if not wanted:
         return None
-    numbers = frozenset(port.port for port in wanted)
 
     def reasons(node: NodeInfo) -> tuple[str, ...]:
-        taken = (
-            port
-            for other in node.pods
-            for port in host_ports(ResourceReader(other).child("spec"))
-            if port.port in numbers
-        )
-        return _TAKEN if any(port.conflicts_with(one) for port in taken for one in wanted) else ()
+        specs = (ResourceReader(other).child("spec") for other in node.pods)
+        taken = (port for spec in specs for port in host_ports(spec))
+        return _TAKEN if any(map(wanted.conflict_with, taken)) else ()
 
     return NodeCheck(reasons)
 

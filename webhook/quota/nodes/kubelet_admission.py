@@ -1,7 +1,7 @@
 """Whether a kubelet admits a pod that was bound to its node, or sets its phase to Failed.
 
     node = read_node(raw_node)
-    kubelet_rejections(read_kubelet_pod(raw_pod), node, NodeLoad(requested, ports))
+    KubeletAdmission(read_kubelet_pod(raw_pod), node).rejections(NodeLoad(requested, ports))
 
 A scheduler asks more before it binds a pod; this is what is left of its filters when a pod is bound
 past it. Cordons and taints of the effect `NoSchedule` are no concern of a kubelet. For a critical
@@ -16,16 +16,17 @@ pkg/scheduler/eventhandlers.go AdmissionCheck; pkg/kubelet/preemption/preemption
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from webhook.jsonfields.encoding import decode_json, encode_json
 from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.nodes.affinity_terms import Identity
-from webhook.quota.nodes.host_ports import HostPort, host_ports
+from webhook.quota.nodes.host_ports import HostPort, HostPorts, host_ports
 from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
 from webhook.quota.nodes.node_affinity import RequiredNodes, required_nodes
 from webhook.quota.nodes.node_resources import Shortage, shortages
@@ -50,6 +51,9 @@ _CONSTRAINT_FIELDS: Final = ("nodeSelector", "affinity", "tolerations", "os")
 _CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy", "ports")
 _TEMPLATES: Final = 512
 _PORTS: Final = 256
+_MOST_NAMED: Final = 16
+"""Resources, ports and taints of which a rejection says that they are missing, taken or not
+tolerated."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MISMATCH: Final = "the node does not match the pod's node selector or affinity"
 
@@ -185,12 +189,13 @@ def _pod_of(template: bytes, is_assigned: bool) -> KubeletPod:
 
 def _small_pod(pod: KubeletPod, raw: PlainObject) -> KubeletPod:
     """Return a pod without what its creator can make as long as it likes."""
-    return replace(
-        pod,
-        amounts=_shared(tuple(kept_amounts(pod.amounts).items())),
-        ports=pod.ports[:_PORTS],
-        constraints=None if _is_long(raw) else pod.constraints,
-    )
+    return replace(as_placed(pod), constraints=None if _is_long(raw) else pod.constraints)
+
+
+def as_placed(pod: KubeletPod) -> KubeletPod:
+    """Return a pod as it counts for its node: without constraints, and kept small."""
+    amounts = _shared(tuple(kept_amounts(pod.amounts).items()))
+    return replace(pod, amounts=amounts, ports=pod.ports[:_PORTS], constraints=None)
 
 
 def read_node(raw: PlainObject) -> KubeletNode:
@@ -205,45 +210,83 @@ def read_node(raw: PlainObject) -> KubeletNode:
     return KubeletNode(replace(info, raw={}), reported.text("operatingSystem"))
 
 
-def kubelet_rejections(
-    pod: KubeletPod, node: KubeletNode, load: NodeLoad
-) -> tuple[KubeletRejection, ...]:
-    """Return why the kubelet of a node would not admit a pod, in its order; nothing if it would.
+class KubeletAdmission:
+    """Admission of a pod by the kubelet of a node, judged for several loads of the node.
+
+    What depends on no other pod is worked out once, before: binds are judged one after the other,
+    and the creator of a pod decides how long it takes to compare it with a node.
 
     Args:
         pod: A pod without a node, with its constraints.
         node: The node.
-        load: Sum of the other pods on the node.
     """
-    return tuple(_rejections(pod, node, load))
 
+    def __init__(self, pod: KubeletPod, node: KubeletNode) -> None:
+        constraints = pod.constraints
+        self._node = node
+        self._wanted = {} if pod.is_critical else _judged_amounts(pod.amounts, node)
+        self._ports = HostPorts(pod.ports)
+        self._os = "" if constraints is None else constraints.os
+        self._is_match = constraints is None or constraints.required.match(node.info)
+        self._evicting = () if constraints is None else _evicting(node, constraints)
 
-def _rejections(pod: KubeletPod, node: KubeletNode, load: NodeLoad) -> Iterator[KubeletRejection]:
-    constraints = pod.constraints
-    if constraints is not None and constraints.os and node.os not in ("", constraints.os):
-        yield KubeletRejection(
-            "PodOSNotSupported", f"the pod is for {constraints.os}, the node has {node.os}"
-        )
-    allocatable = node.info.allocatable
-    if not pod.is_critical and allocatable and _is_short(pod.amounts, allocatable, load.requested):
-        wanted = _without_missing(pod.amounts, allocatable)
-        for shortage in shortages(wanted, replace(node.info, requested=dict(load.requested))):
-            yield KubeletRejection(f"OutOf{shortage.resource}", _numbers(shortage), shortage)
-    if constraints is not None and not constraints.required.match(node.info):
-        yield KubeletRejection("NodeAffinity", _MISMATCH)
-    taken = [str(one.port) for one in pod.ports if any(map(one.conflicts_with, load.ports))]
-    if taken:
-        yield KubeletRejection("NodePorts", f"taken: {', '.join(taken)}")
-    if constraints is not None:
-        evicting = [
-            f"{taint.key}={taint.value}" if taint.value else taint.key
-            for taint in node.info.taints
-            if taint.effect == "NoExecute" and not is_tolerated(taint, constraints.tolerations)
-        ]
-        if evicting:
+    def rejections(self, load: NodeLoad) -> tuple[KubeletRejection, ...]:
+        """Return why the kubelet would not admit the pod, in its order; nothing if it would.
+
+        Args:
+            load: Sum of the other pods on the node.
+        """
+        return tuple(self._rejections(load))
+
+    def _rejections(self, load: NodeLoad) -> Iterator[KubeletRejection]:
+        node = self._node
+        if self._os and node.os not in ("", self._os):
             yield KubeletRejection(
-                "TaintToleration", f"not tolerated: {', '.join(evicting)}:NoExecute"
+                "PodOSNotSupported", f"the pod is for {self._os}, the node has {node.os}"
             )
+        if _is_short(self._wanted, node.info.allocatable, load.requested):
+            loaded = replace(node.info, requested=dict(load.requested))
+            for shortage in shortages(self._wanted, loaded):
+                yield KubeletRejection(f"OutOf{shortage.resource}", _numbers(shortage), shortage)
+        if not self._is_match:
+            yield KubeletRejection("NodeAffinity", _MISMATCH)
+        taken = {one.port for one in load.ports if self._ports.conflict_with(one)}
+        if taken:
+            yield KubeletRejection("NodePorts", f"taken: {_some(map(str, sorted(taken)))}")
+        if self._evicting:
+            yield KubeletRejection(
+                "TaintToleration", f"not tolerated: {_some(self._evicting)}:NoExecute"
+            )
+
+
+def _judged_amounts(wanted: Amounts, node: KubeletNode) -> Amounts:
+    """Return what is wanted of what a node has, and some of what it has nothing of.
+
+    It has to report something. Extended resources that it does not know are left out.
+
+    Source: kubernetes v1.36, predicate.go removeMissingExtendedResources.
+    """
+    allocatable = node.info.allocatable
+    missing = [
+        name
+        for name, amount in wanted.items()
+        if amount and name not in allocatable and not is_extended_resource(name)
+    ]
+    judged = allocatable.keys() | set(missing[:_MOST_NAMED])
+    return {name: wanted[name] for name in wanted if name in judged} if allocatable else {}
+
+
+def _evicting(node: KubeletNode, constraints: PodConstraints) -> tuple[str, ...]:
+    return tuple(
+        f"{taint.key}={taint.value}" if taint.value else taint.key
+        for taint in node.info.taints
+        if taint.effect == "NoExecute" and not is_tolerated(taint, constraints.tolerations)
+    )
+
+
+def _some(names: Iterable[str]) -> str:
+    first = [*islice(names, _MOST_NAMED + 1)]
+    return ", ".join(first if len(first) <= _MOST_NAMED else [*first[:_MOST_NAMED], "..."])
 
 
 def _is_short(wanted: Amounts, allocatable: Amounts, requested: Amounts) -> bool:
@@ -252,18 +295,6 @@ def _is_short(wanted: Amounts, allocatable: Amounts, requested: Amounts) -> bool
         amount > allocatable.get(name, 0) - requested.get(name, 0)
         for name, amount in wanted.items()
     )
-
-
-def _without_missing(wanted: Amounts, allocatable: Amounts) -> Amounts:
-    """Return what is wanted without extended resources that the node does not know.
-
-    Source: kubernetes v1.36, predicate.go removeMissingExtendedResources.
-    """
-    return {
-        name: amount
-        for name, amount in wanted.items()
-        if name in allocatable or not is_extended_resource(name)
-    }
 
 
 def _numbers(shortage: Shortage) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.kube.api import ClusterApi, Object
 from webhook.kube.informer import InformerTimings
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from webhook.kube.informer import Informer
     from webhook.quota.nodes.kubelet_admission import KubeletNode, KubeletPod, KubeletRejection
     from webhook.state.nodes.node_caches import NodeCaches
+
+
+_MOST_REASONS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,8 @@ class BindObjection:
     @property
     def message(self) -> str:
         """Return the reasons in a sentence, with their numbers."""
-        reasons = "; ".join(one.text for one in self.rejections)
+        reasons = "; ".join([one.text for one in self.rejections[:_MOST_REASONS]])
+        reasons += "; ..." * (len(self.rejections) > _MOST_REASONS)
         being_bound = "pod" if self.in_flight == 1 else "pods"
         counted = f", with {self.in_flight} {being_bound} being bound to it" * bool(self.in_flight)
         return f"the kubelet of node {self.node} would not admit the pod{counted}: {reasons}"

@@ -32,10 +32,11 @@ from webhook.kube.informer_types import STALE_SECONDS
 from webhook.kube.pager import list_pages
 from webhook.quota.nodes.fitting import judge_without_pods, no_node_text
 from webhook.quota.nodes.kubelet_admission import (
+    KubeletAdmission,
     KubeletNode,
     KubeletPod,
     KubeletRejection,
-    kubelet_rejections,
+    as_placed,
     read_kept_pod,
     read_kubelet_pod,
     read_node,
@@ -100,8 +101,8 @@ class NodeCaches:
             pod = self._pods.get(object_key(bind.namespace, bind.name))
             if pod is None or pod.uid != bind.uid or pod.constraints is None:
                 pod = self._read_pod(bind)
-            judge = _Judge(pod, node)
-            rejections = self._usage.admit(bind.node, pod, judge, is_dry_run=bind.dry_run)
+            judge, placed = _Judge(pod, node), as_placed(pod)
+            rejections = self._usage.admit(bind.node, placed, judge, is_dry_run=bind.dry_run)
             if rejections and is_confirmed:
                 if not self._reading.acquire(timeout=_TURN_SECONDS):
                     return BindObjection(bind.node, rejections, judge.in_flight, is_final=False)
@@ -151,7 +152,7 @@ class NodeCaches:
         judge = _Judge(pod, node)
         rejections = self._usage.admit_among(
             bind.node,
-            pod,
+            as_placed(pod),
             judge,
             stored=[read_kept_pod(one.object) for page in pages for one in page.items],
             in_flight=before,
@@ -172,20 +173,20 @@ class NodeCaches:
 
 
 class _Judge:
-    """The judgement of a bind, called once.
+    """The judgement of a bind, called once, while no other bind is judged.
 
     Attributes:
         in_flight: How many pods are being bound, if the pod were admitted without these.
     """
 
     def __init__(self, pod: KubeletPod, node: KubeletNode) -> None:
-        self._pod, self._node = pod, node
+        self._admission = KubeletAdmission(pod, node)
         self.in_flight = 0
 
     def __call__(self, loads: Loads) -> tuple[KubeletRejection, ...]:
-        rejections = kubelet_rejections(self._pod, self._node, loads.expected)
+        rejections = self._admission.rejections(loads.expected)
         if rejections and loads.in_flight:
-            alone = kubelet_rejections(self._pod, self._node, loads.seen)
+            alone = self._admission.rejections(loads.seen)
             self.in_flight = 0 if alone else loads.in_flight
             return alone or rejections
         return rejections

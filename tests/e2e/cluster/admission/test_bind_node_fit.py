@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 import pytest
 
+from tests.builders import a_container
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.configured import configured
@@ -134,6 +136,27 @@ def test_a_bind_that_storage_refuses_again_and_again_keeps_no_node_from_others(
     eventually(lambda: bind_other() == 201, "the node is free for others")
     other.api.call("DELETE", objects.pods(other.namespace), {"gracePeriodSeconds": 0})
     other.api.delete(f"/api/v1/namespaces/{other.namespace}")
+
+
+def test_pods_with_very_many_ports_keep_no_bind_waiting(team: Tenant) -> None:
+    """Each is compared with all ports that the pods of the node have."""
+    for number in range(16):
+        taken = with_ports(256 * number + 1, 256)
+        team.pod(f"taken-{number}", "", taken, nodeName=NODE)
+    team.settles()
+    # constraints that are too long to be kept: the pod is read at the bind, with all its ports
+    others = [{"key": f"key-{'x' * 50}-{number}", "operator": "Exists"} for number in range(150)]
+    names = ("many-0", "many-1", "many-2")
+    for number, name in enumerate(names):
+        team.pod(name, "", with_ports(20_001 + 15_000 * number, 15_000), tolerations=others)
+    with ThreadPoolExecutor(len(names)) as clients:
+        assert [one.code for one in clients.map(team.bind, names)] == [201] * len(names)
+
+
+def with_ports(first: int, number: int) -> dict[str, Any]:
+    """Return a container that takes some ports of its node."""
+    ports = [{"containerPort": one, "hostPort": one} for one in range(first, first + number)]
+    return a_container("main", requests={"cpu": "10m"}, ports=ports)
 
 
 def test_the_real_scheduler_is_never_refused(team: Tenant) -> None:

@@ -87,13 +87,13 @@ def test_names_that_no_pod_may_have_are_not_kept(
     container = {"name": long, "resources": {"requests": {"cpu": "2"}}}
     grown: list[int] = []
     # what is no name is not kept: by it the memory grows that is needed to read any such pod
-    for fields in ({"metadata": {"annotations": {"a": long}}}, *({"containers": [container]},) * 2):
+    for fields in ({"metadata": {"annotations": {"a": long}}}, {"containers": [container]}):
         before = sum(map(memory_of, product.webhooks))
         make_one = partial(named, alice, fields=fields, round_number=len(grown))
         with ThreadPoolExecutor(_NAMES) as clients:
             assert [*clients.map(make_one, range(_NAMES))] == [422] * _NAMES
         grown.append(sum(map(memory_of, product.webhooks)) - before)
-    assert min(grown[1:]) < _NAMES * _NAME_BYTES // 2, grown
+    assert grown[1] < _NAMES * _NAME_BYTES // 2, grown
 
 
 def is_judged(alice: Tenant) -> bool:
