@@ -9,7 +9,7 @@ import pytest
 
 from tests.admission.handlers.harness import NAMESPACE, eventually, new_cluster, wait_until_seen
 from tests.builders import a_pod, a_quota
-from tests.reactions import ReactiveClient, unreachable
+from tests.reactions import ReactiveClient, forbid, unreachable
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ListOptions, UnreachableError
 from webhook.kube.informer import Informer, InformerTimings
@@ -257,6 +257,18 @@ def test_while_nothing_can_be_written_it_is_kept_and_then_counted_once(
         scenario.attempt("two")
         scenario.after()
     assert scenario.after() == {"attempts": 2, "refused": 2, "wouldRun": 2}
+
+
+def test_what_is_refused_for_good_is_not_tried_again_and_again(scenario: Scenario) -> None:
+    scenario.attempt("one")
+    with scenario.client.on("update", QUOTA_LEDGERS, forbid):
+        for _ in range(5):
+            scenario.clock += 30
+            scenario.creations.step()
+        assert len(scenario.client.calls_of("update", QUOTA_LEDGERS)) == 1
+    assert scenario.after() == {}
+    scenario.attempt("two")
+    assert scenario.after() == {"attempts": 1, "refused": 1, "wouldRun": 1}
 
 
 def test_where_nothing_is_recorded_nothing_is_begun(scenario: Scenario) -> None:

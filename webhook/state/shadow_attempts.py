@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 _STOP_SECONDS: Final = 5.0
 _MAX_TRIES: Final = 60
 _MAX_LATE: Final = 10_000
+_MAX_NAMESPACES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +347,15 @@ class CreationTracker:
     # -- the record ----------------------------------------------------------------------------
 
     def _tally(self, namespace: str) -> _Tally:
-        """Return what is to be added for a namespace; call with the lock held."""
+        """Return what is to be added for a namespace; call with the lock held.
+
+        Reviews name as many namespaces as their clients like: beyond some nothing is added.
+        """
         tally = self._tallies.get(namespace)
         if tally is None:
-            tally = self._tallies[namespace] = _Tally(since=self._timing.clock())
+            tally = _Tally(since=self._timing.clock())
+            if len(self._tallies) < _MAX_NAMESPACES:
+                self._tallies[namespace] = tally
         return tally
 
     def _flush(self, *, is_last: bool) -> None:
@@ -368,9 +374,10 @@ class CreationTracker:
                     "shadow findings not written", extra={"namespace": namespace, "error": str(err)}
                 )
                 with self._lock:
-                    self._tally(namespace).since = now  # not again at once
+                    if self._writer.has_unsent(namespace):
+                        self._tally(namespace).since = now  # not again at once
 
     def _take(self, namespace: str) -> Findings | None:
         with self._lock:
             tally = self._tallies.pop(namespace, None)
-        return None if tally is None else tally.findings()
+        return None if tally is None or not tally.counts else tally.findings()

@@ -201,6 +201,10 @@ class ShadowWriter:
         unsent = self._unsent[namespace] = _Unsent(self._number, findings)
         return self._add(namespace, unsent)
 
+    def has_unsent(self, namespace: str) -> bool:
+        """Return whether something could not be added, and is tried again with what is new."""
+        return namespace in self._unsent
+
     def forget(self, namespace: str) -> None:
         """Forget what could not be added: the namespace is not in shadow mode any more."""
         self._unsent.pop(namespace, None)

@@ -74,6 +74,15 @@ def test_a_pod_with_a_name_that_no_api_server_stores_is_not_watched(fields: dict
             assert (reply.allowed, reply.audit["decision"]) == (True, decision)
 
 
+@pytest.mark.parametrize("namespace", ["a/b", "a b", "%2f", "A", "x" * 64])
+def test_a_namespace_that_there_cannot_be_is_not_watched(namespace: str) -> None:
+    """Its record could never be written, and would be tried again and again."""
+    with admission_harness(FULL, mode="shadow") as harness:
+        pod = a_pod(name="web", namespace=namespace, uid="u-web", requests={"cpu": "1"})
+        reply = harness.post(a_review("CREATE", "pods", pod, namespace=namespace), Phase.SHADOW)
+        assert (reply.allowed, reply.audit["decision"]) == (True, "not-watched")
+
+
 @pytest.mark.parametrize("review", REVIEWS.values(), ids=REVIEWS.keys())
 @pytest.mark.parametrize("mode", ["shadow", "deferred", ""])
 def test_the_answer_is_yes_and_nothing_else(review: Object, mode: str) -> None:

@@ -22,6 +22,7 @@ from webhook.admission.review import AdmissionRequest, Allowed, Denied, Object
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.objects.compact import new_pod_size, without_unused
 from webhook.quota.objects.model import Pod
+from webhook.quota.objects.names import dns_label_errors
 from webhook.state.shadow_attempts import Attempt
 from webhook.state.well_known import CAPACITY_LABEL, MANAGED_PREFIX
 
@@ -49,6 +50,8 @@ def _observe(context: HandlerContext, request: AdmissionRequest) -> bool:
     if context.on_creation is None or not is_creation or request.dry_run or request.object is None:
         return False
     if request.namespace in context.policy.exempt_namespaces:
+        return False
+    if dns_label_errors(request.namespace):  # of no API server: its record could never be written
         return False
     pod = Pod.from_object(request.object)
     if not pod.uid or pod.namespace != request.namespace:
