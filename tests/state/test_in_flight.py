@@ -416,6 +416,26 @@ def test_a_pod_with_a_name_that_no_api_server_stores_is_not_remembered(
     assert len(scenario.underway) == 0
 
 
+def test_what_is_seen_makes_room_for_more_to_be_remembered(scenario: Scenario) -> None:
+    """Also in a namespace whose pods never all go."""
+    scenario.pod("stays")
+    scenario.catch_up()
+    names = [{"name": f"{number}-{'x' * 300}"} for number in range(32)]
+    for turn in range(40):
+        for number in range(100):
+            name = f"large-{turn}-{number}"
+            raw = a_pod(name=name, uid="", requests={"cpu": "1"}, containers=names)
+            token = scenario.underway.try_admit(
+                NAMESPACE,
+                Pod.from_object(raw),
+                fits=lambda *_, number=number: number % 2 == 0,  # type: ignore[misc]
+                is_ahead=lambda _: True,
+            )
+            assert (token != "") is (number % 2 == 0), name
+        scenario.clock[0] += CACHE_LAG_SECONDS
+        scenario.hear()
+
+
 def test_new_pods_get_gates_while_no_more_can_be_remembered(scenario: Scenario) -> None:
     names = [{"name": f"{number}-{'x' * 300}"} for number in range(32)]
     pod = Pod.from_object(a_pod(name="large", uid="", containers=names))

@@ -299,6 +299,25 @@ def test_attempts_take_no_more_memory_than_they_may(scenario: Scenario) -> None:
         assert (found["attempts"], found["unexplained"]) == (5 * time, 2 * time)
 
 
+def test_attempts_that_are_repeated_or_judged_again_are_counted_once(scenario: Scenario) -> None:
+    part = CreationTimings().most_bytes // 4
+    pod = Pod.from_object(a_pod(name="web", uid="uid-web", requests={"cpu": "1"}))
+    for _ in range(9):  # the same pod: asked about again
+        scenario.creations.observe(Attempt(pod, "Pod/web", size=part))
+    odd = Pod.from_object(a_pod(name="odd", uid="uid-odd", node="n", requests={"cpu": "1"}))
+    scenario.creations.observe(Attempt(odd, "Pod/odd", size=part))
+    with scenario.client.on("get", PODS, unreachable):
+        for _ in range(9):  # judged again each time
+            scenario.clock += 5
+            scenario.creations.step()
+    names = [f"more-{number}" for number in range(4)]
+    for name in names:
+        pod = Pod.from_object(a_pod(name=name, uid=f"uid-{name}", requests={"cpu": "1"}))
+        scenario.creations.observe(Attempt(pod, f"Pod/{name}", size=part))
+    found = scenario.after()
+    assert (found["attempts"], found.get("unexplained", 0)) == (6, 1)  # one had no room
+
+
 def test_when_it_ends_nothing_is_lost(scenario: Scenario) -> None:
     scenario.creations.start()
     scenario.attempt("web")

@@ -57,10 +57,10 @@ class Evicting:
             lambda uid: uid not in self.gone,
         )
 
-    def evict(self, owner: str, victims: slice) -> int:
+    def evict(self, owner: str, victims: slice, pod: str = "waits") -> int:
         """Evict pods for an owner, and return how many of all have been evicted just now."""
         quota = _quota(owner)
-        waiting = ElasticPod(owner, "waits", f"{owner}-waits", None, 0, {"cpu": CPU})
+        waiting = ElasticPod(owner, pod, f"{owner}-{pod}", None, 0, {"cpu": CPU})
         plan = Plan(Shortage(), True, Claim.OWN, tuple(self.pods[victims]))
         claim = PlannedClaim(Queued(quota.key, waiting), quota, plan, judges_nodes=False)
         before = len(self.evictor.evicted())
@@ -217,6 +217,19 @@ def test_a_pod_that_is_gone_keeps_no_group_from_going() -> None:
     here.gone.add("greedy-waits")
     here.clock += 12
     assert here.evict("owner", slice(55, 60)) == 5
+
+
+def test_a_pod_that_is_gone_takes_no_turn_from_another_of_its_quota() -> None:
+    here = Evicting(limit=8)
+    here.quotas = {name: _quota(name) for name in ("greedy", "owner")}
+    _gangs_of_five(here, range(0, 100, 5))
+    assert here.evict("greedy", slice(0, 5)) == 5
+    assert here.evict("owner", slice(50, 55)) == 0
+    assert here.evict("owner", slice(50, 55), pod="later") == 0
+    here.gone.add("owner-later")
+    here.clock += 61
+    assert here.evict("greedy", slice(5, 10)) == 0
+    assert here.evict("owner", slice(50, 55)) == 5
 
 
 def _waiting_beside_a_group_without_an_answer() -> Evicting:

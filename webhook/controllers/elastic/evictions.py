@@ -82,9 +82,9 @@ class Evictor:
         self._refused: dict[str, float] = {}
         self._times: deque[tuple[float, str, bool]] = deque()
         """When pods were evicted, for which quota, by its key, and whether within its share."""
-        self._waiting: dict[str, tuple[float, str]] = {}
-        """Key of a quota for which a group beyond its share is to go → until when it waits, and for
-        which pod."""
+        self._waiting: dict[str, dict[str, float]] = {}
+        """Key of a quota for which a group beyond its share is to go → uid of each pod that asked
+        for one, and until when it waits."""
         self._went: dict[str, float] = {}
         """Key of a quota for which one went → until when that is remembered."""
         self._interrupted: dict[str, float] = {}
@@ -122,7 +122,8 @@ class Evictor:
             return True
         if left == 0:  # its share is used up: it waits for no turn
             return False
-        self._waiting[quota] = self._clock() + _WAITING_SECONDS, claim.queued.pod.uid
+        asking = self._waiting.setdefault(quota, {})
+        asking[claim.queued.pod.uid] = self._clock() + _WAITING_SECONDS
         is_free = all(is_within for _, _, is_within in self._times)
         return is_free and not self._is_others_turn(quota)
 
@@ -135,12 +136,12 @@ class Evictor:
         self._interrupted = self._current(self._interrupted)
         if quota in self._interrupted:
             return False
-        self._went, now = self._current(self._went), self._clock()
-        self._waiting = {
-            key: (until, uid)
-            for key, (until, uid) in self._waiting.items()
-            if until > now and self._waits(uid)
-        }
+        self._went = self._current(self._went)
+        for key, asking in list(self._waiting.items()):
+            still = {uid: end for uid, end in self._current(asking).items() if self._waits(uid)}
+            self._waiting[key] = still
+            if not still:
+                del self._waiting[key]
         last = self._went.get(quota, 0.0)
         return any(self._went.get(one, 0.0) < last for one in self._waiting if one != quota)
 
