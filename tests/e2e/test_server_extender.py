@@ -53,10 +53,10 @@ def test_a_fault_evicts_no_pod(server: Server) -> None:
 
 
 def test_calls_are_counted_by_what_was_asked(server: Server) -> None:
-    labels = {"phase": "validating", "operation": "CREATE", "dry_run": "true"}
+    labels = {"phase": "validating", "operation": "CREATE"}
     pod = {"metadata": {"namespace": "a", "name": "deny", "uid": "u"}}
     for verb, call in (("filter", filter_call(pod)), ("preempt", preempt_call(pod))):
-        labels |= {"handler": verb, "outcome": "denied"}
+        labels |= {"handler": verb, "outcome": "denied", "dry_run": str(verb == "filter").lower()}
         before = server.metric("admission_requests_total", **labels)
         server.post(call, f"/scheduler/{verb}")
         assert server.metric("admission_requests_total", **labels) == before + 1

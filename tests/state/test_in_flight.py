@@ -428,7 +428,7 @@ def test_what_is_seen_makes_room_for_more_to_be_remembered(scenario: Scenario) -
             token = scenario.underway.try_admit(
                 NAMESPACE,
                 Pod.from_object(raw),
-                fits=lambda *_, number=number: number % 2 == 0,  # type: ignore[misc]
+                fits=lambda *_, number=number: number % 2 == 0,
                 is_ahead=lambda _: True,
             )
             assert (token != "") is (number % 2 == 0), name

@@ -98,15 +98,26 @@ def test_a_pod_over_quota_has_no_node_and_evicts_no_pod(opened: OpenHarness) -> 
     assert ask(client, "preempt", preempt_call_with_pods(pod)) == NOBODY
 
 
-def test_nothing_is_written(opened: OpenHarness) -> None:
+def test_nothing_is_written_but_for_a_pod_that_may_evict(opened: OpenHarness) -> None:
     harness, client = opened(a_quota("p1"))
     fits, over = a_pod_at(harness, "fits"), a_pod_at(harness, "over", "3")
     harness.wait_until_settled()
     before = harness.version_at_rest()
-    for pod in (fits, over):
-        ask(client, "filter", filter_call(pod))
-        ask(client, "preempt", preempt_call(pod))
+    ask(client, "filter", filter_call(fits))
+    for verb, call in (("filter", filter_call(over)), ("preempt", preempt_call(over))):
+        ask(client, verb, call)
     assert harness.cluster.resource_version == before
+    ask(client, "preempt", preempt_call(fits))
+    assert harness.cluster.resource_version > before
+
+
+def test_what_is_free_is_there_for_one_pod_that_may_evict(opened: OpenHarness) -> None:
+    harness, client = opened(a_quota("p1"))
+    pods = [a_pod_at(harness, f"web-{number}", "2") for number in range(3)]
+    harness.wait_until_settled()
+    found = [ask(client, "preempt", preempt_call(pod)) for pod in (*pods, pods[0])]
+    assert found == [EVERYBODY, NOBODY, NOBODY, EVERYBODY]
+    assert harness.bind("web-0", uid="uid-of-web-0").allowed
 
 
 def test_only_other_pods_reservations_count(opened: OpenHarness) -> None:

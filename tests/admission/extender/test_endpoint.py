@@ -82,7 +82,7 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 def counted(metrics: Metrics, verb: str, outcome: str) -> float | None:
     labels = {"handler": bounded(verb, HANDLERS), "phase": "validating", "operation": "CREATE"}
-    labels |= {"outcome": outcome, "dry_run": "true"}
+    labels |= {"outcome": outcome, "dry_run": str(verb == "filter").lower()}
     return sample(metrics, "admission_requests_total", **labels)
 
 
@@ -175,8 +175,7 @@ def test_a_fault_evicts_no_pod(
     assert message(response) == "internal error while looking at pod team-a/web-1"
     assert [record.message for record in caplog.records] == ["review failed", "review failed"]
     assert all(record.exc_info for record in caplog.records)
-    verbs = ("filter", "preempt")
-    assert all(counted(metrics, verb, "error") for verb in verbs)
+    assert all(counted(metrics, verb, "error") for verb in VERBS)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -196,7 +195,7 @@ def test_a_call_is_one_line_with_its_facts_and_one_more_in_the_metrics(
         "key": "team-a/web-1",
         "handler": verb,
         "outcome": "denied",
-        "dry_run": True,
+        "dry_run": verb == "filter",
         "detail": "failed quota: p1",
     }
     assert counted(metrics, verb, "denied") == 1

@@ -1,16 +1,18 @@
-"""Answers to a scheduler about a pod: what its bind would get now, and nothing is written.
+"""Answers to a scheduler about a pod: what its bind would get now.
 
-The bind is tried out as a dry run at the very handlers that decide it. So presence rules, exempt
-namespaces, scopes and amounts are judged by the same code, and a reservation that the pod itself
-holds does not count against it.
+The bind is tried out at the very handlers that decide it. So presence rules, exempt namespaces,
+scopes and amounts are judged by the same code, and a reservation that the pod itself holds does not
+count against it.
 
 Two questions, two ways to be careful:
 
-- Which nodes are left? What cannot be decided passes: the guard decides at the bind, whatever is
-  said here, and a quota that cannot be looked at must not stop the scheduler. Only a refusal that
-  stands leaves no node.
-- Which pods may this one evict? What cannot be decided evicts none: an eviction cannot be undone,
-and the scheduler asks again.
+- Which nodes are left? The bind is a dry run, and nothing is written. What cannot be decided
+  passes: the guard decides at the bind, whatever is said here, and a quota that cannot be looked at
+  must not stop the scheduler. Only a refusal that stands leaves no node.
+- Which pods may this one evict? Its quota is reserved, as by its bind: until its victims are gone
+  it has no node, and others that ask meanwhile would find the same room. A reservation for a pod
+  that is not bound runs out. What cannot be decided evicts none: an eviction cannot be undone, and
+  the scheduler asks again.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ _PASSTHROUGH: Final = "passthrough"
 _NUMBERS: Final = ("quota", "requested", "used", "limited")
 
 
-class BindDryRun:
-    """Tries binds out at the handlers. Safe to use from several threads.
+class BindTrial:
+    """Tries binds out at the handlers that decide them. Safe to use from several threads.
 
     Args:
         handler: Answers a request; what it raises comes through.
@@ -73,7 +75,7 @@ class BindDryRun:
         return answer
 
     def for_preempt(self, request: AdmissionRequest, deadline: Deadline) -> AdmissionResponse:
-        """Answer a bind for a scheduler that thinks of evicting: by nothing that is remembered."""
+        """Answer a bind for a scheduler that is about to evict: by nothing that is remembered."""
         return self._handler(request, deadline)
 
     def _remember(self, namespace: str) -> None:
@@ -82,8 +84,8 @@ class BindDryRun:
         self._not_opted_in[namespace] = self._clock() + NOT_OPTED_IN_SECONDS
 
 
-def bind_request(pod: PodIdentity) -> AdmissionRequest:
-    """Make the dry run of a pod's bind. The node is left open: quota does not depend on it."""
+def bind_request(pod: PodIdentity, *, dry_run: bool = True) -> AdmissionRequest:
+    """Make the request of a pod's bind. The node is left open: quota does not depend on it."""
     metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return AdmissionRequest(
         uid=pod.uid,
@@ -96,7 +98,7 @@ def bind_request(pod: PodIdentity) -> AdmissionRequest:
         kind=GroupVersionKind("", "v1", "Binding"),
         name=pod.name,
         namespace=pod.namespace,
-        dry_run=True,
+        dry_run=dry_run,
         object={"apiVersion": "v1", "kind": "Binding", "metadata": metadata},
     )
 

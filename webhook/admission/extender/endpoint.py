@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.admission.deadline import Deadline, deadline_of
 from webhook.admission.extender.decisions import (
-    BindDryRun,
+    BindTrial,
     ReviewHandler,
     bind_request,
     failure_message,
@@ -65,7 +65,7 @@ class ExtenderEndpoint:
     """One POST of a scheduler: read, decided, written, counted and logged."""
 
     def __init__(self, handler: ReviewHandler, recorder: RequestRecorder, body_bytes: int) -> None:
-        self._dry_run = BindDryRun(handler)
+        self._trial = BindTrial(handler)
         self._recorder = recorder
         self._body_bytes = body_bytes
 
@@ -86,7 +86,7 @@ class ExtenderEndpoint:
     def _filter(self, call: FilterCall, deadline: Deadline, received: float) -> HttpResponse:
         request = bind_request(call.pod)
         try:
-            answer = self._dry_run.for_filter(request, deadline)
+            answer = self._trial.for_filter(request, deadline)
             why = failure_message(answer)
             body = no_node(call, why) if why else all_nodes(call)
         except Exception as err:  # noqa: BLE001 - outermost frame: logged and counted, and answered so
@@ -97,9 +97,9 @@ class ExtenderEndpoint:
         return HttpResponse(200, body)
 
     def _preempt(self, call: PreemptCall, deadline: Deadline, received: float) -> HttpResponse:
-        request = bind_request(call.pod)
+        request = bind_request(call.pod, dry_run=False)
         try:
-            answer = self._dry_run.for_preempt(request, deadline)
+            answer = self._trial.for_preempt(request, deadline)
             body = all_candidates(call) if may_evict(answer) else NO_CANDIDATE
         except Exception as err:  # noqa: BLE001 - outermost frame: logged and counted, no pod is evicted
             self._recorder.failed(request, Verb.PREEMPT, err, time.monotonic() - received)

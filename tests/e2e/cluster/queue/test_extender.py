@@ -225,6 +225,24 @@ def test_a_pod_of_high_priority_within_quota_evicts_as_ever(
     assert any(not lives(neighbour, name) for name in names)
 
 
+def test_no_more_is_evicted_for_pods_at_once_than_the_quota_has_room_for(
+    team: Tenant, neighbour: Tenant
+) -> None:
+    """The first waits for its victim, and what it will take is not free for the others."""
+    team.quota()
+    names = fill(neighbour, own=0, grace_seconds=30)
+    for number in range(4):
+        team.pod(f"high-{number}", "2", schedulerName=REAL, priorityClassName=HIGH)
+    until = time.monotonic() + 10
+
+    def evicted() -> int:
+        return sum(not lives(neighbour, name) for name in names)
+
+    eventually(lambda: evicted() == 1, "the victim of the first pod")
+    stays(evicted, 1, "no other is evicted", lambda: time.monotonic() > until)
+    assert len(team.promised()) == 1
+
+
 def test_namespaces_that_have_not_opted_in_are_scheduled_as_ever(neighbour: Tenant) -> None:
     neighbour.quota(hard={"requests.cpu": "2"}, is_deferred=False)
     scheduled_at_once = [f"pod-{number}" for number in range(2)]
@@ -254,14 +272,15 @@ def test_without_webhooks_other_pods_are_scheduled_and_none_goes_beyond_quota(
         asked.restore()
 
 
-def fill(tenant: Tenant, *, own: int) -> list[str]:
+def fill(tenant: Tenant, *, own: int, grace_seconds: int = 0) -> list[str]:
     """Take all the room of all nodes, but for `own` cpu that are taken already.
 
-    These pods end as soon as they are evicted: there is no kubelet that would end them.
+    These pods end as soon as they are evicted, as there is no kubelet that would end them; with
+    a grace period they do not end.
     """
     names = [f"filler-{number}" for number in range((NODES * CPUS - own) // 2)]
     for name in names:
-        tenant.pod(name, "2", schedulerName=REAL, terminationGracePeriodSeconds=0)
+        tenant.pod(name, "2", schedulerName=REAL, terminationGracePeriodSeconds=grace_seconds)
     for name in names:
         eventually(lambda name=name: tenant.node_of(name), f"{name} has a node")  # type: ignore[misc]
     return names

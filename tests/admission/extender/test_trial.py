@@ -7,7 +7,7 @@ import pytest
 from webhook.admission.deadline import Deadline
 from webhook.admission.extender.decisions import (
     NOT_OPTED_IN_SECONDS,
-    BindDryRun,
+    BindTrial,
     bind_request,
     failure_message,
     may_evict,
@@ -67,7 +67,7 @@ def test_the_trial_is_a_dry_run_of_the_pods_own_bind() -> None:
 
 def test_a_namespace_that_has_not_opted_in_is_asked_about_once_in_a_while() -> None:
     handlers, clock = FakeHandler(UNTOUCHED), Clock()
-    trial = BindDryRun(handlers, clock)
+    trial = BindTrial(handlers, clock)
     for _ in range(3):
         assert trial.for_filter(a_bind(), LATER) == UNTOUCHED
     trial.for_filter(a_bind("team-b"), LATER)
@@ -80,7 +80,7 @@ def test_a_namespace_that_has_not_opted_in_is_asked_about_once_in_a_while() -> N
 @pytest.mark.parametrize("answer", [ALLOWED, denied(403), denied(429)])
 def test_any_other_answer_is_never_given_twice(answer: AdmissionResponse) -> None:
     handlers = FakeHandler(answer)
-    trial = BindDryRun(handlers, Clock())
+    trial = BindTrial(handlers, Clock())
     for _ in range(3):
         assert trial.for_filter(a_bind(), LATER) == answer
     assert len(handlers.asked) == 3
@@ -88,7 +88,7 @@ def test_any_other_answer_is_never_given_twice(answer: AdmissionResponse) -> Non
 
 def test_before_an_eviction_the_doors_are_always_asked() -> None:
     handlers = FakeHandler(UNTOUCHED)
-    trial = BindDryRun(handlers, Clock())
+    trial = BindTrial(handlers, Clock())
     trial.for_filter(a_bind(), LATER)
     trial.for_preempt(a_bind(), LATER)
     assert len(handlers.asked) == 2
@@ -96,7 +96,7 @@ def test_before_an_eviction_the_doors_are_always_asked() -> None:
 
 def test_namespaces_that_come_and_go_leave_little_behind() -> None:
     handler = FakeHandler(UNTOUCHED)
-    trial = BindDryRun(handler, Clock())
+    trial = BindTrial(handler, Clock())
     for number in (*range(4097), 4096):
         trial.for_filter(a_bind(f"team-{number}"), LATER)
     assert len(handler.asked) == 4097
