@@ -21,11 +21,17 @@ from tests.admission.extender.calls import (
     preempt_call_with_pods,
     reason,
 )
-from tests.admission.handlers.harness import AdmissionHarness, admission_harness, opt_in
+from tests.admission.handlers.harness import (
+    AdmissionHarness,
+    admission_harness,
+    eventually,
+    opt_in,
+)
 from tests.builders import a_quota, an_expression
 from tests.reactions import unreachable
 from webhook.admission.serving.app import create_app
 from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Kind
+from webhook.state.well_known import SCHEDULING_GATE
 
 OpenHarness = Callable[..., tuple[AdmissionHarness, FlaskClient]]
 EVERYBODY = {"NodeNameToMetaVictims": CANDIDATES}
@@ -118,6 +124,17 @@ def test_what_is_free_is_there_for_one_pod_that_may_evict(opened: OpenHarness) -
     found = [ask(client, "preempt", preempt_call(pod)) for pod in (*pods, pods[0])]
     assert found == [EVERYBODY, NOBODY, NOBODY, EVERYBODY]
     assert harness.bind("web-0", uid="uid-of-web-0").allowed
+
+
+def test_what_a_released_pod_holds_stays_as_it_is(opened: OpenHarness) -> None:
+    """It is kept for longer than what a bind takes."""
+    harness, client = opened(a_quota("p1"))
+    gates = [{"name": SCHEDULING_GATE}]
+    pod = harness.pod(name="web", uid="uid-web", requests={"cpu": "2"}, schedulingGates=gates)
+    call = preempt_call(pod)
+    eventually(lambda: ask(client, "preempt", call) == EVERYBODY, "it is released")
+    (held,) = harness.reservations().values()
+    assert held["door"] == "Release"
 
 
 def test_only_other_pods_reservations_count(opened: OpenHarness) -> None:
