@@ -121,6 +121,9 @@ def test_a_budget_of_the_cluster_puts_its_pods_last(
 ) -> None:
     before = both(plane, tmp_path, "plan", "new", "-n", "eq-a")["victims"][0]["name"]
     plane.kubectl("label", "pod", "-n", "eq-b", before, "keep=yes")
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    patch = ("--subresource=status", "--type=merge", "--patch", json.dumps({"status": ready}))
+    plane.kubectl("patch", "pod", "-n", "eq-b", before, *patch)
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
