@@ -275,6 +275,11 @@ def test_devices_that_no_node_names_as_a_resource_are_reclaimed(
             api.delete(f"{group}/{kind}/gpu")
 
 
+def are_running(tenant: Tenant) -> bool:
+    listed = tenant.api.get(objects.pods(tenant.namespace)).body["items"]
+    return all(one["status"]["phase"] == "Running" for one in listed)
+
+
 def test_a_disruption_budget_in_the_way(own_plane: ControlPlane, teams: Teams) -> None:
     labels = {"metadata": {"labels": {"app": "web"}}}
     budget = {
@@ -285,6 +290,7 @@ def test_a_disruption_budget_in_the_way(own_plane: ControlPlane, teams: Teams) -
     with Kubelets(own_plane.rest, teams.namespaces):
         assert teams.pool.api.create(budgets, budget).ok
         teams.run("b", 8, **labels)
+        eventually(lambda: are_running(teams["b"]), "none is pending, of which no budget is asked")
         (waiting,) = teams.create("a")
         eventually(
             lambda: "a PodDisruptionBudget" in teams.says("a", waiting)[2], "the budget is named"
@@ -312,6 +318,7 @@ def test_a_budget_behind_very_many_others_is_obeyed(own_plane: ControlPlane, tea
             spec = {"minAvailable": "100%", "selector": selector}
             assert teams.pool.api.create(budgets, {"metadata": {"name": name}, "spec": spec}).ok
         teams.run("b", 8, **plain)
+        eventually(lambda: are_running(teams["b"]), "none is pending, of which no budget is asked")
         (waiting,) = teams.create("a")
         eventually(lambda: teams.events("a", "ReclaimWithdrawn"), "nothing may be evicted", 100.0)
         assert teams.taken() == {"a": "0", "b": "8", "c": "0"}
