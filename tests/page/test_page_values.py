@@ -228,6 +228,25 @@ def test_a_pod_is_explained_without_the_pods_beside_it_where_they_are_too_large(
     ) in values["unknown"]
 
 
+def test_what_a_pod_requires_of_nodes_is_not_compared_for_minutes(
+    page: PageHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other users wait for the answer meanwhile, and the controller is slow."""
+    token = page.users.add("ann", ALL)
+    monkeypatch.setattr("webhook.page.explaining._MOST_WEIGHT", 100)
+    page.controller.api.create(NODES, {"metadata": {"name": "node-1"}})
+    term = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+    for name, count in (("few", 10), ("many", 100)):
+        terms = {"nodeSelectorTerms": [term] * count}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        page.controller.pod(name, "1", affinity=affinity)
+    page.controller.step()
+    assert page.values(f"{TEAM}/pods/few", token)["nodes"] is not None
+    values = page.values(f"{TEAM}/pods/many", token)
+    assert values["nodes"] is None
+    assert any("the pod requires too much of them" in one for one in values["unknown"])
+
+
 @pytest.mark.parametrize("name", ["..", ".", "%2e%2e", "UPPER", "x" * 300])
 def test_a_name_that_no_pod_can_have_is_that_of_no_pod(page: PageHarness, name: str) -> None:
     answer = page.get(f"{TEAM}/pods/{name}", page.users.add("ann", ALL))

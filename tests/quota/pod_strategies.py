@@ -59,8 +59,8 @@ def pods(draw: st.DrawFn) -> Object:
 
 
 @cache
-def json_values() -> st.SearchStrategy[object]:
-    """What a JSON or YAML document may hold, and keys that only YAML can have."""
+def json_values(*, of_yaml: bool = True) -> st.SearchStrategy[object]:
+    """What a JSON document may hold, or a YAML document: that has keys of other types, too."""
     leaves: st.SearchStrategy[object] = st.one_of(
         st.none(),
         st.booleans(),
@@ -70,8 +70,9 @@ def json_values() -> st.SearchStrategy[object]:
         st.text(max_size=5),
         st.sampled_from(["0.5", "1E3", "1e400", "-0.0"]).map(NumberText),
     )
+    odd_keys = [1, None, True] if of_yaml else []
     keys: st.SearchStrategy[object] = st.text(max_size=5) | st.sampled_from(
-        ["requests", "limits", "name", "resources", 1, None, True]
+        ["requests", "limits", "name", "resources", *odd_keys]
     )
     return st.recursive(
         leaves,

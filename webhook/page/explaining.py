@@ -26,6 +26,8 @@ controller."""
 MOST_BYTES: Final = 160 * 1024 * 1024
 """Of memory that objects may take which are kept for an answer, estimated from above; 2,000 usual
 pods are estimated at 90 MiB. A page of a list and one object that is decoded come on top."""
+_MOST_WEIGHT: Final = 2**22
+"""Values times nodes and pods; that is some seconds, in which no other pod is explained."""
 _AT_ONCE: Final = 1
 _WAIT_SECONDS: Final = 10.0
 _TOO_LARGE: Final = (
@@ -82,6 +84,7 @@ class PodExplainer:
                     self._settings.configuration(),
                     self._settings.system_namespace,
                     most_bytes=MOST_BYTES,
+                    most_weight=_MOST_WEIGHT,
                     no_nodes=_TOO_LARGE if self._settings.pod_count() > MOST_PODS else "",
                 )
                 answer = explain(api, Target(PODS, namespace, name), options)

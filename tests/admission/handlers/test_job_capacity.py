@@ -266,6 +266,28 @@ def test_the_jobs_of_a_job_set_are_counted_together(open_harness: OpenHarness) -
     ]
 
 
+@pytest.mark.parametrize(
+    ("rule", "resumes", "code"),
+    [
+        ({}, False, 200),
+        ({"unsuspend": "Deny"}, False, 422),
+        ({}, True, 422),
+        ({"neverFits": "Warn"}, True, 200),
+    ],
+)
+def test_a_job_set_of_thousands_of_jobs_is_not_compared(
+    open_harness: OpenHarness, rule: Object, resumes: bool, code: int
+) -> None:
+    harness, many = of_quota(open_harness, "4", rule), a_job_set(*[("9", 1)] * 1001)
+    if resumes:
+        reply = updated_set(harness, with_spec(many, suspend=True), many)
+    else:
+        reply = created(harness, many, *JOB_SETS)
+    words = "spec.replicatedJobs: must have at most 1000 items to be compared with quotas"
+    said = [reply.message] if code == 422 else reply.warnings
+    assert (reply.allowed, said) == (code == 200, [words])
+
+
 def updated_set(harness: AdmissionHarness, old: Object, new: Object) -> Reply:
     resource, group = ("cronjobs", "batch") if new["kind"] == "CronJob" else JOB_SETS
     return harness.validate(a_review("UPDATE", resource, new, old=old, group=group))

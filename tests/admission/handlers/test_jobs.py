@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import cast
 
 import pytest
@@ -16,7 +17,7 @@ from tests.admission.handlers.harness import (
 )
 from tests.builders import a_container, a_job, a_quota
 from tests.reactions import ReactiveClient
-from webhook.admission.review import Phase
+from webhook.admission.review import MAX_CAUSES, Phase
 
 Object = dict[str, object]
 
@@ -181,6 +182,26 @@ def test_a_fault_without_words_still_says_what_is_wrong(harness: AdmissionHarnes
     for _, field, message in reply.causes:
         assert field
         assert message
+
+
+def test_the_errors_of_thousands_of_claims_do_not_each_list_all(
+    harness: AdmissionHarness,
+) -> None:
+    names = [{"name": f"claim-{number}", "resourceClaimName": "x"} for number in range(2000)]
+    unknown = [{"name": f"other-{number}"} for number in range(2000)]
+    old = a_job(template_spec={"resourceClaims": names[:1]})
+    new = a_job(a_container(resources={"claims": unknown}), template_spec={"resourceClaims": names})
+    tracemalloc.start()
+    try:
+        reply = change(harness, old, new)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    detail = "must be one of the names in pod.spec.resourceClaims: 2000 names: it is other-0"
+    first = f"{TEMPLATE}.containers[0].resources.claims[0]"
+    assert reply.causes[0] == ("FieldValueNotFound", first, detail)
+    assert len(reply.causes) == MAX_CAUSES
+    assert peak < 20 << 20
 
 
 GATES = ("MutablePodResourcesForSuspendedJobs", "MutableSchedulingDirectivesForSuspendedJobs")

@@ -8,8 +8,12 @@ from tests.builders import a_pod, a_quota
 from tests.quota.queue.queue_criteria import ledger_of, terms_of
 from webhook.controllers.queue.gated_pods import GatedPods
 from webhook.controllers.queue.queue_state import PodQueueState
-from webhook.quota.objects.model import Pod
-from webhook.quota.queue.queued_pods import QueuePolicy
+from webhook.quota.charging.coverage import CoverageRules
+from webhook.quota.charging.deferral import deferred_quotas
+from webhook.quota.charging.limited_resources import LimitedResource
+from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.queue.queued_pods import QueueCriteria, QueuePolicy
 from webhook.quota.queue.release_order import run_cycle
 from webhook.state.quota_cache import NamespaceQuotaView
 
@@ -68,3 +72,21 @@ def test_nothing_is_remembered_of_a_pod_that_has_its_node_or_is_gone(is_bound: b
     else:
         queue.state.forget(queue.pod.uid)
     assert not queue.state.retries
+
+
+def test_pods_are_judged_anew_where_quotas_cover_others_and_not_where_more_is_counted() -> None:
+    limited = LimitedResource.from_object({"resource": "pods", "matchContains": ["cpu"]})
+    policy = QueuePolicy(coverage=CoverageRules(limited=(limited,)))
+    state = PodQueueState(GatedPods())
+
+    def judged_by(hard: dict[str, str], used: str) -> QueueCriteria | None:
+        quota = a_quota("other", hard=hard, used={"count/configmaps": used})
+        every = (ResourceQuota.from_object(quota),)
+        deferred = deferred_quotas(every, DEFERRED_KEYS)
+        state.ordered(deferred, NamespaceQuotaView(every, deferred), policy, earliest=None, now=0.0)
+        return state.criteria
+
+    objects = {"count/configmaps": "9"}
+    first = judged_by(objects, "1")
+    assert judged_by(objects, "2") is first
+    assert judged_by({**objects, "count/secrets": "9"}, "2") is not first

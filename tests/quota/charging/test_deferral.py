@@ -21,6 +21,7 @@ from webhook.quota.charging.deferral import (
     deferred_part,
     deferred_quotas,
     may_increase_usage,
+    uncountable_fields,
 )
 from webhook.quota.charging.pod_usage import charged_to
 from webhook.quota.ledger.ledger import (
@@ -180,6 +181,17 @@ def test_what_is_claimed_for_any_pod_can_be_read_again(
     for claim in filter(None, claims):
         ledger, _ = admit(Ledger(accounts, {}), claim)
         assert ledger_from_status(ledger_status(ledger)) == ledger
+
+
+def test_where_too_much_is_asked_is_said_once_and_in_order() -> None:
+    asked = {"cpu": "1e40", "memory": "1e40"}
+    pod = Pod.from_object(a_pod(a_container(requests=asked), a_container(requests=asked)))
+    assert uncountable_fields(pod, KEYS) == (
+        "spec.containers[0].resources.requests.cpu",
+        "spec.containers[1].resources.requests.cpu",
+        "spec.containers[0].resources.requests.memory",
+        "spec.containers[1].resources.requests.memory",
+    )
 
 
 def test_growth_of_an_assigned_pod_claims_all_of_it_beside_what_is_counted() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 
 from tests.builders import Object, a_container, a_pod, an_expression
@@ -254,3 +257,19 @@ def test_a_bad_expression_is_an_error_even_where_another_rules_the_pod_out() -> 
         matches(quota_of(scopes=["Terminating"], expressions=[bad]), GOLD)
     with pytest.raises(ScopeError):
         quota_matching_expressions(quota_of(scopes=["Terminating"], expressions=[bad]), GOLD)
+
+
+def test_what_is_made_of_the_scopes_of_a_quota_goes_with_it() -> None:
+    def matched(number: int) -> bool:
+        names = [f"class-{number}-{index}" for index in range(5_000)]
+        return matches(quota_of(expressions=[an_expression("PriorityClass", "In", *names)]), GOLD)
+
+    assert not matched(0)
+    tracemalloc.start()
+    try:
+        assert not any(map(matched, range(1, 9)))
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < 100_000

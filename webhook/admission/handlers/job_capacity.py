@@ -33,6 +33,8 @@ from webhook.quota.objects.model import ResourceQuota
 from webhook.state.quota_cache import NamespaceQuotaView
 
 _MIN_NAME_CHARACTERS: Final = 8
+_MOST_TEMPLATES: Final = 1000
+_SETS: Final = "spec.replicatedJobs"
 
 
 class JobEvent(Enum):
@@ -121,6 +123,8 @@ def findings(
         InvalidFieldError: A pod template cannot be read.
     """
     shares = shares_of(pods)
+    if len(shares) > _MOST_TEMPLATES:
+        return _too_many_templates(check)
     view = context.view.quotas(request.namespace)
     if view.errors:
         return Findings(warnings=(f"not compared with quotas: {view.errors[0]}",))
@@ -133,29 +137,41 @@ def findings(
     return result
 
 
+def _too_many_templates(check: CapacityCheck) -> Findings:
+    """Templates x quotas are compared, and a body has room for tens of thousands."""
+    detail = f"must have at most {_MOST_TEMPLATES} items to be compared with quotas"
+    error = FieldError("FieldValueInvalid", _SETS, detail)
+    may_refuse = check.event is JobEvent.RESUMED and check.rule.never_fits is Verdict.DENY
+    verdict = Verdict.DENY if may_refuse or check.requires_quotas else Verdict.WARN
+    return by_verdict(verdict, error, f"{_SETS}: {detail}")
+
+
 def _compare_limits(
     shares: tuple[Share, ...], quotas: tuple[ResourceQuota, ...], check: CapacityCheck
 ) -> Findings:
     """Compare pods with what the quotas have when nothing else runs."""
-    result, reported = Findings(), dict[str, Verdict]()
+    found, reported = [], dict[str, Verdict]()
     for share in shares:
         for quota in quotas:
             for exceeded in never_fitting(share, (quota,)):
                 verdict = check.never_fits(share, quota, exceeded.requested)
                 reported[quota.name] = verdict
-                result += _never_fits(share, exceeded, verdict)
+                found.append(_never_fits(share, exceeded, verdict))
             for exceeded in perhaps_never_fitting(share, (quota,)):
                 verdict = _at_most_warn(check.never_fits(share, quota, exceeded.requested))
                 reported[quota.name] = verdict
-                result += _may_never_fit(share, exceeded, verdict)
+                found.append(_may_never_fit(share, exceeded, verdict))
     by_name = {quota.name: quota for quota in quotas}
     for short in shortfalls(shares, quotas):
         verdict = check.too_many(shares, by_name[short.quota], short.keys)
         # what is said already is said once, unless it is refused only now
         if short.quota not in reported or verdict is Verdict.DENY is not reported[short.quota]:
-            result += _too_many(short, verdict)
-    grown = tuple(outgrown(check.rule, check.resizes, _exceeded_keys(shares, quotas)))
-    return result + Findings(errors=grown)
+            found.append(_too_many(short, verdict))
+    grown = outgrown(check.rule, check.resizes, _exceeded_keys(shares, quotas))
+    return Findings(
+        errors=(*(error for one in found for error in one.errors), *grown),
+        warnings=tuple([warning for one in found for warning in one.warnings]),
+    )
 
 
 def _exceeded_keys(shares: Iterable[Share], quotas: tuple[ResourceQuota, ...]) -> dict[str, str]:

@@ -155,7 +155,7 @@ def parse_update(context: HandlerContext, request: AdmissionRequest) -> tuple[Po
     keys = context.policy.deferred_keys
     old = Pod.from_stored(request.old_object or {}, field="oldObject")
     new = Pod.from_stored(request.object or {})
-    stored = uncountable_fields(old, keys)
+    stored = frozenset(uncountable_fields(old, keys))
     for path in uncountable_fields(new, keys):
         if path not in stored:
             raise InvalidFieldError(path, TOO_LARGE)

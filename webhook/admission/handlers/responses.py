@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
-from webhook.admission.review import Denied
+from webhook.admission.review import MAX_CAUSES, Denied
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.kube.api import ApiError, ForbiddenError
 from webhook.quota.amounts.go_format import quoted
@@ -67,8 +68,9 @@ def invalid_field(err: InvalidFieldError) -> Denied:
 
 
 def invalid(errors: Iterable[FieldError]) -> Denied:
-    """Deny an object with faulty fields; every one is listed once, in order."""
-    once = [(error, error.detail or error.message) for error in dict.fromkeys(errors)]
+    """Deny an object with faulty fields; every one of the first is listed once, in order."""
+    listed = islice(dict.fromkeys(errors), MAX_CAUSES)
+    once = [(error, error.detail or error.message) for error in listed]
     text = "; ".join(f"{error.field}: {detail}" for error, detail in once)
     return Denied(
         code=422,

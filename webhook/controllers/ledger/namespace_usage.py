@@ -111,12 +111,7 @@ class NamespaceUsage:
 
     def counts_for(self, quotas: NamespaceQuotas) -> bool:
         """Return whether pods are counted for these quotas, by this configuration."""
-        former = self._quotas
-        return (
-            quotas.observed == former.observed
-            and quotas.keys == former.keys
-            and quotas.holds_terminating == former.holds_terminating
-        )
+        return self._quotas.count_as(quotas)
 
     def set_quotas(self, quotas: NamespaceQuotas) -> None:
         """Count for other quotas, or by another configuration; the same ones change nothing.

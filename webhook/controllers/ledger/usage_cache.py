@@ -269,8 +269,10 @@ class UsageCache:
             following = apply_usage(ledger, count, expired=expired, is_from_before=is_before)
             if following is None:
                 return None
+            former = state.pod_queue.criteria
             queue = self._queue(namespace, state)
-            if state.recount_seconds:  # its pods have been compared with other quotas as well
+            is_judged_anew = former is not None and former is not state.pod_queue.criteria
+            if state.recount_seconds or is_judged_anew:
                 state.recount_seconds += self._timings.clock() - began
             return LedgerUpdate(following, queue)
 

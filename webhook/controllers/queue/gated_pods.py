@@ -14,7 +14,7 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add_to, mask, subtract, take_from
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.pod_usage import usage_of
-from webhook.quota.objects.model import Pod
+from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.queue.queued_pods import (
     QueueCriteria,
     QueuedPod,
@@ -176,19 +176,31 @@ def next_criteria(
 ) -> QueueCriteria:
     """Return what a namespace's waiting pods are judged by; `former` itself if nothing changed.
 
+    What the platform counts in a quota's status changes nothing: it does so as often as a tenant
+    creates objects, and all waiting pods would be judged anew each time.
+
     Args:
         former: What they were judged by.
         quotas: The quotas as they are counted.
         seen: The quotas as they are cached.
     """
     needs_all = bool(policy.coverage.limited or policy.coverage.required)
-    every = seen.all_quotas if needs_all else ()  # a new object whenever the platform counts
+    every = seen.all_quotas if needs_all else ()
     if (
         former is not None
-        and former.quotas is quotas
-        and former.all_quotas is every
+        and former.quotas.count_as(quotas)
+        and _cover_as(former.all_quotas, every)
         and former.unreadable == seen.errors
         and former.rules == policy
     ):
         return former
     return QueueCriteria(quotas, every, seen.errors, policy)
+
+
+def _cover_as(former: tuple[ResourceQuota, ...], quotas: tuple[ResourceQuota, ...]) -> bool:
+    """Return whether the same pods are covered by quotas as before, see `charging.coverage`."""
+    return former is quotas or [*map(_coverage, former)] == [*map(_coverage, quotas)]
+
+
+def _coverage(quota: ResourceQuota) -> object:
+    return quota.name, quota.hard.keys(), quota.scopes, quota.expressions

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, PODS, Kind, Object, kind_of
 from webhook.kube.kinds import DEVICE_CLASSES
@@ -18,6 +18,10 @@ from webhook.quota.nodes.node_resources import may_be_devices
 from webhook.quota.objects.names import device_class_resource
 
 _ASSIGNED = "spec.nodeName!="
+_REQUIRED = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+_NOT_FROM_HERE = (
+    "not looked at from here, as the pod requires too much of them; the command line looks at them"
+)
 _CLAIMS = kind_of("v1", "PersistentVolumeClaim", namespaced=True)
 _VOLUMES = kind_of("v1", "PersistentVolume", namespaced=False)
 _STORAGE_CLASSES = kind_of("storage.k8s.io/v1", "StorageClass", namespaced=False)
@@ -34,6 +38,12 @@ def judged_nodes(session: Session, inside: Inside, raw: Object) -> NodeAnswer | 
     view = judged_view(session, raw, inside.facts.name, inside.nodes)
     spec = FieldReader(raw).child("spec")
     view = replace(view, pods=_pods(session, inside))
+    required = mapping(raw.get("spec"), "spec")
+    values = sum(_values(required[name]) for name in _REQUIRED if name in required)
+    weight = values * (len(view.nodes) + len(view.pods))
+    if 0 < session.options.most_weight < weight:
+        session.unknown.append(f"nodes: {_NOT_FROM_HERE}")
+        return None
     try:
         if any(map(may_be_devices, PendingPod.from_object(raw).amounts)):
             view = replace(view, devices=device_resources(session))
@@ -96,6 +106,13 @@ def _pods(session: Session, inside: Inside) -> Sequence[Object]:
     if found is None:
         return inside.pods
     return (*(raw for raw in own if FieldReader(raw).child("spec").has("nodeName")), *found)
+
+
+def _values(raw: object) -> int:
+    """Return how many values there are in a field."""
+    if isinstance(raw, Mapping):
+        return sum(map(_values, raw.values()))
+    return sum(map(_values, raw)) if isinstance(raw, list) else 1
 
 
 def _all(session: Session, kind: Kind, namespace: str | None = None) -> Sequence[Object] | None:

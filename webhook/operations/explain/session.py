@@ -71,6 +71,9 @@ class ExplainOptions:
     most_bytes: int = 0
     """Bytes of memory that objects may take which are kept, estimated from above; 0 for any number.
     Tenants make objects large. Fields of pods that nothing looks at are not kept then."""
+    most_weight: int = 0
+    """Values in what a pod requires of nodes and of other pods, times these, that are compared; 0
+    for any number. Each takes about a microsecond."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

@@ -75,6 +75,14 @@ class NamespaceQuotas:
     holds_terminating: bool = False
     """As in each of the quotas."""
 
+    def count_as(self, other: NamespaceQuotas) -> bool:
+        """Return whether usage is counted alike for other quotas: not what the platform counted."""
+        return self is other or (
+            self.observed == other.observed
+            and self.keys == other.keys
+            and self.holds_terminating == other.holds_terminating
+        )
+
     def applying_to(self, pod: Pod) -> tuple[DeferredQuota, ...]:
         """Return the quotas whose scopes select `pod`.
 
@@ -132,11 +140,11 @@ def uncountable_fields(pod: Pod, keys: Set[str]) -> tuple[str, ...]:
     names too many resources.
     """
     names = uncountable_names(deferred_part(charged_to(pod), keys))
-    found: list[str] = []
+    found: dict[str, None] = {}
     for name in names:
         resource = name.removeprefix("requests.").removeprefix("limits.")
         side = "limits" if name.startswith("limits.") else "requests"
-        found += [path for path in _places(pod, side, resource) if path not in found]
+        found.update(dict.fromkeys(_places(pod, side, resource)))
     return tuple(found or names)
 
 

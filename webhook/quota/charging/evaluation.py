@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
@@ -211,7 +210,7 @@ def _matching_quotas(
         matched = _matches(quota, pod)
         if isinstance(matched, ScopeFailure):
             return matched
-        keys = _pod_keys(tuple(quota.status_hard))
+        keys = _pod_keys(quota.status_hard)
         if not matched or not keys:
             continue
         if missing and not keys.isdisjoint(missing):
@@ -248,7 +247,7 @@ def _uncovered(
     """Look for keys and scopes that only a covering quota allows."""
     if not limited:
         return None
-    covered = {key for quota in concerned for key in _pod_keys(tuple(quota.status_hard))}
+    covered = {key for quota in concerned for key in _pod_keys(quota.status_hard)}
     keys = limited_keys(limited, request.usage) - covered
     if keys:
         return InsufficientQuota(tuple(sorted(keys)))
@@ -265,8 +264,7 @@ def _first_exceeded(charges: Iterable[Charge]) -> QuotaExceeded | None:
     return None
 
 
-@lru_cache(maxsize=1024)
-def _pod_keys(keys: tuple[str, ...]) -> frozenset[str]:
+def _pod_keys(keys: Iterable[str]) -> frozenset[str]:
     return frozenset(filter(is_pod_quota_key, keys))
 
 

@@ -60,7 +60,7 @@ def matches(quota: ResourceQuota, pod: Pod) -> bool:
     """
     if not quota.scopes and not quota.expressions:
         return True
-    rules = _compiled(quota.scopes, quota.expressions).rules(_SELECTOR)
+    rules = quota.compiled(_compile_quota).rules(_SELECTOR)
     for _, rule in rules:  # noqa: SIM110 - twice as fast as all()
         if not rule(pod):
             return False
@@ -73,7 +73,7 @@ def quota_matching_expressions(quota: ResourceQuota, pod: Pod) -> tuple[ScopeExp
     Raises:
         ScopeError: The quota has an expression that cannot be evaluated.
     """
-    rules = _compiled(quota.scopes, quota.expressions).rules(_SELECTOR)
+    rules = quota.compiled(_compile_quota).rules(_SELECTOR)
     return tuple(expression for expression, rule in rules if rule(pod))
 
 
@@ -85,7 +85,7 @@ def matching_expressions(
     Raises:
         ScopeError: An expression cannot be evaluated, whether or not an earlier one matches.
     """
-    rules = _compiled((), expressions).rules("matchScopes")
+    rules = _compile_configured(expressions).rules("matchScopes")
     return tuple(expression for expression, rule in rules if rule(pod))
 
 
@@ -110,8 +110,16 @@ class _Compiled:
         return self.pairs
 
 
-@lru_cache(maxsize=1024)
-def _compiled(scopes: tuple[str, ...], expressions: tuple[ScopeExpression, ...]) -> _Compiled:
+@lru_cache(maxsize=64)
+def _compile_configured(expressions: tuple[ScopeExpression, ...]) -> _Compiled:
+    return _compile((), expressions)
+
+
+def _compile_quota(quota: ResourceQuota) -> _Compiled:
+    return _compile(quota.scopes, quota.expressions)
+
+
+def _compile(scopes: tuple[str, ...], expressions: tuple[ScopeExpression, ...]) -> _Compiled:
     pairs = [(each, _rule(each)) for each in (ScopeExpression(name, EXISTS) for name in scopes)]
     for index, expression in enumerate(expressions):
         detail = _fault(expression)

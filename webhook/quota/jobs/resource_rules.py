@@ -34,6 +34,8 @@ _STANDARD: Final = (
     | {"storage", "requests.storage"}
 )
 _HUGEPAGES: Final = "hugepages-"
+_MOST_LISTED: Final = 256
+_MOST_CHARACTERS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def _fits_pages(name: str, amount: Quantity) -> bool:
 
 def _claim_errors(resources: Requirements, names: frozenset[str]) -> Iterator[FieldError]:
     seen: set[Claim] = set()
-    listed = f": {', '.join(sorted(names))}" if names else " which is empty"
+    detail = f"must be one of the names in pod.spec.resourceClaims{_listed(names)}"
     for index, claim in enumerate(resources.claims):
         field = f"{resources.field}.claims[{index}]"
         if not claim.name:
@@ -196,8 +198,17 @@ def _claim_errors(resources: Requirements, names: frozenset[str]) -> Iterator[Fi
             yield FieldError("FieldValueDuplicate", field, "", _printed(claim.name))
         seen.add(claim)
         if claim.name not in names:
-            detail = f"must be one of the names in pod.spec.resourceClaims{listed}"
             yield FieldError("FieldValueNotFound", field, detail, _printed(claim.name))
+
+
+def _listed(names: frozenset[str]) -> str:
+    if not names:
+        return " which is empty"
+    if len(names) > _MOST_LISTED:
+        return f": {len(names)} names"
+    # a pod can have as many errors as claims, and each has this list
+    listed = ", ".join(sorted(names))
+    return f": {listed:.{_MOST_CHARACTERS}}"
 
 
 def _invalid(field: str, detail: str, value: object) -> FieldError:

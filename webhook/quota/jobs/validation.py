@@ -12,6 +12,7 @@ pkg/apis/core/validation/validation.go ValidatePodTemplateSpec.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import (
@@ -42,6 +43,7 @@ _Members: TypeAlias = Mapping[str, object]
 INDEXED: Final = "Indexed"
 """Completion mode in which every pod has a number."""
 
+_MOST_ERRORS: Final = 1000
 _TEMPLATE: Final = "spec.template"
 _COUNTS: Final = (
     "parallelism",
@@ -57,6 +59,8 @@ _COUNTS: Final = (
 def job_errors(spec: _Members, *, selects: bool, allow_torn_pages: bool) -> list[FieldError]:
     """Return what is wrong with the spec of a Job, in the API server's order.
 
+    Of the pod no more than 1,000 errors: it can have as many as it has bytes.
+
     Args:
         spec: The Job's `spec`.
         selects: Whether the Job has to have a selector.
@@ -68,9 +72,10 @@ def job_errors(spec: _Members, *, selects: bool, allow_torn_pages: bool) -> list
     """
     template = mapping(spec.get("template"), _TEMPLATE)
     pod = mapping(template.get("spec"), f"{_TEMPLATE}.spec")
+    of_pod = pod_errors(pod, f"{_TEMPLATE}.spec", allow_torn_pages=allow_torn_pages)
     return [
         *_count_errors(spec),
-        *pod_errors(pod, f"{_TEMPLATE}.spec", allow_torn_pages=allow_torn_pages),
+        *islice(of_pod, _MOST_ERRORS),
         *_selector_errors(spec, template, required=selects),
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, TypeAlias
 
 from webhook.quota.nodes.affinity_terms import AffinityTerm, AffinityTerms, read_affinity_terms
@@ -61,7 +62,7 @@ def score_pod_affinity(
     terms = _merged(read_affinity_terms(pod.spec, pod.identity), view)
     own = [*terms.preferred, *map(_negative, terms.preferred_anti)]
     weights: dict[_Domain, int] = {}
-    for term, node in (*_matched_by(own, view), *_matching(pod, view)):
+    for term, node in chain(_matched_by(own, view), _matching(pod, view)):
         for one in _domains(node, [term]):
             weights[one] = weights.get(one, 0) + term.weight
     if not weights:

@@ -139,10 +139,11 @@ def _counts(
     for node in view.infos:
         if any(one.key not in node.labels for one in constraints):
             continue
+        is_required, is_tolerated = required.match(node), tolerates_node(tolerations, node)
         for index, one in enumerate(constraints):
-            if one.honors_affinity and not required.match(node):
+            if one.honors_affinity and not is_required:
                 continue
-            if one.honors_taints and not tolerates_node(tolerations, node):
+            if one.honors_taints and not is_tolerated:
                 continue
             value = node.labels[one.key]
             counts[index][value] = counts[index].get(value, 0) + selected[index](node)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import datetime
 from hashlib import sha256
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from webhook.quota.amounts.quantity import InvalidQuantityError
 from webhook.quota.amounts.resource_reader import ResourceReader, StoredResourceReader
@@ -260,6 +260,7 @@ class ResourceQuota:
     """The ceilings that the API server's own quota check compares with."""
     status_used: ResourceList
     _spec_hash: str = dataclass_field(default="", init=False, repr=False, compare=False)
+    _compiled: object = dataclass_field(default=None, init=False, repr=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -280,6 +281,12 @@ class ResourceQuota:
         if not self._spec_hash:
             object.__setattr__(self, "_spec_hash", _spec_hash(self))
         return self._spec_hash
+
+    def compiled(self, compile_scopes: Callable[[ResourceQuota], _T]) -> _T:
+        """Return what is made of its scopes, once; it is as large as they are, and goes with it."""
+        if self._compiled is None:
+            object.__setattr__(self, "_compiled", compile_scopes(self))
+        return cast("_T", self._compiled)
 
     @classmethod
     def from_object(cls, raw: Mapping[str, object], *, field: str = "") -> ResourceQuota:
