@@ -28,9 +28,11 @@ from webhook.kube.api import (
     NotFoundError,
 )
 from webhook.kube.informer import Informer, InformerTimings
+from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.ledger.ledger import Claim, Ledger, Verdict, admit
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.names import DEFERRED_KEYS
-from webhook.quota.shadow.record import ShadowRecord
+from webhook.quota.shadow.record import ShadowRecord, UsageSpan
 from webhook.quota.shadow.record_codec import shadow_from_status
 from webhook.state.quota_cache import QuotaCache
 from webhook.telemetry.metrics import Metrics
@@ -408,3 +410,91 @@ def test_nothing_but_the_record_is_written(watching: ShadowHarness) -> None:
     watching.step(60)
     after = [watching.api.list(kind).items for kind in (PODS, RESOURCE_QUOTAS, NAMESPACES)]
     assert after == before
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> list[UsageSpan]:
+    """The spans of usage that are begun."""
+    made: list[UsageSpan] = []
+
+    def of(*amounts: Quantity) -> UsageSpan:
+        made.append(begin(*amounts))
+        return made[-1]
+
+    begin = UsageSpan.of
+    monkeypatch.setattr(UsageSpan, "of", of)
+    return made
+
+
+def with_quotas_of_terminating_pods(watching: ShadowHarness) -> None:
+    watching.step()
+    hard = {"requests.cpu": "4"}
+    for number in range(10):
+        other = a_quota(f"t{number}", uid=f"uid-{number}", hard=hard, scopes=["Terminating"])
+        watching.api.create(RESOURCE_QUOTAS, other)
+    watching.pod("runs", node="n")
+    watching.step()
+
+
+def test_a_pod_that_changes_costs_nothing_for_quotas_that_it_takes_no_more_of(
+    watching: ShadowHarness, spans: list[UsageSpan]
+) -> None:
+    with_quotas_of_terminating_pods(watching)
+    spans.clear()
+    watching.api.patch(PODS, "runs", {"metadata": {"labels": {"a": "b"}}}, namespace=NAMESPACE)
+    watching.pod("waits")
+    watching.catch_up()
+    assert len(spans) == 0
+    watching.bind("waits")
+    watching.catch_up()
+    assert [str(span.assigned) for span in spans] == ["2"]
+    watching.api.delete(PODS, "runs", namespace=NAMESPACE)
+    watching.catch_up()
+    assert [str(span.assigned) for span in spans] == ["2", "1"]
+
+
+def test_a_charge_that_changes_costs_nothing_for_other_quotas(
+    watching: ShadowHarness, spans: list[UsageSpan]
+) -> None:
+    with_quotas_of_terminating_pods(watching)
+    spans.clear()
+    watching.charge("3")
+    watching.catch_up()
+    assert [(str(span.charged), str(span.assigned)) for span in spans] == [("3", "1")]
+
+
+def test_a_pod_is_judged_beside_the_quotas_that_apply_to_it(
+    watching: ShadowHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_quotas_of_terminating_pods(watching)
+    judged: list[set[str]] = []
+
+    def observed(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
+        judged.append(set(ledger.accounts))
+        return admit(ledger, claim)
+
+    monkeypatch.setattr("webhook.controllers.shadow.shadow_namespace.admit", observed)
+    watching.pod("waits")
+    watching.catch_up()
+    assert judged == [{"q"}]
+
+
+def test_quotas_that_change_at_other_times_are_watched_as_long(watching: ShadowHarness) -> None:
+    with_quotas_of_terminating_pods(watching)
+    before = watching.record()
+    watching.clock += 10
+    watching.charge("4")
+    watching.catch_up()
+    watching.clock += 20
+    watching.pod("b", node="n")
+    watching.catch_up()
+    record = watching.step(40)
+    gone = {
+        name: use.milliseconds - before.quotas[name].milliseconds
+        for name, use in record.quotas.items()
+    }
+    assert set(gone.values()) == {70_000}
+    span = record.quotas["q"].resources["requests.cpu"]
+    former = before.quotas["q"].resources["requests.cpu"]
+    assert span.full_milliseconds == 60_000
+    assert span.assigned_area - former.assigned_area == (30 + 2 * 40) * 1000 * 10**9

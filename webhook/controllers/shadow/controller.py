@@ -116,7 +116,7 @@ class ShadowController:
                 shadowed.remove(change.uid)
             elif change.new is not None:
                 happened = shadowed.put(change.new, counts_events=self._is_leading)
-            self._advance(shadowed)
+            shadowed.advance_changed(*self._moment())
         for event in happened:
             self._metrics.shadow.pods.labels(event).inc()
 
@@ -127,18 +127,32 @@ class ShadowController:
             if shadowed is None:
                 return
             shadowed.is_changed = True
-            if shadowed.usage.counts_for(self._quotas.in_namespace(namespace).deferred):
+            if change.new is not None and self._is_counted_alike(shadowed, change):
+                shadowed.charge(change.new, *self._moment())
+            elif shadowed.usage.counts_for(self._quotas.in_namespace(namespace).deferred):
                 self._refresh_quotas(namespace, shadowed)
                 self._advance(shadowed)
             else:  # counted on the thread: other namespaces wait for the informer
                 shadowed.has_other_quotas = True
+
+    def _is_counted_alike(self, shadowed: ShadowNamespace, change: Change[ResourceQuota]) -> bool:
+        """Return whether pods are counted for a quota as before, whatever its status."""
+        if change.old is None or change.new is None:
+            return False
+        before, after = [
+            self._quotas.deferred_of((quota,)).observed for quota in (change.old, change.new)
+        ]
+        return before == after and after <= shadowed.usage.quotas.observed
 
     def _refresh_quotas(self, namespace: str, shadowed: ShadowNamespace) -> None:
         seen = self._quotas.in_namespace(namespace)
         shadowed.set_quotas(seen.deferred, seen.all_quotas)
 
     def _advance(self, shadowed: ShadowNamespace) -> None:
-        shadowed.advance(int(self._timings.clock() * 1000), utc_now())
+        shadowed.advance(*self._moment())
+
+    def _moment(self) -> tuple[int, str]:
+        return int(self._timings.clock() * 1000), utc_now()
 
     # -- on the thread -------------------------------------------------------------------------
 

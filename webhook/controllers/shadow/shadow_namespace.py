@@ -7,8 +7,8 @@ was assigned before it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.quota.amounts.quantity import ZERO
@@ -22,15 +22,25 @@ from webhook.quota.charging.deferral import (
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.ledger.ledger import (
     NEWEST,
-    Account,
     Claim,
     Denied,
-    Ledger,
     ReservationSource,
     admit,
 )
 from webhook.quota.objects.model import Pod, ResourceQuota
-from webhook.quota.shadow.record import BOUND, CREATED, GROWN, OVER, Findings, QuotaUse, UsageSpan
+from webhook.quota.shadow.record import (
+    BOUND,
+    CREATED,
+    GROWN,
+    OVER,
+    Findings,
+    QuotaUse,
+    UsageSpan,
+    ledger_from_record,
+)
+
+_Taken: TypeAlias = tuple[frozenset[str], ResourceList]
+_NOTHING: Final[_Taken] = (frozenset(), {})
 
 
 @dataclass(slots=True, eq=False)
@@ -47,8 +57,10 @@ class ShadowNamespace:
     """Likewise."""
     uses: dict[str, QuotaUse] = field(default_factory=dict)
     """What the quotas were used since then."""
-    advanced_to: int = 0
-    """Up to when `uses` goes, in milliseconds of the monotonic clock."""
+    advanced_to: dict[str, int] = field(default_factory=dict)
+    """Quota name → up to when its use goes, in milliseconds of the monotonic clock."""
+    changed: set[str] = field(default_factory=set)
+    """Quotas of which pods take more or less than `uses` has last."""
     has_other_quotas: bool = False
     """Its quotas have changed since its pods were counted for them."""
     is_changed: bool = True
@@ -66,37 +78,69 @@ class ShadowNamespace:
             until: The moment, in milliseconds of the monotonic clock.
             now: The time of day.
         """
-        gone, self.advanced_to = max(0, until - self.advanced_to), until
-        counted = self.usage.totals(0).quotas
-        uses: dict[str, QuotaUse] = {}
-        for name, quota in counted.items():
-            charged = self.native_used.get(name, {})
-            present = QuotaUse(
-                quota.observed,
-                now,
-                0,
-                {
+        names = [quota.name for quota in self.usage.quotas.quotas]
+        for gone in self.uses.keys() - names:
+            del self.uses[gone], self.advanced_to[gone]
+        self.changed.update(names)
+        self.advance_changed(until, now)
+
+    def advance_changed(self, until: int, now: str) -> None:
+        """Do the same for the quotas that pods have changed; all others go on as they are."""
+        if not self.changed:
+            return
+        for name, quota in self.usage.totals(0).quotas.items():
+            if name in self.changed:
+                charged = self.native_used.get(name, {})
+                spans = {
                     key: UsageSpan.of(hard, charged.get(key, ZERO), quota.used.get(key, ZERO))
                     for key, hard in quota.hard.items()
-                },
-            )
-            former = self.uses.get(name)
-            uses[name] = present if former is None else _lasting(former, gone).then(present)
-        self.uses = uses
+                }
+                self._follow(name, QuotaUse(quota.observed, now, 0, spans), until)
+        self.changed.clear()
+
+    def charge(self, quota: ResourceQuota, until: int, now: str) -> None:
+        """Take over what is charged in one quota, of which nothing else has changed."""
+        self.native_used[quota.name] = charged = quota.status_used
+        last = self.uses.get(quota.name)
+        if last is not None:
+            spans = {
+                key: UsageSpan.of(span.hard, charged.get(key, ZERO), span.assigned)
+                for key, span in last.resources.items()
+            }
+            self._follow(quota.name, QuotaUse(last.observed, now, 0, spans), until)
+
+    def _follow(self, name: str, present: QuotaUse, until: int) -> None:
+        former = self.uses.get(name)
+        if former is not None:
+            gone = max(0, until - self.advanced_to[name])
+            present = _lasting(former, gone).then(present)
+        self.uses[name], self.advanced_to[name] = present, until
 
     def put(self, pod: Pod, *, counts_events: bool) -> tuple[str, ...]:
         """Count a pod that is new or has changed; return what happened, for metrics."""
         before = self.usage.pod(pod.uid)
         happened = self._evaluate(before, pod) if counts_events and not is_terminal(pod) else ()
+        taken = self._taken(pod.uid)
         self.usage.put(pod)
-        self.is_changed = True
+        self._note_taken(taken, self._taken(pod.uid))
         return happened
 
     def remove(self, uid: str) -> None:
         """Stop counting a pod that was deleted."""
+        self._note_taken(self._taken(uid), _NOTHING)
         self.usage.remove(uid)
         self.usage.forget_deleted(())
+
+    def _taken(self, uid: str) -> _Taken:
+        """Return what a pod takes of which quotas."""
+        pod = self.usage.pod(uid)
+        seen = self.usage.observed(uid) if pod is not None and pod.is_assigned else None
+        return _NOTHING if seen is None or not seen.is_live else (seen.quotas, seen.usage)
+
+    def _note_taken(self, before: _Taken, after: _Taken) -> None:
         self.is_changed = True
+        if before != after:
+            self.changed |= before[0] | after[0]
 
     def take_findings(self) -> Findings:
         """Hand over what was found, and begin anew."""
@@ -142,18 +186,13 @@ class ShadowNamespace:
     def _classify(self, event: str, pod: Pod, claim: Claim | None) -> list[str]:
         if claim is None:
             return [event]
-        _, verdict = admit(self._ledger(), claim)
+        # `uses` is up to date: it is advanced after each change
+        ledger = ledger_from_record({name: self.uses[name] for name in claim.quotas})
+        _, verdict = admit(ledger, claim)
         if not isinstance(verdict, Denied):
             return [event]
         self.examples[OVER[event]] = f"{pod.name}: {verdict.denial.message}"
         return [event, OVER[event]]
-
-    def _ledger(self) -> Ledger:
-        accounts: Mapping[str, Account] = {
-            name: Account(observed=quota.observed, hard=quota.hard, used=quota.used)
-            for name, quota in sorted(self.usage.totals(0).quotas.items())
-        }
-        return Ledger(accounts, {})
 
 
 def _assigning(pod: Pod, quotas: NamespaceQuotas, source: ReservationSource) -> Claim | None:
