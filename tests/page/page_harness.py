@@ -29,6 +29,7 @@ from webhook.page.explaining import ExplainSettings, PodExplainer
 
 ALL = ""
 """Every namespace, as a right."""
+CREDENTIAL = "authentication.kubernetes.io/credential-id"
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Users:
         name = self.names.get(spec["token"])
         if name is None:
             return {"authenticated": False, "error": "unknown"}
-        extra = {"scope": [self.scopes.get(spec["token"], "all")]}
+        extra = {"scope": [self.scopes.get(spec["token"], "all")], CREDENTIAL: [spec["token"]]}
         user = {"username": name, "groups": ["system:authenticated"], "extra": extra}
         return {"authenticated": True, "user": user}
 
@@ -68,7 +69,8 @@ class Users:
         attributes = spec["resourceAttributes"]
         assert (attributes["verb"], attributes.get("group", "")) == ("list", "")
         assert spec["groups"] == ["system:authenticated"]
-        if spec["extra"] != {"scope": ["all"]}:
+        assert self.names[spec["extra"][CREDENTIAL][0]] == spec["user"]
+        if spec["extra"]["scope"] != ["all"]:
             return {"allowed": False}
         wanted = (attributes.get("namespace", ALL), attributes["resource"])
         mine = self.lists[spec["user"]]

@@ -131,6 +131,34 @@ def test_a_token_with_less_of_the_rights_of_its_user_is_reviewed_by_itself(
     assert names(page, token) == ["team-a"]
 
 
+def test_another_token_of_a_user_costs_no_review_of_its_rights(page: PageHarness) -> None:
+    token = page.users.add("ann", "team-a")
+    assert names(page, token) == ["team-a"]
+    rights = len(page.reviews.calls_of("create", SUBJECT_ACCESS_REVIEWS))
+    page.users.names["fresh"] = "ann"
+    assert names(page, "fresh") == ["team-a"]
+    assert len(page.reviews.calls_of("create", SUBJECT_ACCESS_REVIEWS)) == rights
+
+
+def test_lists_are_reviewed_at_a_limited_rate_and_go_on_where_they_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("webhook.page.access._LISTED_AT_ONCE", 10.0)
+    with new_page(*[a_namespace(f"team-{number}") for number in range(24)]) as page:
+        token = page.users.add("ann", "team-a", "team-7")
+        answers = [page.get(LIST, token) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [429, 429]
+        message = "too many lists of namespaces were asked for just now; try again"
+        assert answers[0].json["message"] == message  # type: ignore[index]
+        assert len(page.reviews.calls_of("create", SUBJECT_ACCESS_REVIEWS)) <= 1 + 2 * 10
+        assert page.get(f"{LIST}/team-7", token).status_code == 200
+        page.clock[0] += 1
+        assert page.get(LIST, token).status_code == 429
+        page.clock[0] += 1
+        assert names(page, token) == ["team-7", "team-a"]
+        assert len(page.reviews.calls_of("create", SUBJECT_ACCESS_REVIEWS)) == 1 + 25 + 2
+
+
 def test_a_user_that_may_list_everywhere_costs_no_review_for_each_namespace(
     page: PageHarness,
 ) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from webhook.controllers.runtime.rate_limit import TokenBucket
@@ -33,14 +33,19 @@ _KEPT: Final = 256
 """Users whose reviews are kept."""
 _REVIEWS_PER_SECOND: Final = 10.0
 """Tokens that are reviewed; any client that reaches the port can send some."""
+_LISTED_PER_SECOND: Final = 200.0
+"""Namespaces of lists that are reviewed for all users together, which a tenant may make at will."""
+_LISTED_AT_ONCE: Final = 6000.0
+"""The same after a rest: one list of a large cluster."""
 _AT_ONCE: Final = 8
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 _SHOWN: Final = ("resourcequotas", "pods")
 _ALL_NAMESPACES: Final = ""
+_CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
 
 
 class TooManyReviewsError(Exception):
-    """More unknown tokens come than are asked about."""
+    """More tokens or lists come than are reviewed; the text says which."""
 
 
 class NotInstalledError(Exception):
@@ -56,6 +61,8 @@ class User:
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Further fields, by which authorizers may narrow what a token can do, sorted."""
+    credential: tuple[str, ...] = field(default=(), compare=False)
+    """Id of the very token: the rights of another one of the user are the same."""
 
 
 @dataclass(slots=True)
@@ -111,7 +118,7 @@ class Authenticator:
             return known
         with self._lock:
             if self._bucket.delay():
-                raise TooManyReviewsError
+                raise TooManyReviewsError("too many unknown tokens came just now; try again")
             self._bucket.take()
         user = _user_in(_reviewed(self._api, TOKEN_REVIEWS, {"token": token}))
         if user is not None:
@@ -131,7 +138,8 @@ def _user_in(raw: Object) -> User | None:
         user.text("username"),
         user.text("uid"),
         user.strings("groups"),
-        tuple((name, extra.strings(name)) for name in sorted(names)),
+        tuple((name, extra.strings(name)) for name in sorted(names) if name != _CREDENTIAL),
+        extra.strings(_CREDENTIAL),
     )
 
 
@@ -141,11 +149,15 @@ class Authorizer:
     def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
         self._api = api
         self._rights: _Cache[bool] = _Cache(clock, 64 * _KEPT)
+        self._lock = threading.Lock()
+        self._bucket = TokenBucket(lambda: _LISTED_PER_SECOND, clock, burst=_LISTED_AT_ONCE)
 
     def visible(self, user: User, namespaces: Iterable[str]) -> list[str]:
         """Return those of the namespaces that a user may see, sorted.
 
         Raises:
+            TooManyReviewsError: Too many namespaces were reviewed just now; those that were are
+                remembered.
             NotInstalledError: This process has no right to review access.
             ApiError: The API server does not answer.
         """
@@ -153,8 +165,18 @@ class Authorizer:
         if not wanted or self.may_see(user, _ALL_NAMESPACES):
             return wanted
         with ThreadPoolExecutor(_AT_ONCE, "page-access") as threads:
-            allowed = [*threads.map(lambda name: self.may_see(user, name), wanted)]
+            allowed = [*threads.map(lambda name: self._is_listed(user, name), wanted)]
         return [name for name, is_allowed in zip(wanted, allowed, strict=True) if is_allowed]
+
+    def _is_listed(self, user: User, namespace: str) -> bool:
+        if self._rights.get((user, namespace)) is None:
+            with self._lock:
+                if self._bucket.delay():
+                    raise TooManyReviewsError(
+                        "too many lists of namespaces were asked for just now; try again"
+                    )
+                self._bucket.take()
+        return self.may_see(user, namespace)
 
     def may_see(self, user: User, namespace: str) -> bool:
         """Return whether a user may list the quotas and pods of a namespace; empty is all of them.
@@ -174,12 +196,13 @@ class Authorizer:
         attributes = {"verb": "list", "resource": resource, "version": "v1"}
         if namespace:
             attributes["namespace"] = namespace
+        extra = (*user.extra, *([(_CREDENTIAL, user.credential)] if user.credential else ()))
         spec = {
             "resourceAttributes": attributes,
             "user": user.name,
             "uid": user.uid,
             "groups": [*user.groups],
-            "extra": {name: [*values] for name, values in user.extra},
+            "extra": {name: [*values] for name, values in extra},
         }
         status = FieldReader(_reviewed(self._api, SUBJECT_ACCESS_REVIEWS, spec)).child("status")
         return status.boolean("allowed") and not status.boolean("denied")

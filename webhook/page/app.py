@@ -219,7 +219,7 @@ class _Values:
     def _check_shown(self, user: User, namespace: str) -> None:
         """Refuse a namespace that is not shown in the same words as one that is not there."""
         is_managed = namespace in self._parts.overview.namespaces()
-        if not is_managed or not self._parts.authorizer.visible(user, [namespace]):
+        if not is_managed or not self._parts.authorizer.may_see(user, namespace):
             raise _RefusedError(404, _NO_NAMESPACE)
 
 
@@ -253,7 +253,7 @@ _FAILURES: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (NotFoundError, 404, "{}"),
     (UnauthorizedError, 401, _NO_TOKEN),
     (ForbiddenError, 403, "{}"),
-    (TooManyReviewsError, 429, "too many unknown tokens came just now; try again"),
+    (TooManyReviewsError, 429, "{}"),
     (BusyError, 503, "other pods are being explained; try again"),
     (NotInstalledError, 503, "{}"),
     (InvalidFieldError, 502, "an object of the API server cannot be read: {}"),
