@@ -160,7 +160,7 @@ class ControllerHarness:
 
         self.controller.pods.add_handler(self._after_pod_change)
 
-    def _before_spec_change(self) -> None:
+    def _before_spec_change(self, *_specs: object) -> None:
         for listener in self.before_spec_changes:
             listener()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -11,12 +11,18 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, ApiError, ClusterApi, NotFoundError
 from webhook.kube.informer import Change, Informer, InformerTimings
 from webhook.quota.objects.model import ResourceQuota
-from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
+from webhook.quota.shared.cluster_quotas import (
+    NAMESPACE_NAME_LABEL,
+    ClusterQuota,
+    ClusterQuotaSpec,
+    UnreadableClusterQuota,
+    named_namespaces,
+)
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion, read_shared_quota
 
 _TTL_SECONDS: Final = 5.0
 
-Specs: TypeAlias = tuple[ClusterQuota | UnreadableClusterQuota, ...]
+Specs: TypeAlias = tuple[ClusterQuotaSpec, ...]
 """What the owners of shared quotas wrote, sorted by name; the same object while it is not edited,
 however often what is granted changes."""
 
@@ -32,6 +38,28 @@ class SharedQuotaView:
 
 
 NONE_SELECTED: Final = SharedQuotaView()
+
+
+class _SpecIndex:
+    """Specs by the namespaces that they name: most name theirs, and each concerns few of all."""
+
+    def __init__(self, specs: Specs) -> None:
+        self.specs: Final = specs
+        self._by_namespace: dict[str, list[ClusterQuotaSpec]] = {}
+        self._others: list[ClusterQuotaSpec] = []
+        """Those that name none."""
+        for one in specs:
+            names = named_namespaces(one)
+            if names is None:
+                self._others.append(one)
+            else:
+                for name in dict.fromkeys(names):
+                    self._by_namespace.setdefault(name, []).append(one)
+
+    def candidates(self, labels: Mapping[str, str]) -> Specs:
+        """Return those that may concern a namespace with these labels, sorted by name."""
+        named = self._by_namespace.get(labels.get(NAMESPACE_NAME_LABEL, ""), ())
+        return _sorted([*self._others, *named])
 
 
 class SharedQuotaCache:
@@ -55,10 +83,14 @@ class SharedQuotaCache:
         self._api = api
         self._clock = timing.clock
         self._lock = threading.Lock()
-        self._by_key: dict[str, ClusterQuota | UnreadableClusterQuota] = {}
-        self._specs: Specs = ()
+        self._by_key: dict[str, ClusterQuotaSpec] = {}
+        self._index: _SpecIndex | None = None
+        """The same by namespaces, made when it is asked for: a first list notes one after the
+        other."""
         self._listed: tuple[float, Specs] | None = None
-        self._on_specs: list[Callable[[], None]] = []
+        self._on_specs: list[
+            Callable[[ClusterQuotaSpec | None, ClusterQuotaSpec | None], None]
+        ] = []
         self.informer: Final[Informer[SharedQuotaVersion]] = store.follow(timing)
         self.informer.add_handler(self._note)
 
@@ -75,10 +107,22 @@ class SharedQuotaCache:
     @property
     def specs(self) -> Specs:
         """Specs as they were last seen."""
-        return self._specs
+        return self._indexed().specs
 
-    def on_specs(self, handler: Callable[[], None]) -> None:
-        """Call `handler`, on the informer's thread, when an owner has changed something."""
+    def _indexed(self) -> _SpecIndex:
+        index = self._index
+        if index is None:
+            with self._lock:
+                index = self._index = self._index or _SpecIndex(_sorted([*self._by_key.values()]))
+        return index
+
+    def on_specs(
+        self, handler: Callable[[ClusterQuotaSpec | None, ClusterQuotaSpec | None], None]
+    ) -> None:
+        """Call `handler`, on the informer's thread, when an owner has changed something.
+
+        It gets the quota as it was before, and as it is now; None where there was, or is, none.
+        """
         self._on_specs.append(handler)
 
     def staleness_errors(self, stale_seconds: float) -> tuple[str, ...]:
@@ -123,14 +167,14 @@ class SharedQuotaCache:
         return self._is_as(self.newest())
 
     def _is_as(self, listed: Specs) -> bool:
-        known = self._specs
+        known = self.specs
         return len(listed) == len(known) and all(
             one.is_same(other) for one, other in zip(listed, known, strict=True)
         )
 
     def selected(self, labels: Mapping[str, str]) -> SharedQuotaView:
         """Return those that concern a namespace with these labels."""
-        return selected(self._specs, labels)
+        return selected(self._indexed().candidates(labels), labels)
 
     def _live(self) -> Specs:
         now = self._clock()
@@ -154,9 +198,9 @@ class SharedQuotaCache:
             if present is not None and former is not None and former.is_same(present):
                 self._by_key[change.key] = former
                 return
-            self._specs = _sorted(list(self._by_key.values()))
+            self._index = None
         for handler in self._on_specs:
-            handler()
+            handler(former, present)
 
 
 def selected(specs: Specs, labels: Mapping[str, str]) -> SharedQuotaView:
@@ -170,7 +214,7 @@ def selected(specs: Specs, labels: Mapping[str, str]) -> SharedQuotaView:
     )
 
 
-def _sorted(specs: list[ClusterQuota | UnreadableClusterQuota]) -> Specs:
+def _sorted(specs: Sequence[ClusterQuotaSpec]) -> Specs:
     return tuple(sorted(specs, key=lambda one: one.name))
 
 

@@ -1148,6 +1148,10 @@ class _SimulatedUsageCache:
         view = self._world.views[self.actor.view]
         return [one for one in self._world.namespaces if view.shares(one, name)]
 
+    def all_sharing(self) -> dict[str, set[str]]:
+        names = [one.quota.name for one in self._shared_specs()]
+        return {name: set(self.sharing_namespaces(name)) for name in names}
+
     def requeue_after(self, _namespace: str, _seconds: float) -> None:
         """The world looks when it likes."""
 

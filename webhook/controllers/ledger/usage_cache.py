@@ -29,7 +29,9 @@ from webhook.quota.ledger.apply_usage import Expiry, apply_usage
 from webhook.quota.ledger.ledger import EMPTY, Ledger, QuotaRevision, Reservation
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.queue.queued_pods import QueuedPod
+from webhook.quota.shared.cluster_quotas import ClusterQuotaSpec, named_namespaces
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import SCHEDULING_GATE
 
@@ -188,6 +190,17 @@ class UsageCache:
                 for namespace, state in self.namespaces.items()
                 if not state.is_opted_out and self.managed.takes_part(namespace, name)
             ]
+
+    def all_sharing(self) -> dict[str, Set[str]]:
+        """Return the namespaces of every shared quota, as `sharing_namespaces`, by its name."""
+        found: dict[str, set[str]] = {}
+        with self.lock:
+            for namespace, state in self.namespaces.items():
+                if not state.is_opted_out:
+                    for one in self.managed.quotas_of(namespace).deferred.quotas:
+                        if one.name.startswith(SHARED_PREFIX):
+                            found.setdefault(one.name, set()).add(namespace)
+        return {**found}
 
     def any_failing(self, namespaces: Set[str]) -> bool:
         """Return whether one of these namespaces could not be reconciled when it was tried last."""
@@ -464,14 +477,28 @@ class UsageCache:
             if state is not None and not state.is_opted_out:
                 self.mark_dirty(namespace, state)
 
-    def _on_shared_specs(self) -> None:
+    def _on_shared_specs(
+        self, former: ClusterQuotaSpec | None, present: ClusterQuotaSpec | None
+    ) -> None:
+        edited = [one for one in (former, present) if one is not None]
         with self.lock:
-            for namespace, state in self.namespaces.items():
-                if state.is_opted_out:
+            for namespace in self._selectable(edited):
+                state = self.namespaces.get(namespace)
+                labels = self.managed.namespaces.labels(namespace)
+                if state is None or state.is_opted_out or labels is None:
                     continue
-                quotas = self.managed.quotas_of(namespace)
-                if quotas.errors or not state.usage.counts_for(quotas.deferred):
+                if any(one.selects(labels) for one in edited):
                     self.mark_dirty(namespace, state)  # counted then, as for a quota of its own
+
+    def _selectable(self, quotas: Iterable[ClusterQuotaSpec]) -> Set[str]:
+        """Return the namespaces that some quotas may select: all, unless each names its own."""
+        named: set[str] = set()
+        for one in quotas:
+            names = named_namespaces(one)
+            if names is None:
+                return self.namespaces.keys()
+            named.update(names)
+        return named
 
     def _on_namespace(self, change: Change[bool]) -> None:
         with self.lock:

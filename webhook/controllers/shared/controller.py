@@ -122,12 +122,14 @@ class SharedQuotaController:
     def _has_failed(self, epoch: int) -> bool:
         """Look at all shared quotas; return whether one has to be looked at again."""
         has_failed = not self._has_forgotten_all()
+        # once for all quotas: any bind that writes a grant brings about a look at each of them
+        sharing = self.shared.usage_cache.all_sharing()
         for quota in self.shared.usage_cache.managed.shared_specs():
             try:
                 if isinstance(quota, UnreadableClusterQuota):
                     self._warn_unreadable(quota)
                 else:
-                    self._reconcile_quota(quota, epoch)
+                    self._reconcile_quota(quota, sharing.get(quota.quota.name, frozenset()), epoch)
             except (ApiError, InvalidFieldError) as err:
                 _log.info("shared quota not kept", extra={"quota": quota.name, "error": str(err)})
                 has_failed = True
@@ -166,14 +168,15 @@ class SharedQuotaController:
         Without those that no wait makes complete: they cannot be read, or one of the namespaces
         that take part cannot be reconciled.
         """
+        sharing = self.shared.usage_cache.all_sharing()
         return [
             quota.quota.name
             for quota in self.shared.usage_cache.managed.shared_specs()
-            if isinstance(quota, ClusterQuota) and self._is_being_counted(quota)
+            if isinstance(quota, ClusterQuota)
+            and self._is_being_counted(quota, sharing.get(quota.quota.name, frozenset()))
         ]
 
-    def _is_being_counted(self, quota: ClusterQuota) -> bool:
-        sharing = set(self.shared.usage_cache.sharing_namespaces(quota.quota.name))
+    def _is_being_counted(self, quota: ClusterQuota, sharing: Set[str]) -> bool:
         version = self.shared.store.known(quota.quota.name)
         shared = None if version is None else version.shared
         if not sharing or shared is None:
@@ -295,11 +298,10 @@ class SharedQuotaController:
 
     # -- one quota -----------------------------------------------------------------------------
 
-    def _reconcile_quota(self, quota: ClusterQuota, epoch: int) -> None:
+    def _reconcile_quota(self, quota: ClusterQuota, sharing: Set[str], epoch: int) -> None:
         name = quota.quota.name
         version = self.shared.store.known(name)
         shared = None if version is None else version.shared
-        sharing = set(self.shared.usage_cache.sharing_namespaces(name))
         named = {} if shared is None else shared.grants.namespaces
         for namespace in sharing - named.keys():  # new, or removed by another client
             self.shared.usage_cache.requeue_after(namespace, 0.0)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
@@ -102,6 +102,19 @@ class UnreadableClusterQuota:
     def is_same(self, other: object) -> bool:
         """Return whether both are the same."""
         return self == other
+
+
+ClusterQuotaSpec: TypeAlias = ClusterQuota | UnreadableClusterQuota
+"""What the owner of a shared quota wrote."""
+
+
+def named_namespaces(quota: ClusterQuotaSpec) -> tuple[str, ...] | None:
+    """Return the namespaces that a quota names, where it can select no other; else None."""
+    requirements = () if quota.selector is None else quota.selector.requirements
+    for one in requirements:
+        if one.key == NAMESPACE_NAME_LABEL and one.operator == "In":
+            return one.values
+    return None
 
 
 def ledger_name(name: str) -> str:

@@ -1,0 +1,114 @@
+"""Of very many shared quotas each costs as much as the namespaces that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from tests.admission.handlers.harness import a_namespace
+from tests.controllers.controller_harness import ControllerHarness, new_harness
+from tests.controllers.shared.shared_quota_steps import shared_quota, steps
+from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
+from webhook.quota.shared.cluster_quotas import NAMESPACE_NAME_LABEL, ClusterQuota
+from webhook.state.quota_cache import QuotaCache
+from webhook.state.reserver import Reserved
+
+NUMBER = 30
+TEAMS = [f"team-{number}" for number in range(NUMBER)]
+
+
+def of_one(namespace: str) -> dict[str, object]:
+    """As the `max` of an elastic quota is charged."""
+    named = {"key": NAMESPACE_NAME_LABEL, "operator": "In", "values": [namespace]}
+    return shared_quota("4", namespace, namespaceSelector={"matchExpressions": [named]})
+
+
+def many() -> AbstractContextManager[ControllerHarness]:
+    objects = [*map(a_namespace, TEAMS), *map(of_one, TEAMS)]
+    return new_harness(*objects, follows_ledgers=True)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], list[None]]:
+    """Counts the calls of a method from now on."""
+
+    def count(owner: type, name: str) -> list[None]:
+        calls: list[None] = []
+        method = getattr(owner, name)
+
+        def counting(*given: object) -> object:
+            calls.append(None)
+            return method(*given)
+
+        monkeypatch.setattr(owner, name, counting)
+        return calls
+
+    return count
+
+
+Count = Callable[[type, str], list[None]]
+
+
+@contextmanager
+def settled() -> Iterator[ControllerHarness]:
+    with many() as harness:
+        steps(harness)
+        assert all(harness.ledger(one).accounts.keys() == {f"cdq/{one}"} for one in TEAMS)
+        yield harness
+
+
+def test_a_bind_has_each_namespace_looked_at_once(counted: Count) -> None:
+    with settled() as harness:
+        harness.pod("one", "1", TEAMS[0])
+        harness.catch_up()
+        assert isinstance(harness.reserve("one", TEAMS[0]), Reserved)
+        harness.catch_up()
+        looks = counted(QuotaCache, "in_namespace")
+        harness.controller.poll()
+        assert len(looks) <= NUMBER + 4
+        looks.clear()
+        assert harness.controller.pending_shared_quotas() == []
+        assert len(looks) == NUMBER + 1
+
+
+def test_at_the_start_each_quota_is_compared_with_the_namespaces_that_it_names(
+    counted: Count,
+) -> None:
+    matches = counted(ClusterQuota, "selects")
+    with many() as harness:
+        harness.step()
+        assert NUMBER <= len(matches) <= 4 * NUMBER
+
+
+def test_an_edit_has_the_namespaces_counted_that_it_concerns(counted: Count) -> None:
+    with settled() as harness:
+        matches, looks = counted(ClusterQuota, "selects"), counted(QuotaCache, "in_namespace")
+        edit = {"spec": {"hard": {"requests.cpu": "5"}}}
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, TEAMS[3], edit)
+        harness.catch_up()
+        assert len(matches) <= 2
+        assert looks == []
+        dirty = {
+            name for name, one in harness.controller.usage_cache.namespaces.items() if one.is_dirty
+        }
+        assert dirty == {TEAMS[3]}
+        steps(harness)
+        assert len(matches) <= 2 + 2 * NUMBER
+
+
+def test_a_quota_that_names_others_now_is_counted_by_both() -> None:
+    with settled() as harness:
+        spec = of_one(TEAMS[1])["spec"]
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, TEAMS[0], {"spec": spec})
+        steps(harness)
+        assert harness.ledger(TEAMS[0]).accounts == {}
+        assert harness.ledger(TEAMS[1]).accounts.keys() == {f"cdq/{one}" for one in TEAMS[:2]}
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS,
+            TEAMS[0],
+            {"spec": {"namespaceSelector": {"matchExpressions": None}}},
+        )
+        steps(harness)
+        assert all(f"cdq/{TEAMS[0]}" in harness.ledger(one).accounts for one in TEAMS)
