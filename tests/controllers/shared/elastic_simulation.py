@@ -202,6 +202,11 @@ class ElasticSimulation(SharingSimulation):
         return False
 
     @property
+    def has_terminations(self) -> bool:
+        """The same."""
+        return False
+
+    @property
     def acts(self) -> Acts:
         """What may happen."""
         acts = super().acts

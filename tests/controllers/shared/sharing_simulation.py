@@ -47,6 +47,7 @@ from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     QUOTA_LEDGERS,
     ApiError,
+    ForbiddenError,
     JsonPatch,
     NotFoundError,
     UnreachableError,
@@ -175,6 +176,9 @@ def _stepped_client(world: SharingSimulation) -> ReactiveClient:
     def create(call: Call, proceed: Proceed) -> Any:
         if call.namespace in world.deleted:
             raise NotFoundError(f'namespaces "{call.namespace}" not found')
+        if call.namespace in world.terminating:
+            causes = [{"reason": "NamespaceTerminating"}]
+            raise ForbiddenError("it is being terminated", details={"causes": causes})
         return proceed()
 
     client = ReactiveClient(world.cluster)
@@ -515,6 +519,11 @@ class SharingSimulation:
         """Whether namespaces are deleted with their ledgers, and made again."""
         return self.seed % 13 == 7 and not self.is_calm
 
+    @property
+    def has_terminations(self) -> bool:
+        """Whether namespaces lose their ledgers because they are deleted, and stay with pods."""
+        return self.seed % 13 == 3 and not self.is_calm
+
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
         self.cluster = FakeCluster()
@@ -535,6 +544,8 @@ class SharingSimulation:
         self.admitted = 0
         self.deleted: set[str] = set()
         """Namespaces that are not there."""
+        self.terminating: set[str] = set()
+        """Namespaces that are being deleted, without a ledger."""
         self._read: tuple[int, StoredState] | None = None
         self.epoch = 1
         for namespace in self.namespaces:
@@ -614,6 +625,28 @@ class SharingSimulation:
         with suppress(NotFoundError):
             self.api.delete(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
         self.deleted.add(namespace)
+        self._forget(namespace)
+
+    def terminate(self, namespace: str) -> None:
+        """Delete the ledger of a namespace that is being deleted; its pods stay."""
+        pods = {pod.uid for pod in self.pods.values() if pod.namespace == namespace}
+        if namespace in self.terminating or pods & self.asked:
+            return
+        with suppress(NotFoundError):
+            self.api.delete(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        self.terminating.add(namespace)
+        self._forget(namespace)
+
+    def make_anew(self, namespace: str) -> None:
+        """Let a namespace be gone with its pods, and made with the same name."""
+        pods = {pod.uid for pod in self.pods.values() if pod.namespace == namespace}
+        if not pods & self.asked:
+            self.pods = {uid: pod for uid, pod in self.pods.items() if uid not in pods}
+            self.terminating.discard(namespace)
+            self._forget(namespace)
+
+    def _forget(self, namespace: str) -> None:
+        """Let controllers begin anew; nothing is on its way that a former ledger admitted."""
         for number, actor in enumerate(self.controllers, 1):
             actor.states[namespace] = _namespace_state(is_hasty=number == 2)
             actor.shared.usage_cache.had_ledger.discard(namespace)
@@ -726,7 +759,8 @@ class SharingSimulation:
 
     def drop(self, actor: ControllerActor, namespace: str, name: str) -> None:
         """Let a controller drop a namespace that it does not track from a quota."""
-        if actor.task is None and namespace not in self.views[actor.view].opted_in:
+        opted_in = self.views[actor.view].opted_in - self.terminating
+        if actor.task is None and namespace not in opted_in:
             controller = actor.shared_controller
 
             def drop() -> None:
@@ -761,7 +795,7 @@ class SharingSimulation:
                 self.clock[0] += 1.5
                 self.reconcile(self.controllers[0], namespace)
                 self.finish(self.controllers[0])
-                if namespace not in self.views[-1].opted_in:
+                if namespace not in self.views[-1].opted_in - self.terminating:
                     for name in self.views[-1].quotas:
                         self.drop(self.controllers[0], namespace, name)
                         self.finish(self.controllers[0])
@@ -965,9 +999,10 @@ class SharingSimulation:
         quota = now.quota(name)
         for namespace, ledger in now.ledgers.items():
             account = None if ledger is None else ledger.accounts.get(name)
-            if account is None or account.observed.uid != quota.uid:
+            is_counted = account is not None and account.observed.uid == quota.uid
+            if not (is_counted or namespace in self.terminating):
                 continue
-            own = number(account.granted.get(CPU, ZERO))
+            own = number(account.granted.get(CPU, ZERO)) if account and is_counted else _ZERO
             named = quota.granted.get(namespace, 0)
             assert own <= named, f"B: {namespace} holds {own}, {name} says {named}"
             is_unasked = any(
@@ -984,6 +1019,7 @@ class SharingSimulation:
 
     def check_quiet(self) -> None:
         """Let all requests end and everything be settled; the quota must then be exact."""
+        self._check_terminating()
         self.run_all()
         for request in list(self.requests):
             self.commit(request, fails=False)
@@ -1002,6 +1038,20 @@ class SharingSimulation:
             in_use = quota.without_headroom().granted
             assert in_use == expected, f"{in_use} of {name}, {expected} taken"
             assert quota.total <= max(quota.hard, sum(expected.values())), "headroom beyond it"
+
+    def _check_terminating(self) -> None:
+        """No quota waits for a namespace without a ledger, and what is taken there is held."""
+        if not self.terminating:
+            return
+        self.run_all()
+        now, view = self.read_stored(), self.views[-1]
+        for name in view.quotas:
+            quota = now.quota(name)
+            sharing = [one for one in self.namespaces if view.shares(one, name)]
+            assert quota.is_complete or not sharing, f"{name} waits for {self.terminating}"
+            for one in self.terminating.intersection(sharing):
+                assert quota.granted[one] >= self.taken(one), f"{one} takes more of {name}"
+        self.terminating.clear()
 
     def _check_recalled(self) -> None:
         """No first pod of a queue waits for what others hold unused."""
@@ -1336,6 +1386,7 @@ def _happen(world: SharingSimulation) -> None:
         "promise": not world.holds_back,
         "bind many": not world.has_threads,
         "delete": not world.has_deletions,
+        "terminate": not world.has_terminations,
     }
     acts = world.acts
     names = [name for name in acts if not unwanted.get(name)]
@@ -1344,7 +1395,7 @@ def _happen(world: SharingSimulation) -> None:
 
 
 def _create(world: SharingSimulation, namespace: str) -> None:
-    if len(world.pods) < 14 and namespace not in world.deleted:
+    if len(world.pods) < 14 and namespace not in world.deleted | world.terminating:
         world.create(namespace, world.rng.choice(world.sizes))
 
 
@@ -1437,6 +1488,13 @@ def _delete(world: SharingSimulation, namespace: str) -> None:
         _drop_from_any(world, actor, namespace)
 
 
+def _terminate(world: SharingSimulation, namespace: str) -> None:
+    if namespace in world.terminating:
+        world.make_anew(namespace)
+    else:
+        world.terminate(namespace)
+
+
 def _promise(world: SharingSimulation, _namespace: str) -> None:
     stored = world.read_stored().quotas.values()
     waiting, promised = world.waiting(), sorted({uid for one in stored for uid in one.promised})
@@ -1461,5 +1519,6 @@ _ACTS: Final[Acts] = {
     "drop": (2, _drop),
     "promise": (6, _promise),
     "delete": (12, _delete),
+    "terminate": (4, _terminate),
     "look": (3, lambda world, _name: world.look(world.rng.choice(world.controllers))),
 }

@@ -24,8 +24,10 @@ from webhook.controllers.ledger.unguarded_binds import UnguardedBinds
 from webhook.controllers.queue.controller import PodQueues
 from webhook.controllers.runtime.controller import DONE, RequeueAfter, Result
 from webhook.controllers.shared.grant_transaction import GrantTransaction, begin
+from webhook.controllers.shared.ledgerless import grant_counted, is_all_granted
 from webhook.controllers.shared.shared_context import SharedQuotaContext
 from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.errors import ForbiddenError, is_namespace_terminating
 from webhook.quota.ledger.apply_usage import Expiry, only_folds
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.ledger.ledger_codec import is_derived_edited
@@ -168,7 +170,7 @@ class LedgerReconciler:
                 return DONE
             if wait:  # it may come back by itself
                 return RequeueAfter(min(wait, _LOST_LEDGER_POLL_SECONDS))
-            version = version or self._writer.create(namespace, epoch)
+            version = version or self._create(namespace, state, epoch)
             if version is None or version.ledger is not None:
                 return self._next_turn
         required_version = (
@@ -187,6 +189,34 @@ class LedgerReconciler:
             if transaction is None:
                 return self._next_turn
             return self._write(transaction, state, found, epoch)
+
+    def _create(self, namespace: str, state: NamespaceState, epoch: int) -> LedgerVersion | None:
+        """Create a ledger; None where pods have to be seen first, or it went meanwhile.
+
+        Where none can be made, because the namespace is being deleted, it has what is counted
+        granted before that is raised: other namespaces wait for its count, perhaps for good.
+        """
+        try:
+            return self._writer.create(namespace, epoch)
+        except ForbiddenError as err:
+            if is_namespace_terminating(err) and not self._is_granted(namespace, state, epoch):
+                return None
+            raise
+
+    def _is_granted(self, namespace: str, state: NamespaceState, epoch: int) -> bool:
+        """Grant what is counted in a namespace without a ledger; return False to try it again.
+
+        What was reserved in its former ledger is over, as for one that is made anew.
+        """
+        update = self._usage_cache.next_ledger(namespace, state, None, {})
+        if update is not None and is_all_granted(self._shared, namespace, update.ledger):
+            return True
+        if not self._drift.verify(namespace, state):
+            return False
+        update = self._usage_cache.next_ledger(namespace, state, None, {})
+        if update is not None:
+            grant_counted(self._shared, namespace, update.ledger, epoch)
+        return update is not None
 
     def _expired(
         self, namespace: str, state: NamespaceState, version: LedgerVersion

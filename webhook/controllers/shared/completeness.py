@@ -1,8 +1,8 @@
 """Mark shared quotas complete once all participants are counted, and incomplete again.
 
-Complete means one spec of the quota, counted by all ledgers; handlers admit by it. So the mark is
-removed before a ledger begins to count another spec, or one that it had stopped to count: handlers
-may not rely on what is granted from then on.
+Complete means one spec of the quota, counted by all ledgers, and without one where none can be made
+(`ledgerless`); handlers admit by it. So the mark is removed before a ledger begins to count another
+spec, or one that it had stopped to count: handlers may not rely on what is granted from then on.
 """
 
 from __future__ import annotations

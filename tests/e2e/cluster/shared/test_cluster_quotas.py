@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api, Object, ledger
 from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.shared.history import CPU, History, cluster_quotas
@@ -344,6 +345,39 @@ def test_a_namespace_that_opts_out_or_is_deleted_gives_back_what_it_held(team: T
     team.api.delete(f"/api/v1/namespaces/{third.namespace}")
     team.is_counted([second])
     becomes(team.held, "2", "what is held without the one that is gone")
+
+
+def test_a_namespace_that_stays_terminating_keeps_no_quota_from_the_others(team: Team) -> None:
+    first, second = team.tenants
+    team.share("4")
+    finalizer = {"metadata": {"finalizers": ["example.com/stays"]}}
+    second.bound("a", "2")
+    path = objects.pods(second.namespace, "a")
+    assert team.api.patch(path, finalizer).ok
+    team.api.delete(f"/api/v1/namespaces/{second.namespace}")
+    # up to 1.32 it goes with the pods; since then when they are gone, and other objects may stay
+    eventually(lambda: second.seen("a").body["metadata"].get("deletionTimestamp"), "it ends")
+    assert team.api.delete(objects.ledger(second.namespace)).ok
+    try:
+        team.edit("5", waits=False)
+        shown = {first.namespace: "0", second.namespace: "2"}
+        becomes(lambda: _counted(team), (shown, "True"), "what is held after the edit", 150)
+        first.bound("b", "3")
+        refused = first.bind("c", uid=first.pod("c", "1").uid)
+        assert refused.message == f"{DENIED}{exceeded(team, '5', '5')}"
+    finally:
+        team.api.patch(path, {"metadata": {"finalizers": None}})
+        second.delete("a")
+    becomes(lambda: _counted(team), ({first.namespace: "3"}, "True"), "what is held then")
+
+
+def _counted(team: Team) -> tuple[dict[str, str], str]:
+    """What each namespace holds, and whether that counts for the quota as it is now."""
+    status = team.status()
+    held = {one["name"]: one["granted"].get(CPU, "0") for one in status.get("namespaces", [])}
+    said = {one["type"]: one["status"] for one in status.get("conditions", [])}
+    limit = status.get("hard", {}).get(CPU)
+    return held, said.get("Counted", "") if limit == "5" and status.get("observed") else ""
 
 
 @pytest.mark.parametrize("what", ["promise", "grant"])
