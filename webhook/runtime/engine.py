@@ -47,7 +47,7 @@ from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.nodes.bind_fit import BindFit
 from webhook.state.quota_cache import QuotaCache
-from webhook.state.quota_lister import list_elastic_quotas
+from webhook.state.quota_lister import ElasticQuotaLister
 from webhook.state.reserver import Reserver, ReserverStats
 from webhook.state.shadow_attempts import CreationTimings, CreationTracker
 from webhook.state.shared_cache import SharedQuotaCache
@@ -325,7 +325,7 @@ class Engine:
             node_fit=self._node_fit,
             in_flight=InFlightPods(view.pods),
             namespaces=labels.all,
-            elastic_quotas=partial(list_elastic_quotas, caches.api),
+            elastic_quotas=ElasticQuotaLister(caches.api).all,
         )
 
     def _creation_controller(self, caches: SharedCaches, view: CachedView) -> CreationTracker:

@@ -7,16 +7,21 @@ by rules that select namespaces, and asked for one at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ClusterApi, Object
+from webhook.kube.joint_reads import JointReads
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.state.object_decoders import decode_namespace
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 _TTL_SECONDS: Final = 5.0
 _MAX_NAMESPACES: Final = 1000
+
+_Listed: TypeAlias = tuple[float, Mapping[str, Mapping[str, str]]]
+"""When all namespaces were listed, and the labels of each."""
 
 
 def labels_of(namespace: Object, name: str) -> dict[str, str]:
@@ -52,6 +57,8 @@ class NamespaceLabels:
         self._api = api
         self._clock = clock
         self._known: dict[str, tuple[float, Mapping[str, str]]] = {}
+        self._all: _Listed | None = None
+        self._reads: JointReads[_Listed] = JointReads(at_once=1)
 
     def of(self, namespace: str) -> Mapping[str, str]:
         """Return the labels of a namespace.
@@ -78,5 +85,17 @@ class NamespaceLabels:
             ApiError: The API server does not answer.
             InvalidFieldError: Those of one cannot be read.
         """
-        metadata = [FieldReader(raw).child("metadata") for raw in self._api.list(NAMESPACES).items]
-        return {one.text("name"): one.string_map("labels") for one in metadata}
+        known = self._all
+        if known is None or self._clock() - known[0] > _TTL_SECONDS:
+            self._all = known = self._reads.read("", self._list)
+        return known[1]
+
+    def _list(self) -> _Listed:
+        now = self._clock()
+        pages = self._api.pages(NAMESPACES, is_brief=True)
+        metadata = (
+            FieldReader(decode_namespace(one.data)).child("metadata")
+            for page in pages
+            for one in page.items
+        )
+        return now, {one.text("name"): one.string_map("labels") for one in metadata}

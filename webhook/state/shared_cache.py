@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, ApiError, ClusterApi, NotFoundError
 from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.kube.joint_reads import JointReads
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.shared.cluster_quotas import (
     NAMESPACE_NAME_LABEL,
@@ -88,6 +89,7 @@ class SharedQuotaCache:
         """The same by namespaces, made when it is asked for: a first list notes one after the
         other."""
         self._listed: tuple[float, Specs] | None = None
+        self._lists: JointReads[Specs] = JointReads(at_once=1)
         self._on_specs: list[
             Callable[[ClusterQuotaSpec | None, ClusterQuotaSpec | None], None]
         ] = []
@@ -151,11 +153,19 @@ class SharedQuotaCache:
             ApiError: It does not answer.
             InvalidFieldError: One cannot be read, not even its name.
         """
+        return self._lists.read("", self._list)
+
+    def _list(self) -> Specs:
         try:
-            found = self._api.list(CLUSTER_DEFERRED_QUOTAS).items
+            return _sorted(
+                [
+                    read_shared_quota(one.object).quota
+                    for page in self._api.pages(CLUSTER_DEFERRED_QUOTAS)
+                    for one in page.items
+                ]
+            )
         except NotFoundError:
             return ()
-        return _sorted([read_shared_quota(raw).quota for raw in found])
 
     def is_current(self) -> bool:
         """Ask the API server whether the cache shows what there is now.

@@ -164,6 +164,16 @@ def test_namespaces_that_have_not_opted_in_are_named() -> None:
     )
 
 
+def test_very_many_requirements_are_not_compared_with_every_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("webhook.admission.handlers.cluster_deferred_quotas._MOST_COMPARED", 3)
+    office = NamespaceConfiguration({f"out-{number}": BLUE for number in range(3)})
+    assert len(warnings(office.create(a_cluster_quota()))) == 3
+    office = NamespaceConfiguration({f"out-{number}": BLUE for number in range(4)})
+    assert warnings(office.create(a_cluster_quota())) == ()
+
+
 def test_one_may_be_written_while_its_namespaces_are_not_known() -> None:
     class Cut(NamespaceConfiguration):
         def every(self) -> Mapping[str, Mapping[str, str]]:

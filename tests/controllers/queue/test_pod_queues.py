@@ -747,6 +747,23 @@ def test_one_that_gets_a_chance_again_and_again_gives_it_back_in_the_end(
     assert set(stuck.held()) == {"next"}
 
 
+def test_what_a_bind_reserved_is_kept_while_others_are_evicted_for_the_pod(
+    harness: ControllerHarness,
+) -> None:
+    harness.pod("web", "2")
+    harness.catch_up()
+    harness.step()
+    assert isinstance(harness.reserve("web"), Reserved)
+    condition(harness, "web", nominatedNodeName="node-1")
+    harness.step()
+    harness.pass_time(10 * GATE_RELEASE_SECONDS - 1)
+    harness.step()
+    assert set(harness.held()) == {"web"}
+    harness.pass_time(2)
+    harness.step()
+    assert not harness.held()
+
+
 def test_one_that_still_has_the_gate_keeps_its_quota(harness: ControllerHarness) -> None:
     harness.removes_gates_at_once = False
     gated(harness, "web", "2")

@@ -37,6 +37,8 @@ _NAMED: Final = 5
 """How many namespaces are named."""
 _MOST_LIMITS: Final = 64
 """How many limits the definition allows: only a review that no API server sends has more."""
+_MOST_COMPARED: Final = 2**20
+"""Requirements times namespaces that are compared for a warning: 200 with 5,000."""
 _LIMIT_OF: Final = "spec.hard["
 _CLOSE: Final = 0.75
 """How much a name has to be like another to be taken for a slip: `gpu` is no slip of `cpu`."""
@@ -110,6 +112,8 @@ def _warnings(
         known = context.namespaces()
     except (ApiError, InvalidFieldError):
         return  # a quota may be written although it is not known which namespaces it is for
+    if len(selector.terms) * len(known) > _MOST_COMPARED:
+        return
     exempt = context.policy.exempt_namespaces
     selected = sorted(name for name, labels in known.items() if selector.matches(labels))
     outside = [

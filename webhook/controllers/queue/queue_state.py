@@ -46,6 +46,8 @@ class PodQueueState:
     """Uid of a pod without gates that no scheduler has tried → since when."""
     open_since: dict[str, float] = field(default_factory=dict)
     """Uid of a pod without gates and node → since when."""
+    nominated_since: dict[str, float] = field(default_factory=dict)
+    """Uid of a pod that is to get a node when others have left it → since when."""
     retries: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Uid of a pod whose bind was refused → how often quota was reserved for it in its turn, and
     until when it has no turn again."""
@@ -63,6 +65,7 @@ class PodQueueState:
             (self.open_since, True),
             (self.unplaced_since, pod.is_unplaced),
             (self.untried_since, not pod.is_unplaced),
+            (self.nominated_since, pod.is_nominated),
         ):
             if is_open and is_so:
                 times.setdefault(pod.uid, now)
@@ -71,7 +74,13 @@ class PodQueueState:
 
     def forget(self, uid: str) -> None:
         """Forget a pod that was deleted."""
-        for times in (self.open_since, self.unplaced_since, self.untried_since):
+        tracked = (
+            self.open_since,
+            self.unplaced_since,
+            self.untried_since,
+            self.nominated_since,
+        )
+        for times in tracked:
             times.pop(uid, None)
         self.retries.pop(uid, None)
         self.reserved_since.pop(uid, None)
@@ -133,21 +142,23 @@ class PodQueueState:
     def kept_until(
         self, reservation: Reservation, pod: Pod | None, gate_release_seconds: float, now: float
     ) -> float:
-        """Return until when a reservation is kept at least; minus infinity for one of a request.
+        """Return until when a reservation is kept at least; minus infinity for most of requests.
 
-        One that released a pod is kept while the pod may get a node: for ever as far as is known
-        now, and for `gate_release_seconds` more once the scheduler finds no node. A pod that no
-        scheduler has tried, perhaps because there is none for it, is kept longer, as is one that is
-        to get a node; no change between these lengthens that. One whose gate is still on after
+        One of a bind is kept while pods are evicted for the pod, which is bound when they have
+        ended: else the next pod would evict others for the same room. One that released a pod is
+        kept while the pod may get a node: for ever as far as is known now, and for
+        `gate_release_seconds` more once the scheduler finds no node. A pod that no scheduler has
+        tried, perhaps because there is none for it, is kept longer, as is one that is to get a
+        node; no change between these lengthens that. One whose gate is still on after
         `gate_release_seconds` is reserved for anew in its turn: there are pods of which no patch
         ends in time.
         """
-        if (
-            reservation.source is not ReservationSource.RELEASE
-            or pod is None
-            or pod.is_assigned
-            or pod.is_deleting
-        ):
+        if pod is None or pod.is_assigned or pod.is_deleting:
+            return -math.inf
+        longest = UNTRIED_FACTOR * gate_release_seconds
+        if reservation.source is ReservationSource.BIND:
+            return self.nominated_since.get(reservation.uid, -math.inf) + longest
+        if reservation.source is not ReservationSource.RELEASE:
             return -math.inf
         if pod.is_gated and reservation.uid not in self.gated_pods:
             return -math.inf  # our gate is off, and it waits for the gates of others
@@ -159,7 +170,7 @@ class PodQueueState:
             return since + gate_release_seconds
         unplaced = self.unplaced_since.get(reservation.uid, math.inf)
         since = self.open_since.get(reservation.uid, math.inf)
-        return min(unplaced + gate_release_seconds, since + UNTRIED_FACTOR * gate_release_seconds)
+        return min(unplaced + gate_release_seconds, since + longest)
 
     def is_releasable(self, uid: str) -> bool:
         """Return whether a gated pod may fit, by what the last cycle has shown."""

@@ -41,6 +41,7 @@ from webhook.quota.objects.model import (
     PodStatusResources,
     ResourceQuota,
     is_bind_refused,
+    is_nominated,
     is_reported_unreserved,
     is_unplaced,
     node_name_of,
@@ -251,6 +252,7 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
         reported=shared.reported,
         has_many_names=shared.has_many_names,
         is_unplaced=is_unplaced(spec, status),
+        is_nominated=is_nominated(spec, status),
         is_bind_refused=is_bind_refused(spec, status),
         is_reported_unreserved=is_reported_unreserved(status),
     )

@@ -117,6 +117,8 @@ class Pod:
     """Whether the pod names more resources than any node has; see `pods.charged_to`."""
     is_unplaced: bool = False
     """Whether the pod waits, the scheduler has tried to place it in vain, and nominates no node."""
+    is_nominated: bool = False
+    """Whether the pod waits, and is to get a node when others have left it."""
     is_bind_refused: bool = False
     """Whether it waits although the scheduler had found a node at its last try, because its elastic
     pool was used up at the bind."""
@@ -219,6 +221,7 @@ class Pod:
             reported=_reported(spec, status),
             has_many_names=_has_many_names(asking),
             is_unplaced=is_unplaced(spec, status),
+            is_nominated=is_nominated(spec, status),
             is_bind_refused=is_bind_refused(spec, status),
             is_reported_unreserved=is_reported_unreserved(status),
         )
@@ -455,6 +458,11 @@ def is_unplaced(spec: ResourceReader, status: ResourceReader) -> bool:
     failure = _scheduling_failure(spec, status)
     tried = failure is not None and failure.text("reason") != "SchedulingGated"
     return tried and not status.text("nominatedNodeName")
+
+
+def is_nominated(spec: ResourceReader, status: ResourceReader) -> bool:
+    """Return whether a pod without a node is to get one when others have left it."""
+    return bool(status.text("nominatedNodeName")) and not spec.text("nodeName")
 
 
 def is_bind_refused(spec: ResourceReader, status: ResourceReader) -> bool:
