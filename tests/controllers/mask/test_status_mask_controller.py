@@ -570,72 +570,28 @@ def test_a_resource_that_was_not_installed_does_not_show_the_others() -> None:
         eventually(lambda: mask_harness.status() == left, "all others are hidden")
 
 
-# -- many quotas of one namespace ----------------------------------------------------------
-
-
-def left_masked(name: str, **fields: object) -> Object:
-    """An excluded quota whose status is to be completed."""
-    made = excluded()
-    metadata = {**cast("Object", made["metadata"]), "name": name, "uid": f"uid-{name}"}
-    spec = {**cast("Object", made["spec"]), **fields}
-    return {**made, "metadata": metadata, "spec": spec, "status": MASKED}
-
-
-@pytest.fixture
-def stepped() -> Iterator[tuple[MaskHarness, list[float]]]:
-    """Three excluded quotas that are yet to be completed, on a clock that a test moves."""
+def test_an_excluded_quota_is_counted_a_second_time_and_not_at_once_by_its_own_write() -> None:
     clock = [1000.0]
     cluster = new_cluster()
-    cluster.load([(NAMESPACES, a_namespace())])
-    cluster.load([(RESOURCE_QUOTAS, left_masked(name)) for name in ("p1", "p2")])
-    cluster.load([(RESOURCE_QUOTAS, left_masked("p3", scopes=["Terminating"]))])
+    cluster.load([(NAMESPACES, a_namespace()), (RESOURCE_QUOTAS, {**excluded(), "status": MASKED})])
     timing = ControllerTimings(clock=lambda: clock[0])
     made = MaskHarness(cluster, [1], [DEFERRED_KEYS], timing=timing)
+
+    def used() -> object:
+        wait_until_seen(cluster, made.informers())
+        while made.controller.workers.step():
+            wait_until_seen(cluster, made.informers())
+        return made.status()["used"]["requests.cpu"]
+
     for informer in made.informers():
         informer.start()
-    yield made, clock
-    for informer in made.informers():
-        informer.stop()
-
-
-def drain(mask_harness: MaskHarness) -> int:
-    """Do all that is due, also by what that writes; return how often pods were listed."""
-    wait_until_seen(mask_harness.cluster, mask_harness.informers())
-    while mask_harness.controller.workers.step():
-        wait_until_seen(mask_harness.cluster, mask_harness.informers())
-    return len(mask_harness.client.calls_of("list", PODS))
-
-
-def used_cpu(mask_harness: MaskHarness) -> list[str | None]:
-    return [mask_harness.status(name)["used"].get("requests.cpu") for name in ("p1", "p2", "p3")]
-
-
-def test_pods_are_listed_once_for_all_quotas_that_wait_and_once_again_later(
-    stepped: tuple[MaskHarness, list[float]],
-) -> None:
-    mask_harness, clock = stepped
-    pods(mask_harness)
-    assert drain(mask_harness) == 1
-    assert used_cpu(mask_harness) == ["1500m", "1500m", "0"]
-    late = a_pod(name="late", uid="uid-late", requests={"cpu": "1"}, activeDeadlineSeconds=9)
-    mask_harness.cluster.load([(PODS, late)])
-    clock[0] += 1
-    assert drain(mask_harness) == 1
-    clock[0] += 3
-    assert drain(mask_harness) == 2
-    assert used_cpu(mask_harness) == ["2500m", "2500m", "1"]
-    clock[0] += 60
-    assert drain(mask_harness) == 2
-
-
-def test_a_quota_that_is_excluded_after_a_list_is_counted_by_another(
-    stepped: tuple[MaskHarness, list[float]],
-) -> None:
-    mask_harness, _ = stepped
-    drain(mask_harness)
-    late = a_pod(name="late", uid="uid-late", requests={"cpu": "1"})
-    mask_harness.cluster.load([(PODS, late)])
-    mask_harness.cluster.load([(RESOURCE_QUOTAS, left_masked("p4"))])
-    assert drain(mask_harness) == 2
-    assert mask_harness.status("p4")["used"]["requests.cpu"] == "1"
-    assert used_cpu(mask_harness) == ["0", "0", "0"]
+    try:
+        assert used() == "0"
+        cluster.load([(PODS, a_pod(name="late", uid="uid-late", requests={"cpu": "1"}))])
+        assert used() == "0"
+        clock[0] += 3
+        assert used() == "1"
+        assert len(made.client.calls_of("list", PODS)) == 2
+    finally:
+        for informer in made.informers():
+            informer.stop()

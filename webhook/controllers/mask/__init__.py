@@ -1,6 +1,5 @@
 """Hide deferred resources in the status of ResourceQuotas, and restore them.
 
-`controller` writes the status, `pod_counts` counts for it; `webhook_registration` reads whether the
-webhook that enforces those resources at the bind is registered. What is hidden is computed by
-`webhook.quota`.
+`controller` writes the status; `webhook_registration` reads whether the webhook that enforces
+those resources at the bind is registered. What is hidden is computed by `webhook.quota`.
 """

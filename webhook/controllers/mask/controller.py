@@ -19,12 +19,10 @@ has it.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Set
 from typing import Final
 
 from webhook.controllers.managed_namespaces import ManagedNamespaces
-from webhook.controllers.mask.pod_counts import PodCounts
 from webhook.controllers.mask.webhook_registration import (
     ASSUMED_REGISTERED,
     RegistrationState,
@@ -47,30 +45,36 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     NAMESPACES,
+    PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ApiError,
     ConflictError,
     ForbiddenError,
+    ListOptions,
     NotFoundError,
     Revision,
 )
 from webhook.kube.informer import Change
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.kube.pager import list_pages
 from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.charging.status_mask import (
     Patch,
     hidden_keys,
     masking_patch,
+    native_count,
     restoring_patch,
     visible_keys,
 )
 from webhook.quota.ledger.ledger_codec import SHADOW_FIELD
-from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.compact import compact_pod
+from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.namespace_labels import labels_of
+from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 _log = logging.getLogger(__name__)
@@ -133,7 +137,6 @@ class StatusMaskController:
         """Resources that were deferred at some time of this process."""
         self._half_restored: dict[str, tuple[Set[str], float]] = {}
         """Quotas whose pods are to be counted a second time, for which resources, and when."""
-        self._counts = PodCounts(context.api, timings.clock)
         self._left_to_platform: set[str] = set()
         """Quotas that the quota controller had time to complete."""
         self.workers: Final = Controller(
@@ -313,16 +316,13 @@ class StatusMaskController:
         stored = self._api.get(RESOURCE_QUOTAS, quota.name, namespace=quota.namespace)
         present = ResourceQuota.from_stored(stored)
         hidden = set(hidden_keys(present)) - except_keys
-        restored, due = self._half_restored.get(quota.key, (frozenset(), math.inf))
-        is_second = due <= self._timings.clock()
-        if quota.key in self._half_restored and not (hidden or is_second):
-            return RequeueAfter(due - self._timings.clock())
-        hidden |= restored - except_keys
-        counted = self._counts.native_count(
-            present,
-            self._waiting(present, except_keys),
-            not_before=due if is_second else -math.inf,
-        )
+        half = self._half_restored.get(quota.key)
+        if half is not None:
+            left_seconds = half[1] - self._timings.clock()
+            if not hidden and left_seconds > 0:  # it is here for its own write
+                return RequeueAfter(left_seconds)
+            hidden |= half[0] - except_keys
+        counted = native_count(present, self._pods(quota.namespace))
         counted = {name: amount for name, amount in counted.items() if name in hidden}
         patch = restoring_patch(present, counted)
         if patch is not None:
@@ -332,19 +332,17 @@ class StatusMaskController:
             left = counted.keys() & hidden_keys(ResourceQuota.from_stored(written.object))
             if left:
                 raise MaskRevertedError(present, left, is_charged=self._is_charged(present, left))
-        if is_second:
+        if half is not None:
             del self._half_restored[quota.key]
             return DONE
-        # at the same moment as others of these seconds, so that one list does for all
-        pause, now = self._timings.mask_second_count_seconds, self._timings.clock()
-        due = (now // pause + 2) * pause
-        self._half_restored[quota.key] = (hidden, due)
+        pause = self._timings.mask_second_count_seconds
+        self._half_restored[quota.key] = hidden, self._timings.clock() + pause
         self._events.normal(
             ObjectReference(RESOURCE_QUOTAS, quota.name, quota.namespace, quota.uid),
             "EnforcedAtCreation",
             "this quota is not deferred any more; the API server checks all of it again",
         )
-        return RequeueAfter(due - now)
+        return RequeueAfter(pause)
 
     def _is_charged(self, quota: ResourceQuota, keys: Set[str]) -> bool:
         """Return whether resources of a quota are charged at the bind, as far as is known."""
@@ -353,13 +351,10 @@ class StatusMaskController:
         is_guarded = is_deferred and not self._registration.current().gap(known)
         return is_guarded and keys <= self._managed.deferred_keys()
 
-    def _waiting(self, quota: ResourceQuota, except_keys: Set[str]) -> Iterable[ResourceQuota]:
-        """Yield the quotas of a namespace whose status is incomplete for the reason of this one."""
-        for other in self._quotas.in_namespace(quota.namespace):
-            is_alike = is_excluded(other) or not is_excluded(quota)
-            is_incomplete = is_alike and bool(set(hidden_keys(other)) - except_keys)
-            if is_incomplete or other.key in self._half_restored:
-                yield other
+    def _pods(self, namespace: str) -> Iterable[Pod]:
+        for page in list_pages(self._api, PODS, ListOptions(namespace), newest=0):
+            for revision in page.items:
+                yield compact_pod(decode_pod(revision.data))
 
     def _write(self, quota: ResourceQuota, patch: Patch, result: str) -> Revision | None:
         if not self._leadership.is_leader():

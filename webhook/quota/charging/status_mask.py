@@ -59,23 +59,11 @@ def native_count(
     Raises:
         ScopeError: The scopes of the quota cannot be evaluated.
     """
-    return native_used(quota, usage_in_scopes(quota, pods, now=now))
-
-
-def usage_in_scopes(
-    quota: ResourceQuota, pods: Iterable[Pod], *, now: datetime | None = None
-) -> ResourceList:
-    """Return the usage of the pods that the scopes of a quota select, limited or not."""
     total: ResourceList = {}
     for pod in pods:
         if matches(quota, pod):
             total = add(total, usage_of(pod, now=now))
-    return total
-
-
-def native_used(quota: ResourceQuota, usage: ResourceList) -> ResourceList:
-    """Return the part of a usage that is charged in a quota, as `native_count` does."""
-    return {key: usage.get(key, ZERO) for key in sorted(quota.hard) if is_pod_quota_key(key)}
+    return {key: total.get(key, ZERO) for key in sorted(quota.hard) if is_pod_quota_key(key)}
 
 
 def incomplete_keys(quota: ResourceQuota) -> tuple[str, ...]:
