@@ -60,6 +60,18 @@ def test_quotas_are_derived_once_until_they_change(
     assert [quota.name for quota in after.deferred.quotas] == ["p1"]
 
 
+def test_of_more_quotas_than_a_ledger_has_room_for_nothing_is_decided(
+    client: ReactiveClient, cache: QuotaCache
+) -> None:
+    for number in range(256):
+        create(client, f"q{number:03}")
+    for seen in (caught_up(client, cache).in_namespace(NS), cache.live(NS)):
+        assert seen.errors == ("the namespace has more than 256 quotas",)
+        assert len(seen.deferred.quotas) == 256
+    client.delete(RESOURCE_QUOTAS, "p1", namespace=NS)
+    assert caught_up(client, cache).in_namespace(NS).errors == ()
+
+
 def test_whether_terminating_pods_are_held_is_taken_up_at_once(client: ReactiveClient) -> None:
     holds = False
     quick = InformerTimings(first_pause=0.01, longest_pause=0.05)

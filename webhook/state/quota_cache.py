@@ -7,8 +7,9 @@ not heard of it for longer than `STALE_SECONDS`, and where an absence of quotas 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -55,6 +56,8 @@ class _CachedView:
     view: NamespaceQuotaView
 
 
+_MOST_QUOTAS: Final = 256
+_name: Final = attrgetter("name")
 _NO_ERRORS: Mapping[str, str] = MappingProxyType({})
 _NOT_LISTED: Final = NamespaceQuotaView(
     (), deferred_quotas((), frozenset()), ("the quotas have not been listed yet",)
@@ -157,8 +160,9 @@ class QuotaCache:
 
     def _listed(self, namespace: str, shared: SharedQuotaView) -> NamespaceQuotaView:
         quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
-        deferred = self.deferred_of((*quotas, *shared.quotas))
-        return NamespaceQuotaView(quotas, deferred, (*unreadable, *shared.errors))
+        every = (*_limited(quotas), *shared.quotas)
+        errors = (*unreadable, *_too_many(quotas), *shared.errors)
+        return NamespaceQuotaView(quotas, self.deferred_of(every), errors)
 
     def in_namespace(self, namespace: str) -> NamespaceQuotaView:
         """Return the quotas of a namespace; asked again, it costs nothing until they change."""
@@ -178,9 +182,10 @@ class QuotaCache:
             or derived.holds_terminating != holds
             or derived.shared is not shared
         ):
-            every = (*quotas, *shared.quotas)
+            every = (*_limited(quotas), *shared.quotas)
             deferred = deferred_quotas(every, keys, holds_terminating=holds)
-            seen = NamespaceQuotaView(quotas, deferred, (*errors.values(), *shared.errors))
+            faults = (*errors.values(), *_too_many(quotas), *shared.errors)
+            seen = NamespaceQuotaView(quotas, deferred, faults)
             derived = _CachedView(quotas, errors, keys, holds, shared, seen)
             self._derived[namespace] = derived
         return derived.view
@@ -231,6 +236,21 @@ class QuotaCache:
                 self._errors[namespace] = MappingProxyType(errors)
             else:
                 self._errors.pop(namespace, None)
+
+
+def _limited(quotas: tuple[ResourceQuota, ...]) -> tuple[ResourceQuota, ...]:
+    """Return no more quotas of a namespace than a ledger has room for.
+
+    One that cannot be stored is waited for by all that share a quota with the namespace.
+    """
+    return (
+        quotas if len(quotas) <= _MOST_QUOTAS else tuple(sorted(quotas, key=_name)[:_MOST_QUOTAS])
+    )
+
+
+def _too_many(quotas: tuple[ResourceQuota, ...]) -> Iterator[str]:
+    if len(quotas) > _MOST_QUOTAS:
+        yield f"the namespace has more than {_MOST_QUOTAS} quotas"
 
 
 def _unheard(age_seconds: float, err: ApiError) -> NamespaceQuotaView:

@@ -74,6 +74,26 @@ def refuse(requeue_harness: RequeueHarness, *names: str) -> None:
 # -- other namespaces ------------------------------------------------------------------------
 
 
+def test_a_namespace_rests_in_proportion_to_how_long_others_waited_for_it(
+    requeue_harness: RequeueHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "webhook.controllers.requeue.controller.fitting_pods"
+    looked: list[object] = []
+
+    def slowly(*args: object, **_: object) -> tuple[object, ...]:
+        looked.append(args)
+        requeue_harness.harness.pass_time(0.3)
+        return ()
+
+    monkeypatch.setattr(name, slowly)
+    requeue_harness.reject_pod("web-0")
+    requeue_harness.reconcile()
+    for number, count in ((1, 1), (2, 1), (3, 2)):
+        requeue_harness.reject_pod(f"web-{number}")
+        requeue_harness.reconcile(after=1)
+        assert len(looked) == count
+
+
 def test_a_pod_that_may_not_be_changed_keeps_no_other_asleep(
     requeue_harness: RequeueHarness,
 ) -> None:

@@ -12,17 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import a_container, a_container_status, a_pod, a_sidecar
+from tests.builders import (
+    a_container,
+    a_container_status,
+    a_pod,
+    a_quota,
+    a_sidecar,
+    an_expression,
+)
 from tests.quota.oracle import pod_answers
 from tests.quota.pod_strategies import damaged, json_values, places, pods
 from webhook.jsonfields.encoding import InvalidJsonError, NumberText, decode_json, encode_json
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.quantity import UNCOUNTABLE, Quantity
 from webhook.quota.charging.constraints import missing_resources
 from webhook.quota.charging.deferral import deferred_part, is_excluded, uncountable_fields
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.charging.pod_usage import charged_to, usage_of
 from webhook.quota.objects.compact import compact_pod, compact_quota
-from webhook.quota.objects.model import Pod
+from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.objects.qos import effective_qos_class, forged_qos_class, qos_class
 from webhook.quota.queue.queued_pods import is_queued
@@ -396,6 +404,38 @@ def test_a_summary_of_containers_is_judged_as_all_of_them(pod: Object, copies: i
 def test_that_a_pod_was_let_through_is_kept_until_it_has_a_node() -> None:
     assert compact_pod(a_pod(metadata={"annotations": {"a": "b", **TOKEN}})).annotations == TOKEN
     assert not compact_pod(a_pod(node="n", metadata={"annotations": TOKEN})).annotations
+
+
+def a_wide_quota(*names: str) -> Object:
+    hard = {"requests.cpu": "2", "pods": "3", **dict.fromkeys(names, "1")}
+    return a_quota(hard=hard, used=dict.fromkeys(hard, "0"))
+
+
+def test_of_very_many_limits_of_a_quota_those_of_pods_are_kept_and_its_revision() -> None:
+    raw = a_wide_quota(*[f"a/{number}" for number in range(1000)])
+    kept, whole = compact_quota(raw), ResourceQuota.from_object(raw)
+    assert kept.hard.keys() == kept.status_used.keys() == {"requests.cpu", "pods"}
+    assert kept.spec_hash == whole.spec_hash
+    few = a_wide_quota("count/secrets")
+    assert compact_quota(few).hard == ResourceQuota.from_object(few).hard
+
+
+@pytest.mark.parametrize(
+    ("quota", "field"),
+    [
+        (a_wide_quota(*[f"requests.a/{number}" for number in range(300)]), "spec.hard"),
+        (a_quota(scopes=["Terminating"] * 1001), "spec.scopeSelector"),
+        (
+            a_quota(expressions=[an_expression("PriorityClass", "In", "x" * 70_000)]),
+            "spec.scopeSelector",
+        ),
+    ],
+    ids=["limits of pods", "scopes", "characters"],
+)
+def test_a_quota_of_which_too_much_had_to_be_kept_cannot_be_read(quota: Object, field: str) -> None:
+    with pytest.raises(InvalidFieldError, match="has more than") as raised:
+        compact_quota(quota)
+    assert raised.value.field == field
 
 
 def test_of_the_annotations_of_a_quota_only_the_one_that_excludes_it_is_kept() -> None:

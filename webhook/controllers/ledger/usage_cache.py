@@ -309,10 +309,14 @@ class UsageCache:
             # otherwise it is not counted yet, and how many wait decides nothing
             is_counted = state.usage.counts_for(quotas.deferred)
             policy = self._options.policy()
-            queue = state.queue(quotas, policy, earliest=None) if gated and is_counted else ()
+            waiting = len(gated) if is_counted else 0
+            requested: ResourceList | None = None  # of very many not even the order is made
+            if waiting <= _MAX_SUMMED + len(reserved):
+                queue = state.queue(quotas, policy, earliest=None) if waiting else ()
+                requested = _requested(queue, reserved)
             return Demand(
                 gated.in_flight_usage(reserved, state.usage.quotas.keys),
-                _requested(queue, reserved),
+                requested,
                 quotas.deferred.observed,
                 is_counted,
                 tuple(quotas.errors),

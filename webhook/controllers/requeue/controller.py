@@ -55,6 +55,9 @@ __all__ = ["REQUEUED_ANNOTATION", "RequeueOptions", "Requeuer"]
 _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 0.5
+_REST: Final = 9.0
+"""How much longer than it was looked at a namespace rests, as all pods wait for the lock."""
+_MAX_REST_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 10.0
 
 
@@ -157,7 +160,8 @@ class Requeuer:
             names = sorted(
                 name
                 for name, entry in self._namespaces.items()
-                if (entry.pods or entry.requeued) and entry.pause.until <= now
+                if (entry.pods or entry.requeued)
+                and max(entry.pause.until, entry.rests_until) <= now
             )
         begin = bisect_right(names, self._client.last_served)
         return names[begin:] + names[:begin]
@@ -193,7 +197,10 @@ class Requeuer:
                 if pods is None:
                     return
                 seen = (snapshot.version, pods.revision)
+                began = self._timings.clock()
                 fits = self._select(namespace, pods, snapshot, ledger, now)
+                ended = self._timings.clock()
+                pods.rests_until = ended + min(_REST * (ended - began), _MAX_REST_SECONDS)
                 unread = [entry for entry in fits if pods.is_rejected_by_quota(entry.pod) is None]
             if not unread:
                 if self._requeue_all(namespace, pods, fits, snapshot.version, now):

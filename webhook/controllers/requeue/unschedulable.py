@@ -107,6 +107,9 @@ class UnschedulablePods:
     something else when it was read."""
     pause: Pause = field(default_factory=Pause)
     """For how long all of them are left alone, because the API server did not do it."""
+    rests_until: float = 0.0
+    """Until when they are not looked at again: while very many are, the informer of all pods
+    waits."""
     was_managed: bool = False
     """The namespace was opted in when it was looked at last."""
     opted_out: set[str] | None = None

@@ -47,10 +47,12 @@ from webhook.quota.objects.model import (
     node_name_of,
 )
 from webhook.quota.objects.names import (
+    DEFERRED_KEYS,
     LET_THROUGH_ANNOTATION,
     MAX_LABEL_BYTES,
     MAX_NAME_BYTES,
     is_hugepages,
+    is_pod_quota_key,
 )
 from webhook.quota.objects.pod_templates import template_key
 
@@ -74,6 +76,11 @@ _CONTAINERS: Final = 32
 """A pod with more of them keeps summaries."""
 _AMOUNTS: Final = 96
 """A pod whose containers state more of them keeps summaries."""
+_LIMITS: Final = 256
+"""Limits that are kept of a quota: with a slash, their names may be anything."""
+_CLASSES: Final = 1000
+"""Names of classes in the scopes of a quota that is kept."""
+_CLASS_CHARACTERS: Final = 2**16
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 _STATED: Final = ("cpu", "memory")
 _LONGEST_NAME: Final = MAX_NAME_BYTES + 1 + MAX_LABEL_BYTES
@@ -176,15 +183,39 @@ def _names(pod: Pod) -> Iterator[str]:
 
 
 def compact_quota(raw: Mapping[str, object]) -> ResourceQuota:
-    """Read a quota as `ResourceQuota.from_stored` does; of its annotations only ours are kept.
+    """Read a quota as `ResourceQuota.from_stored` does, to be kept.
+
+    Of its annotations only ours are kept, and of very many limits those that pods are charged for.
 
     Raises:
-        InvalidFieldError: A field that is read has the wrong type.
+        InvalidFieldError: A field that is read has the wrong type, or more of them would have to be
+            kept than any quota needs: the API server sets no bound.
         InvalidQuantityError: An amount is not a quantity for the API server either.
     """
     quota = ResourceQuota.from_stored(raw)
     ours = quota.annotations.get(EXCLUDE_ANNOTATION)
-    return replace(quota, annotations=_NOTHING if ours != "true" else {EXCLUDE_ANNOTATION: ours})
+    annotations = _NOTHING if ours != "true" else {EXCLUDE_ANNOTATION: ours}
+    classes = [name for one in quota.expressions for name in one.values]
+    scopes = len(classes) + len(quota.scopes) + len(quota.expressions)
+    if scopes > _CLASSES or sum(map(len, classes)) > _CLASS_CHARACTERS:
+        raise InvalidFieldError("spec.scopeSelector", f"has more than {_CLASSES} values")
+    lists = (quota.hard, quota.status_hard, quota.status_used)
+    if max(map(len, lists)) <= _LIMITS:
+        return replace(quota, annotations=annotations)
+    hard, status_hard, status_used = map(_of_pods, lists)
+    if max(map(len, (hard, status_hard, status_used))) > _LIMITS:
+        raise InvalidFieldError("spec.hard", f"has more than {_LIMITS} limits of pods")
+    return quota.with_limits(
+        hard, status_hard=status_hard, status_used=status_used, annotations=annotations
+    )
+
+
+def _of_pods(limits: ResourceList) -> ResourceList:
+    return {
+        key: amount
+        for key, amount in limits.items()
+        if key in DEFERRED_KEYS or is_pod_quota_key(key)
+    }
 
 
 def _template_key(raw: Mapping[str, object]) -> bytes | None:

@@ -8,7 +8,7 @@ InvalidFieldError (InvalidQuantityError for amounts) that names its YAML path.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from datetime import datetime
 from hashlib import sha256
@@ -284,6 +284,25 @@ class ResourceQuota:
         if not self._spec_hash:
             object.__setattr__(self, "_spec_hash", _spec_hash(self))
         return self._spec_hash
+
+    def with_limits(
+        self,
+        hard: ResourceList,
+        *,
+        status_hard: ResourceList,
+        status_used: ResourceList,
+        annotations: Mapping[str, str],
+    ) -> ResourceQuota:
+        """Return the same revision of the quota with some of its limits."""
+        kept = replace(
+            self,
+            hard=hard,
+            status_hard=status_hard,
+            status_used=status_used,
+            annotations=annotations,
+        )
+        object.__setattr__(kept, "_spec_hash", self.spec_hash)
+        return kept
 
     def compiled(self, compile_scopes: Callable[[ResourceQuota], _T]) -> _T:
         """Return what is made of its scopes, once; it is as large as they are, and goes with it."""
