@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, to_text
@@ -35,7 +36,7 @@ _NAMED = 5
 """How many namespaces a condition names."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PoolUsage:
     """A pool, and what each of its quotas holds."""
 
@@ -43,10 +44,21 @@ class PoolUsage:
     held: Mapping[str, ResourceList]
     """Key of a quota → what its namespaces hold."""
 
-    @property
-    def usage(self) -> Usage:
-        """Return what is held as whole numbers of 10⁻⁹ units."""
-        return {key: nanos(amounts) for key, amounts in self.held.items()}
+    @cached_property
+    def figures(self) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+        """Resource → figure of a status → key of a quota → amount, 10⁻⁹ units.
+
+        Each of them is worked out of all quotas.
+        """
+        usage: Usage = {key: nanos(amounts) for key, amounts in self.held.items()}
+        return {
+            resource: {
+                "borrowed": self.pool.borrowed(resource, usage),
+                "lent": self.pool.lent(resource, usage),
+                "guaranteed": self.pool.guaranteed(resource, usage),
+            }
+            for resource in self.pool.resources
+        }
 
 
 def charged_condition(
@@ -99,17 +111,13 @@ def _named(names: tuple[str, ...]) -> str:
 
 def elastic_status(quota: ElasticQuota, pool: PoolUsage) -> dict[str, object]:
     """Return the status of a quota but its conditions."""
-    held, usage = pool.held.get(quota.key, {}), pool.usage
+    held = pool.held.get(quota.key, {})
     figures: dict[str, dict[str, Quantity]] = {"borrowed": {}, "lent": {}, "guaranteed": {}}
-    for resource in pool.pool.resources:
+    for resource, of_resource in pool.figures.items():
         if resource not in quota.names:
             continue
         style = quota.min.get(resource, held.get(resource, ZERO)).format
-        for name, found in (
-            ("borrowed", pool.pool.borrowed(resource, usage)),
-            ("lent", pool.pool.lent(resource, usage)),
-            ("guaranteed", pool.pool.guaranteed(resource, usage)),
-        ):
+        for name, found in of_resource.items():
             figures[name][resource] = Quantity.of_nano(found[quota.key], style)
     summary = [f"{name} {amount}/{quota.min.get(name, ZERO)}" for name, amount in held.items()]
     return {
