@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.builders import a_pod, a_quota
@@ -11,6 +13,7 @@ from webhook.controllers.queue.queue_state import PodQueueState
 from webhook.quota.charging.coverage import CoverageRules
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.charging.limited_resources import LimitedResource
+from webhook.quota.ledger.ledger import Reservation, ReservationSource
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.queue.queued_pods import QueueCriteria, QueuePolicy
@@ -90,3 +93,14 @@ def test_pods_are_judged_anew_where_quotas_cover_others_and_not_where_more_is_co
     first = judged_by(objects, "1")
     assert judged_by(objects, "2") is first
     assert judged_by({**objects, "count/secrets": "9"}, "2") is not first
+
+
+@pytest.mark.parametrize(("quota", "until"), [("p1", 1600.0), (POOL, -math.inf)])
+def test_what_a_nominated_pod_holds_is_kept_but_not_of_a_pool_whose_owners_wait(
+    quota: str, until: float
+) -> None:
+    pod = Pod.from_object(a_pod(requests={"cpu": "1"}, status={"nominatedNodeName": "node-1"}))
+    state = PodQueueState(GatedPods())
+    state.track(pod, 1000.0)
+    held = Reservation(pod.uid, pod.name, ReservationSource.BIND, {}, {}, (quota,), 1)
+    assert state.kept_until(held, pod, 60.0, 1000.0) == until

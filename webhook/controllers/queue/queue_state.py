@@ -12,6 +12,7 @@ from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.ledger.ledger import Reservation, ReservationSource, exceeded_quotas
 from webhook.quota.objects.model import Pod
+from webhook.quota.objects.names import POOL_PREFIX, SHARED_PREFIX
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     QueueCriteria,
@@ -24,6 +25,7 @@ from webhook.state.quota_cache import NamespaceQuotaView
 _IN_VAIN: Final = ExponentialBackoff(60.0, 3600.0)
 """For how long a pod whose bind was refused has no turn after quota was reserved for it: others may
 have been evicted for it, and its bind can be refused for another reason then."""
+_OF_POOLS: Final = SHARED_PREFIX + POOL_PREFIX
 UNTRIED_FACTOR: Final = 10
 """How much longer than for a pod that no node takes a reservation is kept for one that no scheduler
 has tried."""
@@ -145,7 +147,8 @@ class PodQueueState:
         """Return until when a reservation is kept at least; minus infinity for most of requests.
 
         One of a bind is kept while pods are evicted for the pod, which is bound when they have
-        ended: else the next pod would evict others for the same room. One that released a pod is
+        ended: else the next pod would evict others for the same room. Not of an elastic pool, whose
+        owners would wait: a tenant can have its own pods evicted. One that released a pod is
         kept while the pod may get a node: for ever as far as is known now, and for
         `gate_release_seconds` more once the scheduler finds no node. A pod that no scheduler has
         tried, perhaps because there is none for it, is kept longer, as is one that is to get a
@@ -157,7 +160,9 @@ class PodQueueState:
             return -math.inf
         longest = UNTRIED_FACTOR * gate_release_seconds
         if reservation.source is ReservationSource.BIND:
-            return self.nominated_since.get(reservation.uid, -math.inf) + longest
+            is_of_pool = any(name.startswith(_OF_POOLS) for name in reservation.quotas)
+            since = self.nominated_since.get(reservation.uid, -math.inf)
+            return -math.inf if is_of_pool else since + longest
         if reservation.source is not ReservationSource.RELEASE:
             return -math.inf
         if pod.is_gated and reservation.uid not in self.gated_pods:
