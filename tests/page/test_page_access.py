@@ -140,23 +140,27 @@ def test_another_token_of_a_user_costs_no_review_of_its_rights(page: PageHarness
     assert len(page.reviews.calls_of("create", SUBJECT_ACCESS_REVIEWS)) == rights
 
 
-def test_lists_are_reviewed_at_a_limited_rate_and_go_on_where_they_ended(
-    monkeypatch: pytest.MonkeyPatch,
+def test_one_list_of_the_service_accounts_of_a_namespace_is_reviewed_at_a_time(
+    page: PageHarness,
 ) -> None:
-    monkeypatch.setattr("webhook.page.access._LISTED_AT_ONCE", 10.0)
-    with new_page(*[a_namespace(f"team-{number}") for number in range(24)]) as page:
-        token = page.users.add("ann", "team-a", "team-7")
-        answers = [page.get(LIST, token) for _ in range(2)]
-        assert [answer.status_code for answer in answers] == [429, 429]
-        message = "too many lists of namespaces were asked for just now; try again"
-        assert answers[0].json["message"] == message  # type: ignore[index]
-        assert len(page.reviews.calls_of("create", SUBJECT_ACCESS_REVIEWS)) <= 1 + 2 * 10
-        assert page.get(f"{LIST}/team-7", token).status_code == 200
-        page.clock[0] += 1
-        assert page.get(LIST, token).status_code == 429
-        page.clock[0] += 1
-        assert names(page, token) == ["team-7", "team-a"]
-        assert len(page.reviews.calls_of("create", SUBJECT_ACCESS_REVIEWS)) == 1 + 25 + 2
+    one, other, elsewhere = (
+        page.users.add(f"system:serviceaccount:{name}", "team-a")
+        for name in ("team-a:one", "team-a:other", "team-b:one")
+    )
+    meanwhile: dict[str, int] = {}
+
+    def review(call: Call, proceed: Proceed) -> Revision:
+        is_of_namespace = "namespace" in call.body["spec"]["resourceAttributes"]
+        if is_of_namespace and call.body["spec"]["user"].endswith("team-a:one") and not meanwhile:
+            meanwhile.update(dict.fromkeys((other, elsewhere), 0))
+            for token in meanwhile:
+                meanwhile[token] = page.get(LIST, token).status_code
+        return page.users.review(call, proceed)
+
+    page.reviews.on("create", SUBJECT_ACCESS_REVIEWS, review)
+    assert names(page, one) == ["team-a"]
+    assert meanwhile == {other: 429, elsewhere: 200}
+    assert names(page, other) == ["team-a"]
 
 
 def test_a_user_that_may_list_everywhere_costs_no_review_for_each_namespace(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -33,10 +34,7 @@ _KEPT: Final = 256
 """Users whose reviews are kept."""
 _REVIEWS_PER_SECOND: Final = 10.0
 """Tokens that are reviewed; any client that reaches the port can send some."""
-_LISTED_PER_SECOND: Final = 200.0
-"""Namespaces of lists that are reviewed for all users together, which a tenant may make at will."""
-_LISTED_AT_ONCE: Final = 6000.0
-"""The same after a rest: one list of a large cluster."""
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _AT_ONCE: Final = 8
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 _SHOWN: Final = ("resourcequotas", "pods")
@@ -150,33 +148,41 @@ class Authorizer:
         self._api = api
         self._rights: _Cache[bool] = _Cache(clock, 64 * _KEPT)
         self._lock = threading.Lock()
-        self._bucket = TokenBucket(lambda: _LISTED_PER_SECOND, clock, burst=_LISTED_AT_ONCE)
+        self._listing: set[str] = set()
+        """Tenants with a list for which rights are being reviewed."""
 
     def visible(self, user: User, namespaces: Iterable[str]) -> list[str]:
         """Return those of the namespaces that a user may see, sorted.
 
         Raises:
-            TooManyReviewsError: Too many namespaces were reviewed just now; those that were are
-                remembered.
+            TooManyReviewsError: Rights are being reviewed for another list of the user, or of a
+                service account of the same namespace.
             NotInstalledError: This process has no right to review access.
             ApiError: The API server does not answer.
         """
         wanted = sorted(namespaces)
         if not wanted or self.may_see(user, _ALL_NAMESPACES):
             return wanted
-        with ThreadPoolExecutor(_AT_ONCE, "page-access") as threads:
-            allowed = [*threads.map(lambda name: self._is_listed(user, name), wanted)]
-        return [name for name, is_allowed in zip(wanted, allowed, strict=True) if is_allowed]
+        known = [self._rights.get((user, name)) for name in wanted]
+        if None in known:
+            with self._only_list_of(user), ThreadPoolExecutor(_AT_ONCE, "page-access") as threads:
+                known = [*threads.map(lambda name: self.may_see(user, name), wanted)]
+        return [name for name, is_allowed in zip(wanted, known, strict=True) if is_allowed]
 
-    def _is_listed(self, user: User, namespace: str) -> bool:
-        if self._rights.get((user, namespace)) is None:
-            with self._lock:
-                if self._bucket.delay():
-                    raise TooManyReviewsError(
-                        "too many lists of namespaces were asked for just now; try again"
-                    )
-                self._bucket.take()
-        return self.may_see(user, namespace)
+    @contextmanager
+    def _only_list_of(self, user: User) -> Iterator[None]:
+        """Let a tenant have one list reviewed at a time: it may make service accounts at will."""
+        tenant = user.name
+        if tenant.startswith(_SERVICE_ACCOUNT):
+            tenant = tenant.rpartition(":")[0]
+        with self._lock:
+            if tenant in self._listing:
+                raise TooManyReviewsError("another list of yours is being made; try again")
+            self._listing.add(tenant)
+        try:
+            yield
+        finally:
+            self._listing.discard(tenant)
 
     def may_see(self, user: User, namespace: str) -> bool:
         """Return whether a user may list the quotas and pods of a namespace; empty is all of them.
