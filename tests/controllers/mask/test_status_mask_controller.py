@@ -581,7 +581,7 @@ def test_an_excluded_quota_is_counted_a_second_time_and_not_at_once_by_its_own_w
         wait_until_seen(cluster, made.informers())
         while made.controller.workers.step():
             wait_until_seen(cluster, made.informers())
-        return made.status()["used"]["requests.cpu"]
+        return made.status()["used"].get("requests.cpu")
 
     for informer in made.informers():
         informer.start()
@@ -592,6 +592,15 @@ def test_an_excluded_quota_is_counted_a_second_time_and_not_at_once_by_its_own_w
         clock[0] += 3
         assert used() == "1"
         assert len(made.client.calls_of("list", PODS)) == 2
+        for value, shown in ((None, None), ("true", "1")):  # and anew where it was hidden again
+            clock[0] += 0.5
+            annotations = {"annotations": {"deferredquota.io/exclude": value}}
+            patch = {"metadata": annotations}
+            made.client.patch(RESOURCE_QUOTAS, "p1", patch, namespace=NAMESPACE)
+            assert used() == shown
+        cluster.load([(PODS, a_pod(name="later", uid="uid-later", requests={"cpu": "1"}))])
+        clock[0] += 3
+        assert used() == "2"
     finally:
         for informer in made.informers():
             informer.stop()

@@ -316,10 +316,11 @@ class StatusMaskController:
         stored = self._api.get(RESOURCE_QUOTAS, quota.name, namespace=quota.namespace)
         present = ResourceQuota.from_stored(stored)
         hidden = set(hidden_keys(present)) - except_keys
+        is_first = bool(hidden)
         half = self._half_restored.get(quota.key)
         if half is not None:
             left_seconds = half[1] - self._timings.clock()
-            if not hidden and left_seconds > 0:  # it is here for its own write
+            if not is_first and left_seconds > 0:  # it is here for its own write
                 return RequeueAfter(left_seconds)
             hidden |= half[0] - except_keys
         counted = native_count(present, self._pods(quota.namespace))
@@ -332,7 +333,7 @@ class StatusMaskController:
             left = counted.keys() & hidden_keys(ResourceQuota.from_stored(written.object))
             if left:
                 raise MaskRevertedError(present, left, is_charged=self._is_charged(present, left))
-        if half is not None:
+        if half is not None and not is_first:
             del self._half_restored[quota.key]
             return DONE
         pause = self._timings.mask_second_count_seconds
