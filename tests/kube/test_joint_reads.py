@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -54,24 +56,40 @@ def test_reads_of_other_keys_wait_for_their_turn_and_not_for_long(
     assert reads.read("b", source.read) == 2
 
 
-def test_a_read_that_breaks_off_leaves_the_one_before_to_those_that_waited_for_it() -> None:
-    reads: JointReads[int] = JointReads()
-    answers: list[int] = []
+def test_one_that_waited_has_the_answer_of_the_last_read_that_did_not_break_off() -> None:
+    came, may_go = threading.Event(), threading.Event()
+
+    @contextmanager
+    def alone(_key: str) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            came.set()
+            assert may_go.wait(30)
+        yield
 
     def broken() -> int:
         raise MemoryError
 
-    def first() -> int:  # another comes while it reads, has its turn next, and breaks off
-        def after() -> None:
-            with pytest.raises(MemoryError):
-                reads.read("a", broken)
-            answers.append(reads.read("a", lambda: 3))
+    reads: JointReads[int] = JointReads(alone=alone)
+    with ThreadPoolExecutor(1) as pool:
+        waited = pool.submit(reads.read, "a", lambda: 9)
+        assert came.wait(30)
+        assert reads.read("a", lambda: 1) == 1
+        with pytest.raises(MemoryError):
+            reads.read("a", broken)
+        may_go.set()
+        assert waited.result(30) == 1
 
-        thread.append(threading.Thread(target=after))
-        thread[0].start()
-        return 1
 
-    thread: list[threading.Thread] = []
-    assert reads.read("a", first) == 1
-    thread[0].join(30)
-    assert answers == [3]
+def test_keys_that_take_long_leave_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.kube.joint_reads._SLOW_SECONDS", -1.0)  # every read takes long
+    reads: JointReads[int] = JointReads(at_once=2)
+    source = Source()
+    for key in ("a", "b"):
+        reads.read(key, lambda: 0)
+    with ThreadPoolExecutor(2) as pool:
+        slow = [pool.submit(reads.read, key, source.read) for key in ("a", "b")]
+        assert source.begun.acquire(timeout=30)
+        assert reads.read("c", lambda: 7) == 7
+        assert source.count == 1
+        source.may_end.release(2)
+        assert sorted(one.result(30) for one in slow) == [1, 2]

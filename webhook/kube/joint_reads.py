@@ -6,8 +6,9 @@ As many requests come at a time as there are threads. What is read for a small o
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -18,6 +19,8 @@ from webhook.kube.errors import ApiError, UnavailableError
 _T = TypeVar("_T")
 
 _WAIT_SECONDS: Final = 5.0
+_SLOW_SECONDS: Final = 0.5
+_MOST_SLOW: Final = 1000
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -28,7 +31,7 @@ class _Reads(Generic[_T]):
     begun: int = 0
     done: int = 0
     """Number of the last that was answered."""
-    found: list[_T] = field(default_factory=list)
+    answer: list[_T] = field(default_factory=list)
     """Its answer, if it has one."""
     error: ApiError | InvalidFieldError | None = None
     """Why it has none."""
@@ -49,6 +52,9 @@ class JointReads(Generic[_T]):
         alone: Callable[[str], AbstractContextManager[object]] | None = None,
     ) -> None:
         self._turns = threading.BoundedSemaphore(at_once)
+        self._slow_turn = threading.BoundedSemaphore(1)
+        self._slow: dict[str, None] = {}
+        """Keys whose last read took long, the longest known first."""
         self._alone = alone
         self._lock = threading.Lock()
         # of keys that come and go nothing is left: an entry stays while a thread holds it
@@ -68,18 +74,32 @@ class JointReads(Generic[_T]):
             if reads.done <= begun:  # what was begun before this call may be older than it
                 reads.begun = number = reads.begun + 1
                 try:
-                    found, error = [self._in_turn(call)], None
+                    answer, error = [self._in_turn(key, call)], None
                 except (ApiError, InvalidFieldError) as err:
-                    found, error = [], err
-                reads.found, reads.error, reads.done = found, error, number
+                    answer, error = [], err
+                reads.answer, reads.error, reads.done = answer, error, number
             if reads.error is not None:
                 raise reads.error
-            return reads.found[0]
+            return reads.answer[0]
 
-    def _in_turn(self, call: Callable[[], _T]) -> _T:
-        if not self._turns.acquire(timeout=_WAIT_SECONDS):
-            raise UnavailableError("other reads take too long")
-        try:
-            return call()
-        finally:
-            self._turns.release()
+    def _in_turn(self, key: str, call: Callable[[], _T]) -> _T:
+        turns = [self._turns]
+        if key in self._slow:  # one of those at a time leaves turns to all others
+            turns.insert(0, self._slow_turn)
+        with ExitStack() as stack:
+            for one in turns:
+                if not one.acquire(timeout=_WAIT_SECONDS):
+                    raise UnavailableError("other reads take too long")
+                stack.callback(one.release)
+            began = time.monotonic()
+            found = call()
+            self._note_seconds(key, time.monotonic() - began)
+            return found
+
+    def _note_seconds(self, key: str, seconds: float) -> None:
+        with self._lock:
+            self._slow.pop(key, None)
+            if seconds > _SLOW_SECONDS:
+                self._slow[key] = None
+            if len(self._slow) > _MOST_SLOW:
+                del self._slow[next(iter(self._slow))]

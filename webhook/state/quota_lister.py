@@ -26,7 +26,7 @@ from webhook.state.object_decoders import decode_quota
 
 _TTL_SECONDS: Final = 5.0
 _MAX_NAMESPACES: Final = 1000
-_AT_ONCE: Final = 2
+_AT_ONCE: Final = 3
 """Lists that may be read at a time, each in parts of 16 MiB: tenants make quotas of megabytes."""
 
 
