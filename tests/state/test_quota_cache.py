@@ -63,11 +63,11 @@ def test_quotas_are_derived_once_until_they_change(
 def test_of_more_quotas_than_a_ledger_has_room_for_nothing_is_decided(
     client: ReactiveClient, cache: QuotaCache
 ) -> None:
-    for number in range(256):
+    for number in range(128):
         create(client, f"q{number:03}")
     for seen in (caught_up(client, cache).in_namespace(NS), cache.live(NS)):
-        assert seen.errors == ("the namespace has more than 256 quotas",)
-        assert len(seen.deferred.quotas) == 256
+        assert seen.errors == ("the namespace has more than 128 quotas",)
+        assert len(seen.deferred.quotas) == 128
     client.delete(RESOURCE_QUOTAS, "p1", namespace=NS)
     assert caught_up(client, cache).in_namespace(NS).errors == ()
 

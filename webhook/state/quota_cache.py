@@ -56,7 +56,8 @@ class _CachedView:
     view: NamespaceQuotaView
 
 
-_MOST_QUOTAS: Final = 256
+MOST_QUOTAS: Final = 128
+"""Quotas of a namespace that are counted."""
 _name: Final = attrgetter("name")
 _NO_ERRORS: Mapping[str, str] = MappingProxyType({})
 _NOT_LISTED: Final = NamespaceQuotaView(
@@ -239,18 +240,21 @@ class QuotaCache:
 
 
 def _limited(quotas: tuple[ResourceQuota, ...]) -> tuple[ResourceQuota, ...]:
-    """Return no more quotas of a namespace than a ledger has room for.
+    """Return the quotas of a namespace that are counted, so that its ledger can be stored.
 
-    One that cannot be stored is waited for by all that share a quota with the namespace.
+    For one that cannot, all that share a quota with the namespace would wait.
     """
-    return (
-        quotas if len(quotas) <= _MOST_QUOTAS else tuple(sorted(quotas, key=_name)[:_MOST_QUOTAS])
-    )
+    return quotas if len(quotas) <= MOST_QUOTAS else tuple(sorted(quotas, key=_name)[:MOST_QUOTAS])
+
+
+def too_many_text() -> str:
+    """Return why nothing is bound in a namespace with too many quotas."""
+    return f"the namespace has more than {MOST_QUOTAS} quotas"
 
 
 def _too_many(quotas: tuple[ResourceQuota, ...]) -> Iterator[str]:
-    if len(quotas) > _MOST_QUOTAS:
-        yield f"the namespace has more than {_MOST_QUOTAS} quotas"
+    if len(quotas) > MOST_QUOTAS:
+        yield too_many_text()
 
 
 def _unheard(age_seconds: float, err: ApiError) -> NamespaceQuotaView:

@@ -108,6 +108,18 @@ def test_what_its_pods_take_of_another_resource_is_counted_before(
     assert isinstance(harness.reserve("one"), QuotaExceeded)
 
 
+def test_its_pods_are_compared_with_a_list_before_they_count(harness: ControllerHarness) -> None:
+    """No version in a ledger says how far the cache has to have come."""
+    harness.pod("large", "1", OTHER, node="node-1", requests={"cpu": "1", "memory": "3Gi"})
+    steps(harness)
+    terminate(harness)
+    harness.client.calls.clear()
+    edit(harness, **{"requests.memory": "4Gi"})
+    wait(harness)
+    assert is_complete(harness)
+    assert OTHER in {call.namespace for call in harness.client.calls_of("list", PODS)}
+
+
 def test_a_bind_that_its_ledger_admitted_last_is_waited_for(harness: ControllerHarness) -> None:
     harness.pod("last", "1", OTHER, requests={"cpu": "1", "memory": "3Gi"})
     harness.catch_up()

@@ -26,6 +26,7 @@ from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.ledger.ledger import Account
+from webhook.quota.objects.compact import compact_quota
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.quota_validation import (
     SCOPE_FIELDS,
@@ -33,7 +34,9 @@ from webhook.quota.objects.quota_validation import (
     quota_errors,
     quota_update_errors,
 )
+from webhook.state.quota_cache import MOST_QUOTAS, too_many_text
 
+_STOPS: Final = "nothing is bound in this namespace: "
 NOT_MASKED = Allowed(decision="not-masked")
 _FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
     QuotaUpdate.ALLOW: lambda _field: False,
@@ -44,11 +47,19 @@ _FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
 
 
 def create(
-    _context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
+    context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
 ) -> AdmissionResponse:
     """Refuse a quota that would break every pod creation, or be stored as another one."""
     errors = quota_errors(request.object or {})
-    return responses.invalid(errors) if errors else Allowed(decision="valid")
+    if errors:
+        return responses.invalid(errors)
+    count = len(context.view.quotas(request.namespace).all_quotas) + 1
+    warnings = (f"{_STOPS}{too_many_text()}",) if count > MOST_QUOTAS else ()
+    try:
+        compact_quota(request.object or {})
+    except InvalidFieldError as err:
+        warnings = (f"{_STOPS}{err}",)
+    return Allowed(decision="valid", warnings=warnings)
 
 
 def update(

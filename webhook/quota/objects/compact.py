@@ -196,15 +196,24 @@ def compact_quota(raw: Mapping[str, object]) -> ResourceQuota:
     ours = quota.annotations.get(EXCLUDE_ANNOTATION)
     annotations = _NOTHING if ours != "true" else {EXCLUDE_ANNOTATION: ours}
     classes = [name for one in quota.expressions for name in one.values]
-    scopes = len(classes) + len(quota.scopes) + len(quota.expressions)
-    if scopes > _CLASSES or sum(map(len, classes)) > _CLASS_CHARACTERS:
+    if len(quota.scopes) > _CLASSES:
+        raise InvalidFieldError("spec.scopes", f"has more than {_CLASSES} scopes")
+    if len(classes) + len(quota.expressions) > _CLASSES:
         raise InvalidFieldError("spec.scopeSelector", f"has more than {_CLASSES} values")
+    if sum(map(len, classes)) > _CLASS_CHARACTERS:
+        detail = f"has values of more than {_CLASS_CHARACTERS} characters"
+        raise InvalidFieldError("spec.scopeSelector", detail)
     lists = (quota.hard, quota.status_hard, quota.status_used)
     if max(map(len, lists)) <= _LIMITS:
         return replace(quota, annotations=annotations)
     hard, status_hard, status_used = map(_of_pods, lists)
-    if max(map(len, (hard, status_hard, status_used))) > _LIMITS:
-        raise InvalidFieldError("spec.hard", f"has more than {_LIMITS} limits of pods")
+    for field, limits in (
+        ("spec.hard", hard),
+        ("status.hard", status_hard),
+        ("status.used", status_used),
+    ):
+        if len(limits) > _LIMITS:
+            raise InvalidFieldError(field, f"has more than {_LIMITS} limits of pods")
     return quota.with_limits(
         hard, status_hard=status_hard, status_used=status_used, annotations=annotations
     )
