@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -56,28 +55,65 @@ def test_reads_of_other_keys_wait_for_their_turn_and_not_for_long(
     assert reads.read("b", source.read) == 2
 
 
-def test_one_that_waited_has_the_answer_of_the_last_read_that_did_not_break_off() -> None:
-    came, may_go = threading.Event(), threading.Event()
+def test_those_that_come_while_one_is_read_share_the_next_and_wait_for_no_more() -> None:
+    reads: JointReads[int] = JointReads(at_once=1)
+    source, came = Source(), threading.Semaphore(0)
 
-    @contextmanager
-    def alone(_key: str) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            came.set()
-            assert may_go.wait(30)
-        yield
+    def ask() -> int:
+        came.release()
+        return reads.read("a", source.read)
+
+    def asked(count: int) -> list[Future[int]]:
+        asking = [pool.submit(ask) for _ in range(count)]
+        assert all(came.acquire(timeout=30) for _ in range(count))
+        time.sleep(0.1)  # for all to wait
+        return asking
+
+    with ThreadPoolExecutor(40) as pool:
+        (first,) = asked(1)
+        assert source.begun.acquire(timeout=30)
+        early = asked(20)
+        source.may_end.release()
+        assert first.result(30) == 1
+        assert source.begun.acquire(timeout=30)
+        late = asked(10)
+        source.may_end.release()
+        assert {one.result(30) for one in early} == {2}
+        source.may_end.release()
+        assert {one.result(30) for one in late} == {3}
+
+
+def test_a_read_that_breaks_off_is_made_again_for_those_that_wait() -> None:
+    reads: JointReads[int] = JointReads(at_once=1)
+    begun, may_end = threading.Event(), threading.Event()
 
     def broken() -> int:
+        begun.set()
+        assert may_end.wait(30)
         raise MemoryError
 
-    reads: JointReads[int] = JointReads(alone=alone)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(reads.read, "a", broken)
+        assert begun.wait(30)
         waited = pool.submit(reads.read, "a", lambda: 9)
-        assert came.wait(30)
-        assert reads.read("a", lambda: 1) == 1
-        with pytest.raises(MemoryError):
-            reads.read("a", broken)
-        may_go.set()
-        assert waited.result(30) == 1
+        may_end.set()
+        assert waited.result(30) == 9
+        assert isinstance(first.exception(30), MemoryError)
+
+
+def test_few_wait_for_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.kube.joint_reads._SLOW_SECONDS", -1.0)  # every read takes long
+    monkeypatch.setattr("webhook.kube.joint_reads._MOST_WAITING", 0)
+    reads: JointReads[int] = JointReads(at_once=1)
+    source = Source()
+    reads.read("a", lambda: 0)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(reads.read, "a", source.read)
+        assert source.begun.acquire(timeout=30)
+        with pytest.raises(UnavailableError, match="others wait for the same"):
+            reads.read("a", source.read)
+        source.may_end.release()
+        assert first.result(30) == 1
 
 
 def test_keys_that_take_long_leave_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

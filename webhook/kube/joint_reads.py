@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -21,13 +21,17 @@ _T = TypeVar("_T")
 _WAIT_SECONDS: Final = 5.0
 _SLOW_SECONDS: Final = 0.5
 _MOST_SLOW: Final = 1000
+_MOST_WAITING: Final = 8
+"""Threads that may wait for a key whose reads take long: the others are for other requests."""
 
 
 @dataclass(slots=True, weakref_slot=True)
 class _Reads(Generic[_T]):
     """Reads of one key."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    is_reading: bool = False
+    waiting: int = 0
     begun: int = 0
     done: int = 0
     """Number of the last that was answered."""
@@ -42,20 +46,13 @@ class JointReads(Generic[_T]):
 
     Args:
         at_once: Reads of different keys that may be under way at a time; others wait some seconds.
-        alone: Keeps other threads from reading a key meanwhile; by default a lock of this object.
     """
 
-    def __init__(
-        self,
-        *,
-        at_once: int = 64,
-        alone: Callable[[str], AbstractContextManager[object]] | None = None,
-    ) -> None:
+    def __init__(self, *, at_once: int) -> None:
         self._turns = threading.BoundedSemaphore(at_once)
         self._slow_turn = threading.BoundedSemaphore(1)
         self._slow: dict[str, None] = {}
         """Keys whose last read took long, the longest known first."""
-        self._alone = alone
         self._lock = threading.Lock()
         # of keys that come and go nothing is left: an entry stays while a thread holds it
         self._reads: WeakValueDictionary[str, _Reads[_T]] = WeakValueDictionary()
@@ -64,23 +61,47 @@ class JointReads(Generic[_T]):
         """Return what `call` reads, or what it has read for another thread since this call.
 
         Raises:
+            UnavailableError: Others read it, or something else, and that takes too long.
             ApiError: The API server does not answer.
             InvalidFieldError: What it answers cannot be read.
         """
         with self._lock:
             reads = self._reads.setdefault(key, _Reads())
-            begun = reads.begun
-        with reads.lock if self._alone is None else self._alone(key):
-            if reads.done <= begun:  # what was begun before this call may be older than it
-                reads.begun = number = reads.begun + 1
-                try:
-                    answer, error = [self._in_turn(key, call)], None
-                except (ApiError, InvalidFieldError) as err:
-                    answer, error = [], err
-                reads.answer, reads.error, reads.done = answer, error, number
-            if reads.error is not None:
-                raise reads.error
-            return reads.answer[0]
+        with reads.changed:
+            begun = reads.begun  # what was begun before this call may be older than it
+            if reads.is_reading:
+                self._wait(key, reads, begun)
+            if reads.done > begun:
+                return _answer(reads)
+            reads.is_reading = True
+            reads.begun = number = reads.begun + 1
+        try:
+            answer, error = [self._in_turn(key, call)], None
+        except (ApiError, InvalidFieldError) as err:
+            answer, error = [], err
+        except BaseException:
+            with reads.changed:
+                reads.is_reading = False
+                reads.changed.notify_all()
+            raise
+        with reads.changed:
+            reads.is_reading = False
+            reads.answer, reads.error, reads.done = answer, error, number
+            reads.changed.notify_all()
+            return _answer(reads)
+
+    def _wait(self, key: str, reads: _Reads[_T], begun: int) -> None:
+        """Wait until nothing is being read any more, or there is an answer."""
+        if reads.waiting >= _MOST_WAITING and key in self._slow:
+            raise UnavailableError("others wait for the same")
+        reads.waiting += 1
+        try:
+            if not reads.changed.wait_for(
+                lambda: reads.done > begun or not reads.is_reading, _WAIT_SECONDS
+            ):
+                raise UnavailableError("other reads take too long")
+        finally:
+            reads.waiting -= 1
 
     def _in_turn(self, key: str, call: Callable[[], _T]) -> _T:
         turns = [self._turns]
@@ -103,3 +124,9 @@ class JointReads(Generic[_T]):
                 self._slow[key] = None
             if len(self._slow) > _MOST_SLOW:
                 del self._slow[next(iter(self._slow))]
+
+
+def _answer(reads: _Reads[_T]) -> _T:
+    if reads.error is not None:
+        raise reads.error
+    return reads.answer[0]
