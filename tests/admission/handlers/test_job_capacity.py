@@ -288,6 +288,14 @@ def test_a_job_set_of_thousands_of_jobs_is_not_compared(
     assert (reply.allowed, said) == (code == 200, [words])
 
 
+def test_beside_very_many_quotas_fewer_jobs_are_compared(open_harness: OpenHarness) -> None:
+    quotas = [a_quota(f"q{number}", uid=f"u{number}") for number in range(40)]
+    reply = created(open_harness(*quotas), a_job_set(*[("9", 1)] * 401), *JOB_SETS)
+    assert reply.warnings == [
+        "spec.replicatedJobs: must have at most 400 items to be compared with quotas"
+    ]
+
+
 def updated_set(harness: AdmissionHarness, old: Object, new: Object) -> Reply:
     resource, group = ("cronjobs", "batch") if new["kind"] == "CronJob" else JOB_SETS
     return harness.validate(a_review("UPDATE", resource, new, old=old, group=group))

@@ -7,12 +7,18 @@ cannot be looked up it is let pass; the controller counts the older one then.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from webhook.admission.deadline import Deadline
 from webhook.admission.handlers import responses
 from webhook.admission.handlers.context import HandlerContext
-from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
+from webhook.admission.review import (
+    MAX_WARNINGS,
+    AdmissionRequest,
+    AdmissionResponse,
+    Allowed,
+)
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.kube.api import ApiError
 from webhook.quota.elastic.derived_quotas import uncharged_resources
@@ -72,12 +78,12 @@ def _taken(context: HandlerContext, quota: ElasticQuota) -> Iterator[FieldError]
 
 
 def _warnings(context: HandlerContext, quota: ElasticQuota) -> Iterator[str]:
-    unknown = unknown_resources(quota)
-    for name in unknown:
+    unknown = dict.fromkeys(unknown_resources(quota))
+    for name in islice(unknown, MAX_WARNINGS):
         yield f"{name}: no pod asks for a resource of this name"
-    for name in uncharged_resources(quota):
-        if name not in unknown:
-            yield f"{name}: no bind is charged for it"
+    uncharged = (name for name in uncharged_resources(quota) if name not in unknown)
+    for name in islice(uncharged, MAX_WARNINGS):
+        yield f"{name}: no bind is charged for it"
     try:
         known = context.namespaces()
     except (ApiError, InvalidFieldError):

@@ -33,7 +33,9 @@ from webhook.quota.objects.model import ResourceQuota
 from webhook.state.quota_cache import NamespaceQuotaView
 
 _MIN_NAME_CHARACTERS: Final = 8
-_MOST_TEMPLATES: Final = 1000
+_MOST_COMPARED: Final = 16_000
+"""Templates times quotas."""
+_FEW_QUOTAS: Final = 16
 _SETS: Final = "spec.replicatedJobs"
 
 
@@ -123,11 +125,14 @@ def findings(
         InvalidFieldError: A pod template cannot be read.
     """
     shares = shares_of(pods)
-    if len(shares) > _MOST_TEMPLATES:
-        return _too_many_templates(check)
     view = context.view.quotas(request.namespace)
     if view.errors:
         return Findings(warnings=(f"not compared with quotas: {view.errors[0]}",))
+    most = _MOST_COMPARED // max(len(view.all_quotas), _FEW_QUOTAS)
+    if len(shares) > most:
+        return _too_many_templates(check, most)
+    if len(check.previous) > most:
+        check = replace(check, previous=())
     result = _compare_limits(shares, view.all_quotas, check)
     if result.errors:
         view = context.view.live_quotas(request.namespace)
@@ -137,9 +142,9 @@ def findings(
     return result
 
 
-def _too_many_templates(check: CapacityCheck) -> Findings:
+def _too_many_templates(check: CapacityCheck, most: int) -> Findings:
     """Templates x quotas are compared, and a body has room for tens of thousands."""
-    detail = f"must have at most {_MOST_TEMPLATES} items to be compared with quotas"
+    detail = f"must have at most {most} items to be compared with quotas"
     error = FieldError("FieldValueInvalid", _SETS, detail)
     may_refuse = check.event is JobEvent.RESUMED and check.rule.never_fits is Verdict.DENY
     verdict = Verdict.DENY if may_refuse or check.requires_quotas else Verdict.WARN
