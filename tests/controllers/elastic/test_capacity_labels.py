@@ -123,6 +123,28 @@ def test_a_composite_is_walked_once_for_all_its_namespaces() -> None:
         ]
 
 
+def test_a_quota_rests_in_proportion_to_how_long_its_pods_are_walked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with labelling("team-a", pods=1) as here:
+        walked: list[object] = []
+
+        def slowly(pod: object) -> bool:
+            walked.append(pod)
+            here.now += 0.4
+            return False
+
+        monkeypatch.setattr("webhook.controllers.elastic.capacity_labels.is_terminal", slowly)
+        queue = here.labels.workers.queue
+        for _ in range(2):
+            here.labels.requeue_all()
+            eventually(lambda: bool(walked), "it is walked")
+            eventually(lambda: queue.ready_count() == queue.processing_count() == 0, "it rests")
+        assert len(walked) == 1
+        here.now += 3.6
+        eventually(lambda: len(walked) == 2, "it is walked again")
+
+
 def test_beyond_the_limit_a_walk_is_for_several_labels() -> None:
     """Each walk looks at all pods of the quota: one for every label would take a processor."""
     with labelling("team-a", pods=30) as here:

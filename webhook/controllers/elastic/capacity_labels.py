@@ -57,6 +57,9 @@ OVER_QUOTA: Final = "over-quota"
 
 _SETTLE_SECONDS: Final = 0.2
 """From a change of a pod to the walk: those that follow are part of it."""
+_REST: Final = 9.0
+"""How much longer than a walk a quota rests after it."""
+_MAX_REST_SECONDS: Final = 5.0
 _WRITERS: Final = 4
 """How many labels are written at the same time: most of one's time goes by waiting for the API."""
 _OF_ONE_POD: Final = (ForbiddenError, TooLargeError)
@@ -86,6 +89,7 @@ class CapacityLabels:
         self._quotas = quotas
         self._configuration = configuration
         self._now = context.timings.now
+        self._clock = context.timings.clock
         self._metrics = context.metrics.elastic
         self._leadership = Leadership(context.leader_epoch, self.requeue_all)
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=context.timings.clock)
@@ -142,7 +146,7 @@ class CapacityLabels:
 
     def reconcile(self, namespace: str) -> Result:
         """Label the pods of the quota that counts a namespace, while this process leads."""
-        quota = self._quotas().get(namespace)
+        quota, began = self._quotas().get(namespace), self._clock()
         namespaces = (namespace,) if quota is None else quota.namespaces
         pods = [
             one
@@ -152,6 +156,9 @@ class CapacityLabels:
         ]
         wanted = {} if quota is None else self._labels(quota, pods)
         differing = [one.pod for one in pods if one.capacity != wanted.get(one.pod.uid, "")]
+        # a pod that comes and goes has all be walked again, and the labels of others wait
+        took = self._clock() - began
+        self._queue.rest(namespace, min(_REST * took, _MAX_REST_SECONDS))
         refused = self._refused.pop(namespace, frozenset())
         differing.sort(key=lambda pod: (pod.uid in refused, wanted.get(pod.uid) == OVER_QUOTA))
         allowed = differing[: self._take(len(differing))]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Final
 
 from webhook.jsonfields.encoding import encode_json
@@ -193,7 +194,7 @@ class _Judge:
 
 
 def _placing_fields(pod: Object) -> bytes:
-    """Return what decides where a pod fits, as JSON."""
+    """Return what decides where a pod fits, as the hash of its JSON: pods may be of megabytes."""
     spec = pod.get("spec")
     fields = dict(spec) if isinstance(spec, Mapping) else {}
     for name in _PLACED_ANYWHERE:
@@ -202,7 +203,7 @@ def _placing_fields(pod: Object) -> bytes:
         listed = fields.get(name)
         if isinstance(listed, list):
             fields[name] = [_room_fields(one) for one in listed]
-    return encode_json(fields)
+    return sha256(encode_json(fields)).digest()
 
 
 def _room_fields(container: object) -> object:
