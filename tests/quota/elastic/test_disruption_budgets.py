@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -15,6 +16,7 @@ from webhook.quota.elastic.disruption_budgets import (
     protect,
     read_budgets,
 )
+from webhook.quota.elastic.victims import AnyRoom, Circumstances
 
 Object = dict[str, object]
 
@@ -187,3 +189,32 @@ def test_a_pod_that_ends_already_is_protected_by_no_budget() -> None:
     ]
     assert found == [PodHealth.READY, PodHealth.IGNORED, PodHealth.IGNORED]
     assert health_of(FieldReader({"status": {"phase": "Running"}})) is PodHealth.UNREADY
+
+
+@pytest.mark.parametrize("beside", [[], ["b"], ["a", "b"]], ids=["alone", "of it", "of both"])
+@pytest.mark.parametrize("node", ["n1", "n3"])
+def test_a_budget_keeps_nothing_that_others_have_on_another_node(
+    node: str, beside: list[str]
+) -> None:
+    """Which node comes first by name is what a tenant chooses."""
+    cluster = Cluster(a_quota("owner", 9 + len(beside)), a_quota("a", 0), a_quota("b", 0))
+    cluster.run("b", 1, 1, 1, node=node)
+    free = cluster.run("a", 1, 1, 1, node="n2")
+    for namespace in beside:  # as many that are kept, or not, beside those that may go
+        cluster.run(namespace, 1, node="n2")
+    for number in range(3):
+        cluster.run("a", 1, node=f"small-{number}")
+    kept = {pod.uid: (0,) for pod in cluster.pods[cluster.pool.quota_of["b"]]}
+    protected = {"b": NamespaceBudgets((0,), frozenset(), kept)}
+    budgets = DisruptionBudgets(lambda name: protected.get(name, NamespaceBudgets()))
+
+    def has_node(gone: Sequence[ElasticPod]) -> bool:
+        return max(Counter(pod.node for pod in gone).values(), default=0) >= 3
+
+    found = cluster.plan(
+        cluster.queued("owner", 3),
+        Circumstances(disruptions=budgets.begin, room=lambda gone: AnyRoom(gone, has_node)),
+    )
+    assert budgets.begin().allow(found.victims)
+    assert {pod.node for pod in found.victims} == {"n2"}
+    assert len({pod.uid for pod in found.victims} & {pod.uid for pod in free}) >= 2

@@ -133,3 +133,17 @@ def test_few_of_many_nodes_are_tried(room: str, most: int) -> None:
     assert not found.is_possible
     assert found.obstacle == "no node has room for it after any plan"
     assert looks <= most
+
+
+def test_a_plan_gives_up_where_very_many_pods_would_have_to_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("webhook.quota.elastic.reclaim_plan._MOST_WORK", 40)
+    cluster = Cluster(a_quota("a", 30), a_quota("b", 0))
+    cluster.run("b", *[1] * 30)
+    assert cluster.plan(cluster.queued("a", 15)).is_possible
+    found = cluster.plan(cluster.queued("a", 25))
+    assert (found.is_possible, found.obstacle) == (
+        False,
+        "too many pods would have to be evicted for it",
+    )

@@ -18,8 +18,8 @@ entitled to without it (a property of the tests).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice
@@ -35,6 +35,10 @@ _MOST: Final = Fraction(10**60)
 """Above every ratio: a quota without a share is the one most above its guaranteed."""
 _NODES: Final = 64
 """Nodes that are tried one by one where a plan that does not look at them leaves none with room."""
+
+
+_MOST_WORK: Final = 200_000
+"""Quotas compared for all pods that are to go: of 10,000 pods and 20 quotas, a second or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,34 @@ def plan_reclaim(
     attempts = [_Attempt(state, claims) for claims in state.claims()]
     unplaced = False
     for attempt in attempts:
+        blocked: Plan | None = None
         for victims in attempt.plans():
-            if given.room(victims).fits:
-                return Plan(shortage, True, attempt.claim, tuple(victims))
-            unplaced = True
-    obstacle = "no node has room for it after any plan" if unplaced else state.obstacle()
+            if not given.room(victims).fits:
+                unplaced = True
+                continue
+            plan = Plan(shortage, True, attempt.claim, tuple(victims))
+            if given.disruptions().allow(plan.victims):
+                return plan
+            blocked = blocked or plan
+        if blocked is not None:
+            return blocked
+    is_placed_nowhere = unplaced and not state.work.is_too_much
+    obstacle = "no node has room for it after any plan" if is_placed_nowhere else state.obstacle()
     return Plan(shortage, False, obstacle=obstacle)
+
+
+@dataclass(slots=True)
+class _Work:
+    """Work that was done for one pod: quotas that were compared for each pod that is to go."""
+
+    done: int = 0
+    has_blocked: bool = False
+    """Whether a budget keeps a pod that was looked at."""
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the plans of other pods wait for too long."""
+        return self.done > _MOST_WORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +121,7 @@ class _State:
     given: Circumstances
     balance: Balance
     """With all assigned pods, and the one that is queued counted in its quota."""
+    work: _Work = field(default_factory=_Work)
 
     def claims(self) -> Iterator[Mapping[str, Claim]]:
         """Yield the claims to try: on other quotas where there are any, then on its own pods."""
@@ -105,6 +132,8 @@ class _State:
 
     def obstacle(self) -> str:
         """Return why there is no plan."""
+        if self.work.is_too_much:
+            return "too many pods would have to be evicted for it"
         short = self.balance.shortage
         if short.beyond_max:
             return "beyond max only pods of the same quota with lower priority help, and too few do"
@@ -132,7 +161,8 @@ class _Attempt:
         """Yield the plans to try: first the one that does not look at nodes.
 
         Whether one node or another is preferred, there is the same to take: where that is too
-        little, or leaves no node with room when all of it goes, nothing else is tried.
+        little, or leaves no node with room when all of it goes, nothing else is tried. Nodes on
+        which pods have to go that a budget keeps now come last: a tenant chooses its nodes.
         """
         victims = self._victims("")
         if victims is None:
@@ -142,14 +172,29 @@ class _Attempt:
         room = self.state.given.room
         if not room(everything).fits:
             return
+        for node in islice(self._fitting_nodes(everything), _NODES):
+            for keeps_blocked in (False, True):
+                if keeps_blocked and not self.state.work.has_blocked:
+                    break  # the same again
+                victims = self._victims(node, keeps_blocked=keeps_blocked)
+                if victims is not None:
+                    yield victims
+
+    def _fitting_nodes(self, everything: Iterable[ElasticPod]) -> Iterator[str]:
+        """Yield the nodes that have room once all that may go is gone, those by free pods first."""
         by_node: dict[str, list[ElasticPod]] = {}
         for pod in everything:
-            by_node.setdefault(pod.node, []).append(pod)
-        fitting = (node for node, pods in sorted(by_node.items()) if node and room(pods).fits)
-        for node in islice(fitting, _NODES):
-            victims = self._victims(node)
-            if victims is not None:
-                yield victims
+            if pod.node:
+                by_node.setdefault(pod.node, []).append(pod)
+        room, budgets = self.state.given.room, self.state.given.disruptions()
+        left: list[str] = []
+        for node, pods in sorted(by_node.items()):
+            free = [pod for pod in pods if budgets.allow((pod,))]
+            if room(free).fits:
+                yield node
+            elif len(free) < len(pods):
+                left.append(node)
+        yield from (node for node in left if room(by_node[node]).fits)
 
     @cached_property
     def stock(self) -> Stock:
@@ -157,16 +202,25 @@ class _Attempt:
         state = self.state
         return Stock(state.pool, state.assigned, state.queued, state.given, self.claim)
 
-    def _victims(self, node: str) -> list[ElasticPod] | None:
-        """Return what to evict, those of a node first; None if there is not enough."""
-        balance, candidates = self.state.balance.copy(), Candidates(self.stock, node)
+    def _victims(self, node: str, *, keeps_blocked: bool = False) -> list[ElasticPod] | None:
+        """Return what to evict, those of a node first; None if there is not enough.
+
+        With `keeps_blocked` those that a budget keeps now come after all others, on the node too.
+        """
+        balance = self.state.balance.copy()
+        candidates = Candidates(self.stock, node, keeps_blocked=keeps_blocked)
         units: list[Unit] = []
         while (short := balance.shortage).resources:
-            chosen = candidates.take(self._sources(balance, short))
+            sources = self._sources(balance, short)
+            self.state.work.done += 1 + len(sources)
+            if self.state.work.is_too_much:
+                return None
+            chosen = candidates.take(sources)
             if chosen is None:
                 return None
             balance.take(chosen)
             units.append(chosen)
+            self.state.work.has_blocked |= candidates.has_blocked
         return flat(self._needed(units, balance))
 
     def _sources(self, balance: Balance, short: Shortage) -> list[Source]:

@@ -224,11 +224,17 @@ class Candidates:
 
     Args:
         node: Pods of this one are taken first; empty: wherever they are.
+        keeps_blocked: Whether those that a budget keeps now come after all others, there too.
+
+    Attributes:
+        has_blocked: Whether a budget keeps one of them.
     """
 
-    def __init__(self, stock: Stock, node: str) -> None:
+    def __init__(self, stock: Stock, node: str, *, keeps_blocked: bool = False) -> None:
+        self.has_blocked = False
         self._stock = stock
         self._node = node
+        self._keeps_blocked = keeps_blocked
         self._entries: dict[tuple[str, bool], list[_Entry]] = {}
         self._walks: dict[str, QuotaWalk | None] = {}
         self._taken: set[str] = set()
@@ -271,7 +277,9 @@ class Candidates:
             if not _asks(unit, source.names):
                 heappop(entries)
             elif not is_blocked and not self._disruptions.allow(unit):
-                heapreplace(entries, (elsewhere, True, is_partial, priority, newest, member))
+                self.has_blocked = True
+                last = elsewhere or self._keeps_blocked
+                heapreplace(entries, (last, True, is_partial, priority, newest, member))
             else:
                 rank = (elsewhere, is_blocked, -source.above, is_partial, priority, newest)
                 return rank, source.quota, unit
