@@ -20,8 +20,7 @@ from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 _TTL_SECONDS: Final = 5.0
 _MAX_NAMESPACES: Final = 1000
 
-_Listed: TypeAlias = tuple[float, Mapping[str, Mapping[str, str]]]
-"""When all namespaces were listed, and the labels of each."""
+_Listed: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 def labels_of(namespace: Object, name: str) -> dict[str, str]:
@@ -57,7 +56,6 @@ class NamespaceLabels:
         self._api = api
         self._clock = clock
         self._known: dict[str, tuple[float, Mapping[str, str]]] = {}
-        self._all: _Listed | None = None
         self._reads: JointReads[_Listed] = JointReads(at_once=1)
 
     def of(self, namespace: str) -> Mapping[str, str]:
@@ -78,24 +76,20 @@ class NamespaceLabels:
         self._known[namespace] = (now, labels)
         return labels
 
-    def all(self) -> Mapping[str, Mapping[str, str]]:
+    def all(self) -> _Listed:
         """List the labels of all namespaces, by name.
 
         Raises:
             ApiError: The API server does not answer.
             InvalidFieldError: Those of one cannot be read.
         """
-        known = self._all
-        if known is None or self._clock() - known[0] > _TTL_SECONDS:
-            self._all = known = self._reads.read("", self._list)
-        return known[1]
+        return self._reads.read("", self._list)
 
     def _list(self) -> _Listed:
-        now = self._clock()
         pages = self._api.pages(NAMESPACES, is_brief=True)
         metadata = (
             FieldReader(decode_namespace(one.data)).child("metadata")
             for page in pages
             for one in page.items
         )
-        return now, {one.text("name"): one.string_map("labels") for one in metadata}
+        return {one.text("name"): one.string_map("labels") for one in metadata}
