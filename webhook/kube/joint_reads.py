@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
@@ -35,10 +36,8 @@ class _Reads(Generic[_T]):
     begun: int = 0
     done: int = 0
     """Number of the last that was answered."""
-    answer: list[_T] = field(default_factory=list)
-    """Its answer, if it has one."""
-    error: ApiError | InvalidFieldError | None = None
-    """Why it has none."""
+    answer: Future[_T] = field(default_factory=Future)
+    """Its answer, or why it has none."""
 
 
 class JointReads(Generic[_T]):
@@ -65,6 +64,9 @@ class JointReads(Generic[_T]):
             ApiError: The API server does not answer.
             InvalidFieldError: What it answers cannot be read.
         """
+        return self._answer(key, call).result()
+
+    def _answer(self, key: str, call: Callable[[], _T]) -> Future[_T]:
         with self._lock:
             reads = self._reads.setdefault(key, _Reads())
         with reads.changed:
@@ -72,23 +74,21 @@ class JointReads(Generic[_T]):
             if reads.is_reading:
                 self._wait(key, reads, begun)
             if reads.done > begun:
-                return _answer(reads)
+                return reads.answer
             reads.is_reading = True
             reads.begun = number = reads.begun + 1
+        answer: Future[_T] = Future()
         try:
-            answer, error = [self._in_turn(key, call)], None
+            answer.set_result(self._in_turn(key, call))
         except (ApiError, InvalidFieldError) as err:
-            answer, error = [], err
-        except BaseException:
+            answer.set_exception(err.with_traceback(None))  # which has this answer in a frame
+        finally:
             with reads.changed:
                 reads.is_reading = False
+                if answer.done():  # one that breaks off is made again by those that wait
+                    reads.answer, reads.done = answer, number
                 reads.changed.notify_all()
-            raise
-        with reads.changed:
-            reads.is_reading = False
-            reads.answer, reads.error, reads.done = answer, error, number
-            reads.changed.notify_all()
-            return _answer(reads)
+        return answer
 
     def _wait(self, key: str, reads: _Reads[_T], begun: int) -> None:
         """Wait until nothing is being read any more, or there is an answer."""
@@ -124,9 +124,3 @@ class JointReads(Generic[_T]):
                 self._slow[key] = None
             if len(self._slow) > _MOST_SLOW:
                 del self._slow[next(iter(self._slow))]
-
-
-def _answer(reads: _Reads[_T]) -> _T:
-    if reads.error is not None:
-        raise reads.error
-    return reads.answer[0]
