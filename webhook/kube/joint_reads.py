@@ -30,7 +30,7 @@ _MOST_WAITING: Final = 8
 class _Reads(Generic[_T]):
     """Reads of one key."""
 
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    changed: threading.Condition
     is_reading: bool = False
     waiting: int = 0
     begun: int = 0
@@ -45,10 +45,18 @@ class JointReads(Generic[_T]):
 
     Args:
         at_once: Reads of different keys that may be under way at a time; others wait some seconds.
+            None for what is small: all may be, and those that wait for one do so until it ends.
+        condition: What threads wait for one another by.
     """
 
-    def __init__(self, *, at_once: int) -> None:
-        self._turns = threading.BoundedSemaphore(at_once)
+    def __init__(
+        self,
+        *,
+        at_once: int | None,
+        condition: Callable[[], threading.Condition] = threading.Condition,
+    ) -> None:
+        self._turns = None if at_once is None else threading.BoundedSemaphore(at_once)
+        self._condition = condition
         self._slow_turn = threading.BoundedSemaphore(1)
         self._slow: dict[str, None] = {}
         """Keys whose last read took long, the longest known first."""
@@ -68,7 +76,7 @@ class JointReads(Generic[_T]):
 
     def _answer(self, key: str, call: Callable[[], _T]) -> Future[_T]:
         with self._lock:
-            reads = self._reads.setdefault(key, _Reads())
+            reads = self._reads.setdefault(key, _Reads(self._condition()))
         with reads.changed:
             begun = reads.begun  # what was begun before this call may be older than it
             if reads.is_reading:
@@ -97,13 +105,16 @@ class JointReads(Generic[_T]):
         reads.waiting += 1
         try:
             if not reads.changed.wait_for(
-                lambda: reads.done > begun or not reads.is_reading, _WAIT_SECONDS
+                lambda: reads.done > begun or not reads.is_reading,
+                None if self._turns is None else _WAIT_SECONDS,
             ):
                 raise UnavailableError("other reads take too long")
         finally:
             reads.waiting -= 1
 
     def _in_turn(self, key: str, call: Callable[[], _T]) -> _T:
+        if self._turns is None:
+            return call()
         turns = [self._turns]
         if key in self._slow:  # one of those at a time leaves turns to all others
             turns.insert(0, self._slow_turn)

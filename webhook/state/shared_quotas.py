@@ -8,7 +8,6 @@ Names are those of ledgers (`cdq/both`).
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,13 +19,13 @@ from weakref import WeakValueDictionary
 from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
-    ApiError,
     ClusterApi,
     ConflictError,
     NotFoundError,
     Object,
 )
 from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.kube.joint_reads import JointReads
 from webhook.quota.shared.cluster_quotas import (
     ClusterQuota,
     UnreadableClusterQuota,
@@ -109,19 +108,6 @@ class SharedQuotaLookup:
         return None if self.version is None else self.version.shared
 
 
-@dataclass(slots=True, weakref_slot=True)
-class _Reads:
-    """Reads of one quota by threads that join one another's."""
-
-    begun: int = 0
-    done: int = 0
-    """Number of the last that was answered."""
-    found: SharedQuotaVersion | None = None
-    """Its answer."""
-    error: ApiError | InvalidFieldError | None = None
-    """Why it has none."""
-
-
 class SharedQuotaStore:
     """Reads and writes shared quotas. Safe to use from several threads."""
 
@@ -131,7 +117,7 @@ class SharedQuotaStore:
         self._known: dict[str, SharedQuotaVersion] = {}
         # of quotas that come and go nothing is left: an entry stays while a thread holds its value
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-        self._reads: WeakValueDictionary[str, _Reads] = WeakValueDictionary()
+        self._reads: JointReads[SharedQuotaVersion | None] = JointReads(at_once=None)
         self._contended: dict[str, float] = {}
 
     def follow(self, timing: InformerTimings | None = None) -> Informer[SharedQuotaVersion]:
@@ -182,21 +168,7 @@ class SharedQuotaStore:
             ApiError: The API server does not answer.
             InvalidFieldError: Not even its identity can be read.
         """
-        with self._lock:
-            reads = self._reads.setdefault(name, _Reads())
-            begun = reads.begun
-        with self.locked([f"{name} read"], until=math.inf):
-            if reads.done <= begun:  # what was begun before this call may be older than it
-                reads.begun = number = reads.begun + 1
-                try:
-                    found, error = self.fetch(name), None
-                except (ApiError, InvalidFieldError) as err:
-                    found, error = None, err
-                # one that breaks off leaves the answer of the read before as it is
-                reads.found, reads.error, reads.done = found, error, number
-            if reads.error is not None:
-                raise reads.error
-            return reads.found
+        return self._reads.read(name, lambda: self.fetch(name))
 
     def write(self, version: SharedQuotaVersion, grants: Grants) -> SharedQuotaVersion:
         """Write what the namespaces hold in the place of `version`, whose spec can be read.
@@ -246,8 +218,7 @@ class SharedQuotaStore:
             for name in sorted(names):
                 with self._lock:
                     lock = self._locks.setdefault(name, threading.Lock())
-                wait = -1.0 if until == math.inf else max(0.0, until - time.monotonic())
-                if not lock.acquire(timeout=wait):
+                if not lock.acquire(timeout=max(0.0, until - time.monotonic())):
                     yield False
                     return
                 stack.callback(lock.release)

@@ -52,6 +52,7 @@ from webhook.kube.api import (
     NotFoundError,
     UnreachableError,
 )
+from webhook.kube.joint_reads import JointReads
 from webhook.kube.kinds import Kind
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
@@ -195,6 +196,7 @@ def pause() -> str:
     return task.pause() if isinstance(task, Task) else "go"
 
 
+_T = TypeVar("_T")
 _Item = TypeVar("_Item", bound=Pending)
 
 
@@ -226,11 +228,29 @@ class _SteppedQueues(CommitQueues[_Item]):
         return batch
 
 
+class _SteppedCondition(threading.Condition):
+    """A condition that a thread waits for in steps."""
+
+    def wait_for(
+        self,
+        predicate: Callable[[], _T],
+        timeout: float | None = None,  # noqa: ARG002
+    ) -> _T:
+        while not (found := predicate()):
+            self.release()
+            try:
+                pause()
+            finally:
+                self.acquire()
+        return found
+
+
 class _SteppedStore(SharedQuotaStore):
     """A store whose locks are waited for as all else: a thread that waits is stepped."""
 
     def __init__(self, client: ReactiveClient) -> None:
         super().__init__(client)
+        self._reads = JointReads(at_once=None, condition=_SteppedCondition)
         self._taken: set[str] = set()
 
     @contextmanager
