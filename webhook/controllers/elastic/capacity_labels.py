@@ -32,7 +32,7 @@ from webhook.controllers.runtime.controller import (
     Result,
 )
 from webhook.controllers.runtime.leadership import Leadership
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket, rest_seconds
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.kube.api import (
     PODS,
@@ -57,9 +57,6 @@ OVER_QUOTA: Final = "over-quota"
 
 _SETTLE_SECONDS: Final = 0.2
 """From a change of a pod to the walk: those that follow are part of it."""
-_REST: Final = 9.0
-"""How much longer than a walk a quota rests after it."""
-_MAX_REST_SECONDS: Final = 5.0
 _WRITERS: Final = 4
 """How many labels are written at the same time: most of one's time goes by waiting for the API."""
 _OF_ONE_POD: Final = (ForbiddenError, TooLargeError)
@@ -157,8 +154,7 @@ class CapacityLabels:
         wanted = {} if quota is None else self._labels(quota, pods)
         differing = [one.pod for one in pods if one.capacity != wanted.get(one.pod.uid, "")]
         # a pod that comes and goes has all be walked again, and the labels of others wait
-        took = self._clock() - began
-        self._queue.rest(namespace, min(_REST * took, _MAX_REST_SECONDS))
+        self._queue.rest(namespace, rest_seconds(self._clock() - began))
         refused = self._refused.pop(namespace, frozenset())
         differing.sort(key=lambda pod: (pod.uid in refused, wanted.get(pod.uid) == OVER_QUOTA))
         allowed = differing[: self._take(len(differing))]

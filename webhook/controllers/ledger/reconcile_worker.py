@@ -23,17 +23,13 @@ from webhook.controllers.runtime.controller import (
     Result,
 )
 from webhook.controllers.runtime.leadership import NotLeadingError
+from webhook.controllers.runtime.rate_limit import rest_seconds
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, UnavailableError
 from webhook.kube.errors import is_namespace_terminating
 
 _log = logging.getLogger(__name__)
 
-_RECOUNT_REST: Final = 9.0
-"""How long a namespace rests after a count for other quotas, in proportion to what that took: all
-namespaces wait for it meanwhile."""
-_MAX_RECOUNT_REST_SECONDS: Final = 5.0
-"""Most of that: room that becomes free waits for it, and binds do if a quota is edited again."""
 _MAX_DELETED_PODS: Final = 200
 """Deleted pods of a namespace that a standby remembers before it looks which of them matter."""
 
@@ -169,6 +165,6 @@ class NamespaceReconciler:
         return result
 
     def _rest_seconds(self, state: NamespaceState) -> float:
-        # edits of quotas, however many, delay this namespace and no other
-        least = min(_RECOUNT_REST * state.recount_seconds, _MAX_RECOUNT_REST_SECONDS)
-        return max(self._context.timings.write_interval_seconds, least)
+        # all namespaces wait for a count: edits of quotas, however many, delay this one alone
+        rest = rest_seconds(state.recount_seconds)
+        return max(self._context.timings.write_interval_seconds, rest)

@@ -36,6 +36,7 @@ from webhook.controllers.requeue.requeue_snapshot import (
 from webhook.controllers.requeue.unschedulable import UnschedulablePods
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.periodic import PeriodicThread
+from webhook.controllers.runtime.rate_limit import rest_seconds
 from webhook.kube.api import ApiError
 from webhook.kube.informer import Change
 from webhook.quota.ledger.ledger import Ledger
@@ -55,9 +56,6 @@ __all__ = ["REQUEUED_ANNOTATION", "RequeueOptions", "Requeuer"]
 _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 0.5
-_REST: Final = 9.0
-"""How much longer than it was looked at a namespace rests, as all pods wait for the lock."""
-_MAX_REST_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 10.0
 
 
@@ -200,7 +198,7 @@ class Requeuer:
                 began = self._timings.clock()
                 fits = self._select(namespace, pods, snapshot, ledger, now)
                 ended = self._timings.clock()
-                pods.rests_until = ended + min(_REST * (ended - began), _MAX_REST_SECONDS)
+                pods.rests_until = ended + rest_seconds(ended - began)  # all wait for the lock
                 unread = [entry for entry in fits if pods.is_rejected_by_quota(entry.pod) is None]
             if not unread:
                 if self._requeue_all(namespace, pods, fits, snapshot.version, now):

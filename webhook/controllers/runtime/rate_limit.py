@@ -1,4 +1,4 @@
-"""Rate limits: pauses that grow with each failure, a token bucket, and pauses between lists."""
+"""Rate limits: pauses after failures, after work and between lists, and a token bucket."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from typing import Final
 
 _BURST_SECONDS: Final = 1.0
 _MAX_DOUBLINGS: Final = 16
+_REST_FACTOR: Final = 9.0
+"""A rest in proportion to what the work took: others wait for it."""
+_MAX_REST_SECONDS: Final = 5.0
 _LIST_SECONDS: Final = 5.0
 """Between two lists at least."""
-_LIST_FACTOR: Final = 9.0
-"""The same in proportion to what the last one took: others wait for it."""
+
+
+def rest_seconds(took: float) -> float:
+    """Return how long a key rests after work that others had to wait for.
+
+    However often it is wanted, most of the time is for the others; and what waits for the key
+    itself does not wait for long.
+    """
+    return min(_REST_FACTOR * took, _MAX_REST_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +116,4 @@ class ListPauses:
             yield
         finally:
             ended = self._clock()
-            self._not_before = ended + max(_LIST_SECONDS, _LIST_FACTOR * (ended - began))
+            self._not_before = ended + max(_LIST_SECONDS, _REST_FACTOR * (ended - began))
