@@ -78,6 +78,13 @@ class NewerFormatError(InvalidFieldError):
     """
 
 
+MOST_ERRORS: Final = 128
+"""Errors of one object that our own rules list: answers show no more. A review, which any client
+can post, may have a quarter of a million."""
+MOST_NATIVE_ERRORS: Final = 1000
+"""Those that the rules of the API server list, which has no such limit itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One fault found by validation, as the API server lists it under `details.causes`."""

@@ -27,6 +27,7 @@ from webhook.quota.jobs.capacity import (
     shares_of,
     shortfalls,
 )
+from webhook.quota.jobs.job_pods import REPLICATED_JOBS
 from webhook.quota.jobs.policy import Findings, Growth, JobRule, Verdict, by_verdict, outgrown
 from webhook.quota.jobs.resize_diff import Resize
 from webhook.quota.objects.model import ResourceQuota
@@ -36,7 +37,6 @@ _MIN_NAME_CHARACTERS: Final = 8
 _MOST_COMPARED: Final = 16_000
 """Templates times quotas."""
 _FEW_QUOTAS: Final = 16
-_SETS: Final = "spec.replicatedJobs"
 
 
 class JobEvent(Enum):
@@ -145,10 +145,10 @@ def findings(
 def _too_many_templates(check: CapacityCheck, most: int) -> Findings:
     """Templates x quotas are compared, and a body has room for tens of thousands."""
     detail = f"must have at most {most} items to be compared with quotas"
-    error = FieldError("FieldValueInvalid", _SETS, detail)
+    error = FieldError("FieldValueInvalid", REPLICATED_JOBS, detail)
     may_refuse = check.event is JobEvent.RESUMED and check.rule.never_fits is Verdict.DENY
     verdict = Verdict.DENY if may_refuse or check.requires_quotas else Verdict.WARN
-    return by_verdict(verdict, error, f"{_SETS}: {detail}")
+    return by_verdict(verdict, error, f"{REPLICATED_JOBS}: {detail}")
 
 
 def _compare_limits(

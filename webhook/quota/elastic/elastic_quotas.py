@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final
 
-from webhook.jsonfields.fields import FieldError, InvalidFieldError
+from webhook.jsonfields.fields import MOST_ERRORS, FieldError, InvalidFieldError
 from webhook.jsonfields.fields import key as key_path
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resource_reader import ResourceReader
@@ -40,9 +40,6 @@ _POOL_FIELD: Final = key_path("metadata.labels", POOL_LABEL)
 _NO_DOTS: Final = ("must not contain dots",)
 _PLAIN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _NVIDIA: Final = "nvidia.com/"
-_MOST_ERRORS: Final = 128
-"""Of a quota; answers show no more. A review, which any client can post, may have a quarter of a
-million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +168,7 @@ def elastic_quota_errors(raw: Mapping[str, object]) -> list[FieldError]:
 
 def _errors_of(quota: ElasticQuota) -> list[FieldError]:
     errors = chain(_namespace_errors(quota), _amount_errors(quota), _setting_errors(quota))
-    return [*islice(errors, _MOST_ERRORS)]
+    return [*islice(errors, MOST_ERRORS)]
 
 
 def _namespace_errors(quota: ElasticQuota) -> Iterator[FieldError]:

@@ -22,6 +22,7 @@ from webhook.quota.charging.evaluation import over_hard
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.charging.scopes import PRIORITY_CLASS, ScopeError, is_terminating, matches
 from webhook.quota.charging.workload_pods import PodSet, times
+from webhook.quota.jobs.job_pods import REPLICATED_JOBS
 from webhook.quota.objects.defaults import default_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.qos import effective_qos_class
@@ -213,7 +214,7 @@ def _shortfall(quota: str, shares: list[Share], available: ResourceList) -> Shor
 def _number_field(shares: list[Share]) -> str:
     if len(shares) == 1:
         return f"{shares[0].field.removesuffix('.template')}.parallelism"
-    return "spec.replicatedJobs"
+    return REPLICATED_JOBS
 
 
 def _fitting(share: Share, available: ResourceList, over: list[str]) -> int:

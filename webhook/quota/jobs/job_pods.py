@@ -19,6 +19,9 @@ _Object = Mapping[str, object]
 
 _MOST: Final = 2**31 - 1
 
+REPLICATED_JOBS: Final = "spec.replicatedJobs"
+"""The Job templates of a JobSet."""
+
 
 def pods_of_job(job: _Object, *, field: str = "") -> tuple[PodSet, ...]:
     """Return the pods that a Job runs at a time from now on, as if it were not suspended.
@@ -49,11 +52,11 @@ def pods_of_job_set(job_set: _Object) -> tuple[PodSet, ...]:
 
     Source: jobset.x-k8s.io/v1alpha2, JobSetSpec.
     """
-    path = "spec.replicatedJobs"
-    items = sequence(mapping(job_set.get("spec"), "spec").get("replicatedJobs"), path)
+    spec = mapping(job_set.get("spec"), "spec")
+    items = sequence(spec.get("replicatedJobs"), REPLICATED_JOBS)
     found: list[PodSet] = []
     for index, item in enumerate(items):
-        field = f"{path}[{index}]"
+        field = f"{REPLICATED_JOBS}[{index}]"
         replicated = mapping(item, field)
         template = mapping(replicated.get("template"), f"{field}.template")
         # its name and namespace are those of the set

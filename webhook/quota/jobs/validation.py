@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import (
+    MOST_NATIVE_ERRORS,
     FieldError,
     child,
     integer,
@@ -43,7 +44,6 @@ _Members: TypeAlias = Mapping[str, object]
 INDEXED: Final = "Indexed"
 """Completion mode in which every pod has a number."""
 
-_MOST_ERRORS: Final = 1000
 _TEMPLATE: Final = "spec.template"
 _COUNTS: Final = (
     "parallelism",
@@ -75,7 +75,7 @@ def job_errors(spec: _Members, *, selects: bool, allow_torn_pages: bool) -> list
     of_pod = pod_errors(pod, f"{_TEMPLATE}.spec", allow_torn_pages=allow_torn_pages)
     return [
         *_count_errors(spec),
-        *islice(of_pod, _MOST_ERRORS),
+        *islice(of_pod, MOST_NATIVE_ERRORS),
         *_selector_errors(spec, template, required=selects),
     ]
 

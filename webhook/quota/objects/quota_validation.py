@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
-from webhook.jsonfields.fields import FieldError, InvalidFieldError, mapping
+from webhook.jsonfields.fields import MOST_NATIVE_ERRORS, FieldError, InvalidFieldError, mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.charging.scope_validation import (
@@ -41,8 +41,6 @@ from webhook.quota.objects.names import (
     qualified_name_errors,
 )
 
-_MOST_ERRORS: Final = 1000
-"""Errors of one quota that are listed: a body has room for hundreds of thousands."""
 _SCOPES: Final = "spec.scopes"
 _EXPRESSIONS: Final = "spec.scopeSelector.matchExpressions"
 _UNFIT: Final = "unsupported scope applied to resource"
@@ -171,7 +169,7 @@ def _errors(spec: _Spec, *, is_guarded: bool = True) -> Iterator[FieldError]:
 
 
 def _once(errors: Iterable[FieldError]) -> list[FieldError]:
-    return list(dict.fromkeys(islice(errors, _MOST_ERRORS)))
+    return list(dict.fromkeys(islice(errors, MOST_NATIVE_ERRORS)))
 
 
 def _hard_errors(spec: _Spec, *, is_guarded: bool) -> Iterator[FieldError]:

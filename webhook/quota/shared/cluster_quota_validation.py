@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Final
 
-from webhook.jsonfields.fields import FieldError, InvalidFieldError, mapping
+from webhook.jsonfields.fields import MOST_ERRORS, FieldError, InvalidFieldError, mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.charging.deferral import shared_keys
 from webhook.quota.jobs.operators import label_selector_errors
@@ -35,9 +35,6 @@ from webhook.quota.shared.cluster_quotas import read_parts
 SELECTING_FIELDS: Final = SCOPE_FIELDS | {"namespaceSelector"}
 """The fields of the spec that say which pods it is about."""
 
-_MOST_ERRORS: Final = 128
-"""Of our own rules; answers show no more. A review, which any client can post, may have a quarter
-of a million."""
 _HARD: Final = "spec.hard"
 _SELECTOR: Final = "spec.namespaceSelector"
 _NOT_DEFERRED: Final = "is not deferred: limit it by a ResourceQuota in each namespace"
@@ -54,7 +51,7 @@ def cluster_quota_errors(raw: Mapping[str, object], keys: Set[str]) -> list[Fiel
         raw: The object. Only its spec is looked at; a field of the wrong type is an error.
         keys: The deferred resources.
     """
-    own = islice(_own_errors(raw, keys), _MOST_ERRORS)
+    own = islice(_own_errors(raw, keys), MOST_ERRORS)
     return _once(*own, *quota_errors(_as_quota(raw, keys)))
 
 
@@ -77,7 +74,7 @@ def cluster_quota_update_errors(
     """
     # what is not deferred has an error of its own, and is no change
     quotas = (_as_quota(new, keys), _as_quota(old, keys))
-    own = islice(_own_errors(new, keys), _MOST_ERRORS)
+    own = islice(_own_errors(new, keys), MOST_ERRORS)
     return _once(*own, *quota_update_errors(*quotas, frozen=frozen))
 
 
