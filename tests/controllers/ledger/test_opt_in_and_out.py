@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
+from webhook.controllers.ledger.namespace_state import NamespaceState
+from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.kube.api import NAMESPACES, PODS
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Undecided
@@ -177,3 +180,51 @@ def test_a_new_leader_leaves_what_became_exempt_without_a_leader() -> None:
         with second_harness(harness, exempt=frozenset({NS}), follows_ledgers=True) as later:
             later.step()
             assert later.ledger().accounts == {}
+
+
+SLOW_SECONDS = 0.25
+"""How long a count of all pods takes, in the test below."""
+
+
+@pytest.mark.parametrize("epoch", [1, 0], ids=["leader", "standby"])
+def test_a_label_that_is_set_all_the_time_has_pods_counted_a_tenth_of_the_time(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
+    counts: list[float] = []
+    track = UsageCache.track
+
+    def slowly(cache: UsageCache, *args: Any, **options: Any) -> NamespaceState:
+        state = track(cache, *args, **options)
+        harness.pass_time(SLOW_SECONDS)
+        state.rests_until = harness.clock[0] + 9 * SLOW_SECONDS
+        counts.append(harness.clock[0])
+        return state
+
+    monkeypatch.setattr(UsageCache, "track", slowly)
+    harness.epoch[0] = epoch
+    began = harness.clock[0]
+    for number in range(100):
+        opt_out(harness.api, NS)
+        harness.catch_up()
+        if number % 3:
+            harness.reconcile_once()
+        opt_in(harness.api, NS)
+        harness.step()
+        harness.pass_time(0.05)
+    assert 1 <= len(counts) <= 2 + (harness.clock[0] - began) / (10 * SLOW_SECONDS)
+    harness.pass_time(5)
+    harness.epoch[0] = 1
+    harness.mark_dirty()
+    harness.step()
+    assert harness.is_exact()
+
+
+def test_a_namespace_that_left_is_forgotten_after_its_rest(harness: ControllerHarness) -> None:
+    opt_out(harness.api, NS)
+    harness.catch_up()
+    harness.state().rests_until = harness.clock[0] + 9 * SLOW_SECONDS
+    harness.reconcile_once()
+    assert harness.is_tracked()
+    harness.pass_time(10 * SLOW_SECONDS)
+    harness.reconcile_once()
+    assert not harness.is_tracked()

@@ -55,9 +55,8 @@ class NamespaceState:
     """There is something to reconcile."""
     dirty_since: float | None = None
     """Since when; None when there is nothing."""
-    recount_seconds: float = 0.0
-    """How long all namespaces waited while its pods were counted for other quotas; 0 if they were
-    not, when it was reconciled last."""
+    rests_until: float = -math.inf
+    """Until when its pods are not counted again, for which all namespaces would wait."""
     reconciling_since: float | None = None
     """Since when there was what is being reconciled."""
     has_reconciled: bool = False
@@ -78,6 +77,8 @@ class NamespaceState:
     pods may not have come as far."""
     is_opted_out: bool = False
     """It has opted out."""
+    is_opted_in_again: bool = False
+    """It has opted in since, and is counted when it is reconciled next."""
     is_rejoining: bool = False
     """It had left, and nothing was written since; what the ledger counts is from before."""
     pod_queue: PodQueueState = field(init=False)
@@ -92,7 +93,7 @@ class NamespaceState:
         self.pod_queue = PodQueueState(self.usage.gated_pods)
 
     @property
-    def is_removable(self) -> bool:
+    def is_left(self) -> bool:
         """Whether it has opted out, nothing is left to write, and no pod is behind our gate."""
         return self.is_opted_out and not self.is_dirty and not len(self.usage.gated_pods)
 

@@ -23,7 +23,6 @@ from webhook.controllers.runtime.controller import (
     Result,
 )
 from webhook.controllers.runtime.leadership import NotLeadingError
-from webhook.controllers.runtime.rate_limit import rest_seconds
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, UnavailableError
 from webhook.kube.errors import is_namespace_terminating
@@ -85,10 +84,9 @@ class NamespaceReconciler:
 
     def _begin(self, namespace: str) -> NamespaceState | None:
         with self._usage_cache.lock:
-            state = self._usage_cache.namespaces.get(namespace)
+            state = self._usage_cache.refreshed(namespace)
             if state is not None:
                 state.begin_reconcile()
-                self._usage_cache.refresh_quotas(namespace, state)
             return state
 
     def _stand_by(self, namespace: str) -> None:
@@ -98,13 +96,15 @@ class NamespaceReconciler:
         the next leader where no ledger counts anything and no pod is behind our gate.
         """
         with self._usage_cache.lock:
-            state = self._usage_cache.namespaces.get(namespace)
+            # the page of a standby shows the queue as well, and it may lead at any time
+            state = self._usage_cache.refreshed(namespace)
             if state is None:
                 return
-            # the page of a standby shows the queue as well, and it may lead at any time
-            self._usage_cache.refresh_quotas(namespace, state)
             self._usage_cache.workqueue.rest(namespace, self._rest_seconds(state))
             is_left = state.is_opted_out and not len(state.usage.gated_pods)
+            if is_left and self._rests(state):
+                self._usage_cache.workqueue.add(namespace)  # it is forgotten after that
+                return
             if not is_left and state.usage.deleted_count < _MAX_DELETED_PODS:
                 return
             known = self._context.ledgers.known(namespace)
@@ -137,7 +137,7 @@ class NamespaceReconciler:
                     lag = self._context.timings.clock() - state.reconciling_since
                     self._context.recorder.lagged(lag)
                 state.finish_reconcile(is_done=is_done)
-                if state.is_removable and present is state:
+                if state.is_left and not self._rests(state) and present is state:
                     del self._usage_cache.namespaces[namespace]
                     present = None
             if present is None:
@@ -157,14 +157,21 @@ class NamespaceReconciler:
                 pause = 0.0 if state.deferrals else seconds
                 queue.rest(namespace, max(pause, self._rest_seconds(state)))
             case Done():
-                queue.rest(namespace, self._rest_seconds(state))
-                expiry, seconds = state.expiry.next_due(), self._resync_seconds
+                seconds = self._rest_seconds(state)
+                queue.rest(namespace, seconds)
+                expiry = state.expiry.next_due()
+                if not state.is_left:
+                    seconds = self._resync_seconds
                 if expiry is not None:
                     seconds = min(seconds, expiry - timings.clock())
                 return RequeueAfter(seconds)
         return result
 
     def _rest_seconds(self, state: NamespaceState) -> float:
-        # all namespaces wait for a count: edits of quotas, however many, delay this one alone
-        rest = rest_seconds(state.recount_seconds)
+        # edits of quotas and of its label, however many, delay this namespace and no other
+        rest = state.rests_until - self._context.timings.clock()
         return max(self._context.timings.write_interval_seconds, rest)
+
+    def _rests(self, state: NamespaceState) -> bool:
+        """Return whether its pods would be counted too soon if it were forgotten and came again."""
+        return self._context.timings.clock() < state.rests_until

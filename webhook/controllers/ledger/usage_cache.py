@@ -19,6 +19,7 @@ from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.queue.controller import ReleaseOptions
+from webhook.controllers.runtime.rate_limit import rest_seconds
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.kube.api import PODS, ClusterApi
@@ -182,13 +183,18 @@ class UsageCache:
                     self.refresh_quotas(namespace, state)
                     self.mark_dirty(namespace, state)
 
-    def sharing_namespaces(self, name: str) -> list[str]:
-        """Return the namespaces that take part in a shared quota, as far as is known."""
+    def sharing_namespaces(self, name: str, *, except_for: Set[str] = frozenset()) -> list[str]:
+        """Return the namespaces that take part in a shared quota, as far as is known.
+
+        Those of `except_for` are not looked at.
+        """
         with self.lock:
             return [
                 namespace
                 for namespace, state in self.namespaces.items()
-                if not state.is_opted_out and self.managed.takes_part(namespace, name)
+                if namespace not in except_for
+                and not state.is_opted_out
+                and self.managed.takes_part(namespace, name)
             ]
 
     def all_sharing(self) -> dict[str, Set[str]]:
@@ -245,6 +251,16 @@ class UsageCache:
         """
         return state.is_rejoining or ledger.min_pod_version < self.managed.opted_in_at(namespace)
 
+    def refreshed(self, namespace: str) -> NamespaceState | None:
+        """Return a namespace to reconcile, counted as the caches are; call with the lock held."""
+        state = self.namespaces.get(namespace)
+        if state is None:
+            return None
+        if state.is_opted_in_again and namespace not in self.managed.exempt():
+            return self.track(namespace)
+        self.refresh_quotas(namespace, state)
+        return state
+
     def refresh_quotas(self, namespace: str, state: NamespaceState) -> None:
         """Count for the quotas as they are cached; call with the lock held.
 
@@ -253,8 +269,8 @@ class UsageCache:
         if not state.is_opted_out:
             former, began = state.usage.quotas, self._timings.clock()
             state.usage.set_quotas(self.managed.quotas_of(namespace).deferred)
-            is_same = state.usage.quotas is former
-            state.recount_seconds = 0.0 if is_same else self._timings.clock() - began
+            if state.usage.quotas is not former:
+                self._rest(state, began)
 
     def next_ledger(
         self,
@@ -285,8 +301,8 @@ class UsageCache:
             former = state.pod_queue.criteria
             queue = self._queue(namespace, state)
             is_judged_anew = former is not None and former is not state.pod_queue.criteria
-            if state.recount_seconds or is_judged_anew:
-                state.recount_seconds += self._timings.clock() - began
+            if is_judged_anew:
+                self._rest(state, began)
             return LedgerUpdate(following, queue)
 
     def queue(self, namespace: str, state: NamespaceState) -> tuple[QueuedPod, ...]:
@@ -381,8 +397,23 @@ class UsageCache:
 
         It is reconciled after `rest_seconds` at the earliest.
         """
+        began = self._timings.clock()
         self.workqueue.forget(namespace)
         self.workqueue.rest(namespace, rest_seconds)
+        state = self._begin_state(namespace)
+        state.usage.set_quotas(self.managed.quotas_of(namespace).deferred)
+        for pod in self.pods.in_namespace(namespace):
+            self.put_pod(namespace, state, pod)
+        for key, error in self.pods.errors().items():
+            entry = self.pods.entry(key)
+            if entry is not None and key.partition("/")[0] == namespace:
+                state.unreadable_pods[entry.uid] = f"{key}: {error}"
+        self._rest(state, began)
+        self.mark_dirty(namespace, state)
+        return state
+
+    def _begin_state(self, namespace: str) -> NamespaceState:
+        """Put a state without pods in the place of the former one, which nothing relies on then."""
         watch = ReservationExpiry(
             self._api,
             expire_seconds=self._timings.expire_seconds,
@@ -390,20 +421,17 @@ class UsageCache:
             kept_until=partial(self._kept_until, namespace),
         )
         former = self.namespaces.get(namespace)
-        state = NamespaceState(NamespaceUsage(), watch)
+        state = self.namespaces[namespace] = NamespaceState(NamespaceUsage(), watch)
         if former is not None:
             state.lost_since = former.lost_since
             state.is_rejoining = former.is_opted_out or former.is_rejoining
-        state.usage.set_quotas(self.managed.quotas_of(namespace).deferred)
-        self.namespaces[namespace] = state
-        for pod in self.pods.in_namespace(namespace):
-            self.put_pod(namespace, state, pod)
-        for key, error in self.pods.errors().items():
-            entry = self.pods.entry(key)
-            if entry is not None and key.partition("/")[0] == namespace:
-                state.unreadable_pods[entry.uid] = f"{key}: {error}"
-        self.mark_dirty(namespace, state)
+            state.rests_until = former.rests_until
         return state
+
+    def _rest(self, state: NamespaceState, began: float) -> None:
+        """Let a namespace rest after a count of all its pods, for which all others waited."""
+        now = self._timings.clock()
+        state.rests_until = max(state.rests_until, now) + rest_seconds(now - began)
 
     def _kept_until(self, namespace: str, reservation: Reservation) -> float:
         """Return until when a reservation is kept at least; needs no lock."""
@@ -415,7 +443,7 @@ class UsageCache:
 
     def stop_tracking(self, namespace: str, state: NamespaceState) -> None:
         """Leave a namespace with a ledger in which nothing is counted."""
-        state.is_opted_out = True
+        state.is_opted_out, state.is_opted_in_again = True, False
         state.usage.set_quotas(deferred_quotas((), self.managed.deferred_keys()))
         self.mark_dirty(namespace, state)
 
@@ -516,7 +544,21 @@ class UsageCache:
             elif state is not None and not state.is_opted_out:
                 self.mark_dirty(change.key, state)  # handlers wait for a ledger that is not older
             elif change.key not in self.managed.exempt():
-                self.track(change.key)
+                if state is None:
+                    self.track(change.key)
+                else:
+                    self._track_later(change.key, state)
+
+    def _track_later(self, namespace: str, former: NamespaceState) -> None:
+        """Have a namespace that had left counted when it is reconciled next.
+
+        As for quotas that are edited: how often its label is set is for its owners to decide, and
+        all other namespaces come behind it.
+        """
+        state = self._begin_state(namespace)
+        state.is_opted_out = state.is_opted_in_again = True
+        self.workqueue.rest(namespace, former.rests_until - self._timings.clock())
+        self.mark_dirty(namespace, state)
 
 
 def _frees_no_quota(change: Change[Pod]) -> bool:
