@@ -1213,10 +1213,13 @@ class _SimulatedUsageCache:
         assert self.actor is not None
         return tuple(self._world.views[self.actor.view].quotas.values())
 
-    def sharing_namespaces(self, name: str) -> list[str]:
+    def sharing_namespaces(
+        self, name: str, *, except_for: Collection[str] = frozenset()
+    ) -> list[str]:
         assert self.actor is not None
         view = self._world.views[self.actor.view]
-        return [one for one in self._world.namespaces if view.shares(one, name)]
+        sharing = [one for one in self._world.namespaces if view.shares(one, name)]
+        return [one for one in sharing if one not in except_for]
 
     def all_sharing(self) -> dict[str, set[str]]:
         names = [one.quota.name for one in self._shared_specs()]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.quota.elastic import laws
 from tests.quota.elastic.pools import UNIT, Cluster, a_quota
 from webhook.quota.elastic.balance import Claim, Queued, shortage_of
+from webhook.quota.elastic.beneficiaries import in_claim_order
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, in_label_order, over_quota
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Pool
@@ -229,3 +230,28 @@ def test_a_fair_claim_leaves_others_what_is_guaranteed_to_them() -> None:
     cluster.run("c", 18, is_exempt=True)
     found = cluster.plan(cluster.queued("a", 2))
     assert (found.shortage.resources, found.is_possible) == ((cluster.resource,), False)
+
+
+@settings(max_examples=400)
+@given(clusters(), st.lists(st.integers(0, 20), min_size=9, max_size=9))
+def test_the_order_of_claims_goes_by_what_is_guaranteed_beside_each_pod(
+    cluster: Cluster, sizes: list[int]
+) -> None:
+    name, pool = RESOURCES[0], cluster.pool
+    waiting = [
+        Queued(key, cluster.pod(quota.namespaces[0], {name: size}))
+        for size, (key, quota) in zip(sizes, [*pool.quotas.items()] * 3, strict=False)
+        if name in quota.names and name in pool.resources
+    ]
+
+    def claim(one: Queued) -> int:
+        usage = cluster.usage()
+        used = usage[one.quota][name] + one.pod.amounts[name]
+        part = pool.part(name, one.quota)
+        assert part is not None
+        after = {**usage, one.quota: {name: used}}
+        return (used > part.min) + (used > part.min + pool.guaranteed(name, after)[one.quota])
+
+    found = in_claim_order(pool, cluster.usage(), waiting)
+    assert [claim(one) for one in found] == sorted(map(claim, waiting))
+    assert {one.pod.uid for one in found} == {one.pod.uid for one in waiting}

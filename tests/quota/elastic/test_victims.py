@@ -19,7 +19,7 @@ from webhook.quota.elastic.capacity import (
     is_of_daemon_set,
     over_quota,
 )
-from webhook.quota.elastic.victims import AnyRoom, Circumstances
+from webhook.quota.elastic.victims import AnyRoom, Circumstances, NoBudgets
 
 FEW, MANY = 50, 400
 
@@ -147,3 +147,31 @@ def test_a_plan_gives_up_where_very_many_pods_would_have_to_go(
         False,
         "too many pods would have to be evicted for it",
     )
+
+
+class KeepingBudgets(NoBudgets):
+    """Budgets that keep each pod of a group."""
+
+    def allow(self, unit: Sequence[ElasticPod]) -> bool:
+        return not any(pod.group for pod in unit)
+
+
+def test_a_group_that_a_budget_keeps_is_not_looked_at_again_for_each_victim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(a_quota("a", 2 * MANY), a_quota("b", 0), a_quota("c", 0))
+    cluster.run("b", *[1] * MANY, group="all")
+    singles = cluster.run("c", *[1] * MANY)
+    looks = 0
+    is_over = QuotaWalk.is_over
+
+    def counted(walk: QuotaWalk, pod: ElasticPod) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_over(walk, pod)
+
+    monkeypatch.setattr(QuotaWalk, "is_over", counted)
+    found = cluster.plan(cluster.queued("a", MANY // 2), Circumstances(disruptions=KeepingBudgets))
+    assert len(found.victims) == MANY // 2
+    assert {*uids(found.victims)} <= {*uids(singles)}
+    assert looks <= 6 * MANY

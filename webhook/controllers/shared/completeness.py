@@ -130,10 +130,9 @@ class Completeness:
 
     def _missing(self, observed: QuotaRevision, shared: Shared) -> list[str]:
         named = shared.grants.namespaces.keys()
-        counted = self._counted_namespaces(observed)
-        return sorted(
-            {*self._usage_cache.sharing_namespaces(observed.name), *named} - (counted & named)
-        )
+        done = self._counted_namespaces(observed) & named
+        missing = self._usage_cache.sharing_namespaces(observed.name, except_for=done)
+        return sorted({*missing, *(named - done)})
 
     def _with_condition(self, grants: Grants, missing: list[str]) -> Grants:
         wanted = _ALL_COUNTED

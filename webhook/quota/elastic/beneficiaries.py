@@ -13,16 +13,17 @@ from typing import Final
 
 from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.capacity import ElasticPod
-from webhook.quota.elastic.fair_share import Pool, Usage, nanos
+from webhook.quota.elastic.fair_share import Pool, Usage
 
 _NO_SHARE: Final = Fraction(10**60)
 
 
 def in_claim_order(pool: Pool, usage: Usage, queued: Iterable[Queued]) -> list[Queued]:
     """Return the pods that wait for a pool in the order of their claims; usage is without them."""
+    available = {name: pool.available(name, usage) for name in pool.resources}
 
     def rank(one: Queued) -> tuple[object, ...]:
-        above = [_above(pool, usage, one, name) for name in one.pod.amounts]
+        above = [_above(pool, usage, available, one, name) for name in one.pod.amounts]
         classes = [found for found, _ in above]
         ratios = [ratio for _, ratio in above]
         first = max(classes, default=0), max(ratios, default=Fraction(0))
@@ -31,25 +32,24 @@ def in_claim_order(pool: Pool, usage: Usage, queued: Iterable[Queued]) -> list[Q
     return sorted(queued, key=rank)
 
 
-def _above(pool: Pool, usage: Usage, queued: Queued, resource: str) -> tuple[int, Fraction]:
+def _above(
+    pool: Pool, usage: Usage, available: Mapping[str, int], queued: Queued, resource: str
+) -> tuple[int, Fraction]:
     """Return the class of a pod in one resource, and how much its quota has above min."""
-    if resource not in pool.resources:
-        return 0, Fraction(0)
     key = queued.quota
+    part = pool.part(resource, key)
+    if part is None:
+        return 0, Fraction(0)
     used = usage.get(key, {}).get(resource, 0)
     after = used + queued.pod.amounts[resource]
-    least = nanos(pool.quotas[key].min).get(resource, 0)
-    share = pool.shares(resource)[key]
+    least, share = part.min, pool.share(resource, key)
     beyond = used - least
     ratio = beyond / share if share else _NO_SHARE * (beyond > 0)
     if after <= least:
         return 0, ratio
-    guaranteed = pool.guaranteed(resource, _with(usage, key, resource, after))[key]
+    left = available[resource] - part.lends(used) + part.lends(after)
+    guaranteed = pool.guaranteed_of(resource, key, left)
     return (1 if after <= least + guaranteed else 2), ratio
-
-
-def _with(usage: Usage, key: str, resource: str, amount: int) -> Mapping[str, Mapping[str, int]]:
-    return {**usage, key: {**usage.get(key, {}), resource: amount}}
 
 
 def usage_of_pods(pods: Mapping[str, Iterable[ElasticPod]]) -> dict[str, dict[str, int]]:

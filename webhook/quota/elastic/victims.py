@@ -14,7 +14,7 @@ young as its oldest pod.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
 from typing import Protocol
@@ -238,6 +238,8 @@ class Candidates:
         self._entries: dict[tuple[str, bool], list[_Entry]] = {}
         self._walks: dict[str, QuotaWalk | None] = {}
         self._taken: set[str] = set()
+        self._heads: dict[str, tuple[Source, _Head | None]] = {}
+        """Heads of quotas from which nothing was taken since; budgets are of one quota each."""
         self._disruptions = stock.given.disruptions()
 
     def take(self, sources: Iterable[Source]) -> Unit | None:
@@ -246,6 +248,7 @@ class Candidates:
         if first is None:
             return None
         _, key, unit = first
+        self._heads.pop(key, None)
         self._disruptions.take(unit)
         walk = self._walks[key]
         for pod in unit:
@@ -263,10 +266,21 @@ class Candidates:
         for one in sorted(sources, key=lambda source: source.above, reverse=True):
             if first is not None and first[0][:3] < (False, False, -one.above):
                 break
-            head = self._head(one)
+            head = self._known_head(one)
             if head is not None and (first is None or head[0] < first[0]):
                 first = head
         return first
+
+    def _known_head(self, source: Source) -> _Head | None:
+        """Return the head of a quota, looked for once until something is taken from the quota."""
+        former, head = self._heads.get(source.quota, (None, None))
+        if former is None or replace(source, above=former.above) != former:
+            head = self._head(source)
+            self._heads[source.quota] = source, head
+        if head is None:
+            return None
+        rank, key, unit = head
+        return (*rank[:2], -source.above, *rank[3:]), key, unit
 
     def _head(self, source: Source) -> _Head | None:
         """Return the first unit of a quota that is in turn, after its rank among those of all."""
