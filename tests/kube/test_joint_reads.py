@@ -29,6 +29,17 @@ class Source:
         return number
 
 
+def refuse_while_reading(reads: JointReads[int], source: Source, key: str, why: str) -> None:
+    """Have a key asked for, and refused, while `a` is being read."""
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(reads.read, "a", source.read)
+        assert source.begun.acquire(timeout=30)
+        with pytest.raises(UnavailableError, match=why):
+            reads.read(key, source.read)
+        source.may_end.release()
+        assert first.result(30) == 1
+
+
 def test_an_error_is_that_of_all_and_of_none_that_comes_later() -> None:
     reads: JointReads[str] = JointReads(at_once=1)
 
@@ -64,13 +75,7 @@ def test_reads_of_other_keys_wait_for_their_turn_and_not_for_long(
     monkeypatch.setattr("webhook.kube.joint_reads._WAIT_SECONDS", 0.05)
     reads: JointReads[int] = JointReads(at_once=1)
     source = Source()
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(reads.read, "a", source.read)
-        assert source.begun.acquire(timeout=30)
-        with pytest.raises(UnavailableError, match="other reads take too long"):
-            reads.read("b", source.read)
-        source.may_end.release()
-        assert first.result(30) == 1
+    refuse_while_reading(reads, source, "b", "other reads take too long")
     source.may_end.release()
     assert reads.read("b", source.read) == 2
 
@@ -128,15 +133,8 @@ def test_few_wait_for_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.kube.joint_reads._SLOW_SECONDS", -1.0)  # every read takes long
     monkeypatch.setattr("webhook.kube.joint_reads._MOST_WAITING", 0)
     reads: JointReads[int] = JointReads(at_once=1)
-    source = Source()
     reads.read("a", lambda: 0)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(reads.read, "a", source.read)
-        assert source.begun.acquire(timeout=30)
-        with pytest.raises(UnavailableError, match="others wait for the same"):
-            reads.read("a", source.read)
-        source.may_end.release()
-        assert first.result(30) == 1
+    refuse_while_reading(reads, Source(), "a", "others wait for the same")
 
 
 def test_keys_that_take_long_leave_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

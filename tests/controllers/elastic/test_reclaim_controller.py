@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +30,7 @@ from tests.reactions import (
 )
 from webhook.config import ReclaimMode
 from webhook.controllers.elastic import reclaim_controller, reclaim_planner
+from webhook.controllers.elastic.evictions import Evictor
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -416,6 +417,31 @@ def test_a_pod_that_is_gone_is_promised_nothing(tmp_path: Path) -> None:
         )
         here.end("b3", "team-b")
         here.says("b4", "team-b", "Released")
+
+
+def test_a_pod_has_its_turn_at_evictions_for_as_long_as_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Callable[[str], bool]] = []
+
+    def evictor(*args: Any) -> Evictor:
+        told.append(args[-1])
+        return Evictor(*args)
+
+    monkeypatch.setattr(reclaim_controller, "Evictor", evictor)
+    with reclaiming(tmp_path) as here:
+        (waits,) = told
+        assert not waits("team-a-a0")
+        here.create("a0", "team-a")
+        here.create("a1", "team-a")
+        eventually(lambda: here.ending() == ["b2", "b3"], "one is evicted for each")
+        assert waits("team-a-a0")
+        assert waits("team-a-a1")
+        here.end("a1", "team-a")
+        eventually(lambda: not waits("team-a-a1"), "it is gone")
+        assert waits("team-a-a0")
+        here.end("b3", "team-b")
+        eventually(lambda: not waits("team-a-a0"), "it is released")
 
 
 def promise(pod: str, uid: str, namespace: str = "team-a") -> Object:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import cast
 
-from tests.controllers.controller_harness import ControllerHarness
+from tests.admission.handlers.harness import a_namespace
+from tests.controllers.controller_harness import ControllerHarness, new_harness
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES
 
 OTHER = "team-b"
@@ -22,6 +24,14 @@ def shared_quota(cpu: str = "4", name: str = "both", **spec: object) -> dict[str
         "metadata": {"name": name},
         "spec": {"namespaceSelector": {}, "hard": {"requests.cpu": cpu}, **spec},
     }
+
+
+@contextmanager
+def sharing(*objects: Mapping[str, object]) -> Iterator[ControllerHarness]:
+    """Two namespaces that share 4 cpu, counted; other objects are there from the beginning."""
+    with new_harness(a_namespace(OTHER), *objects, shared_quota(), follows_ledgers=True) as made:
+        steps(made)
+        yield made
 
 
 def status_of(harness: ControllerHarness, name: str = "both") -> Mapping[str, object]:

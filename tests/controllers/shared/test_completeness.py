@@ -18,6 +18,7 @@ from tests.controllers.shared.shared_quota_steps import (
     is_complete,
     settle,
     shared_quota,
+    sharing,
     status_of,
     steps,
 )
@@ -34,8 +35,7 @@ def an_unreadable_pod(namespace: str) -> dict[str, object]:
 
 
 def test_handlers_wait_until_all_namespaces_that_take_part_are_counted() -> None:
-    with new_harness(a_namespace(OTHER), shared_quota(), follows_ledgers=True) as harness:
-        steps(harness)
+    with sharing() as harness:
         harness.api.patch(
             CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
         )
@@ -52,8 +52,7 @@ def test_handlers_wait_until_all_namespaces_that_take_part_are_counted() -> None
 
 
 def test_one_is_complete_soon_when_the_last_that_was_not_counted_is_gone() -> None:
-    with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
-        steps(harness)
+    with sharing() as harness:
         harness.api.patch(
             CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
         )
@@ -102,8 +101,7 @@ def test_it_says_which_are_being_counted_still() -> None:
 
 def test_one_that_says_more_than_is_true_is_being_counted() -> None:
     """It stands in a snapshot as it was in its cluster, and a namespace has come since."""
-    with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
-        steps(harness)
+    with sharing() as harness:
         harness.create(a_namespace("new"))
         harness.catch_up()
         assert is_complete(harness)

@@ -17,6 +17,7 @@ from tests.controllers.shared.shared_quota_steps import (
     granted,
     label,
     shared_quota,
+    sharing,
     status_of,
     steps,
 )
@@ -41,8 +42,7 @@ def harness() -> Iterator[ControllerHarness]:
     """Two namespaces that share 4 cpu, counted, and one that has not opted in."""
     plain = a_namespace(LEFT)
     cast("dict[str, object]", plain["metadata"])["labels"] = {}
-    with new_harness(a_namespace(OTHER), plain, shared_quota(), follows_ledgers=True) as made:
-        steps(made)
+    with sharing(plain) as made:
         yield made
 
 

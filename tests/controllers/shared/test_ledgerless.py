@@ -11,7 +11,6 @@ from tests.controllers.controller_harness import (
     EXPIRE_SECONDS,
     NAMESPACE,
     ControllerHarness,
-    new_harness,
 )
 from tests.controllers.shared.shared_quota_steps import (
     OTHER,
@@ -19,7 +18,7 @@ from tests.controllers.shared.shared_quota_steps import (
     granted,
     is_complete,
     label,
-    shared_quota,
+    sharing,
     status_of,
     steps,
 )
@@ -39,7 +38,7 @@ from webhook.state.reserver import Reserved
 @pytest.fixture
 def harness() -> Iterator[ControllerHarness]:
     """Two namespaces that share 4 cpu, counted, of which a pod of the other one runs."""
-    with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as made:
+    with sharing() as made:
         made.pod("other", "1", OTHER, node="node-1")
         steps(made)
         assert granted(made) == {NAMESPACE: "0", OTHER: "1"}

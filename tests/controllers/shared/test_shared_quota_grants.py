@@ -23,6 +23,7 @@ from tests.controllers.shared.shared_quota_steps import (
     is_complete,
     label,
     shared_quota,
+    sharing,
     status_of,
     steps,
 )
@@ -45,8 +46,7 @@ def cpus(amount: str) -> dict[str, Quantity]:
 @pytest.fixture
 def harness() -> Iterator[ControllerHarness]:
     """Two namespaces that share 4 cpu, counted."""
-    with new_harness(a_namespace(OTHER), shared_quota(), follows_ledgers=True) as made:
-        steps(made)
+    with sharing() as made:
         yield made
 
 
@@ -186,8 +186,7 @@ def test_one_that_takes_no_part_and_has_no_ledger_is_dropped() -> None:
 def test_what_is_forged_of_what_is_there_for_people_is_written_again(
     field: str, forged: object
 ) -> None:
-    with new_harness(a_namespace(OTHER), shared_quota(), follows_ledgers=True) as harness:
-        steps(harness)
+    with sharing() as harness:
         before = said_in(harness)
         forge(harness, field, forged)
         assert said_in(harness) != before
