@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,3 +165,40 @@ def test_as_many_pods_fit_as_are_said_to_and_not_one_more(
         assert short.fitting == most
         assert short.asked > short.available
         assert short.asked in (Quantity.parse(f"{count * milli}m"), Quantity.parse(str(count)))
+
+
+def test_resources_that_no_quota_limits_are_added_up_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    templates = [
+        share
+        for template in range(20)
+        for share in shares({"cpu": "1", **{f"a/{template}-{name}": "1" for name in range(30)}})
+    ]
+    limits = [quota(requests_cpu="1"), quota("p2", **{"requests.a/0-0": "0"})]
+    added = 0
+    plus = Quantity.__add__
+
+    def counted(left: Quantity, right: Quantity) -> Quantity:
+        nonlocal added
+        added += 1
+        return plus(left, right)
+
+    monkeypatch.setattr(Quantity, "__add__", counted)
+    found = shortfalls(templates, limits)
+    assert [(short.quota, str(short.asked)) for short in found] == [("p1", "20"), ("p2", "1")]
+    assert added <= len(limits) * len(templates)
+
+
+def test_a_sum_over_many_templates_is_not_copied_for_each() -> None:
+    def seconds(count: int) -> float:
+        names = [f"a/{number}" for number in range(count)]
+        templates = [share for name in names for share in shares({name: "1"})]
+        limits = [quota(**{f"requests.{name}": "1" for name in names})]
+        began = time.process_time()
+        assert shortfalls(templates, limits) == ()
+        assert len(requested_by(limits[0], templates)) > count
+        return time.process_time() - began
+
+    few, many = (min(seconds(count) for _ in range(3)) for count in (200, 1600))
+    assert many / few < 4 * 1600 / 200

@@ -11,12 +11,12 @@ is not counted; where a default class could take pods out of a quota, that is sa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from webhook.jsonfields.fields import FieldError
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add, max_of
+from webhook.quota.amounts.resources import ResourceList, add_to, mask, max_of
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.charging.evaluation import over_hard
 from webhook.quota.charging.pod_usage import usage_of
@@ -117,12 +117,12 @@ def requested_by(
     quota: ResourceQuota, shares: Iterable[Share], *, each: bool = False
 ) -> ResourceList:
     """Return what pods ask of a quota: all at a time, or with `each` the largest of them."""
+    inside = [share for share in shares if _selects(quota, share.pod)]
+    if not each:
+        return _sum(inside)
     asked: ResourceList = _NONE
-    for share in shares:
-        if _selects(quota, share.pod):
-            asked = (
-                max_of(asked, share.usage) if each else add(asked, times(share.usage, share.count))
-            )
+    for share in inside:
+        asked = max_of(asked, share.usage)
     return asked
 
 
@@ -144,7 +144,10 @@ def shortfalls(
         free: Quota name → what is free of it now; quotas and resources that are missing there
             are not looked at. None: what is free when nothing else runs.
     """
-    wanted = [share for share in shares if share.count]
+    quotas = [*quotas]
+    limited = {key for quota in quotas for key in quota.hard}
+    # templates may name very many resources: what no quota limits is not added up for each quota
+    wanted = [replace(share, usage=mask(share.usage, limited)) for share in shares if share.count]
     found = []
     for quota in quotas:
         inside = [share for share in wanted if _selects(quota, share.pod)]
@@ -183,9 +186,7 @@ def _meaning(share: Share) -> object:
 
 
 def _shortfall(quota: str, shares: list[Share], available: ResourceList) -> Shortfall | None:
-    asked: ResourceList = _NONE
-    for share in shares:
-        asked = add(asked, times(share.usage, share.count))
+    asked = _sum(shares)
     over = [
         key
         for key, amount in asked.items()
@@ -209,6 +210,13 @@ def _shortfall(quota: str, shares: list[Share], available: ResourceList) -> Shor
         fitting=_fitting(shares[0], available, over) if len(shares) == 1 else None,
         keys=frozenset(over),
     )
+
+
+def _sum(shares: Iterable[Share]) -> ResourceList:
+    asked: dict[str, Quantity] = {}
+    for share in shares:
+        add_to(asked, times(share.usage, share.count))
+    return asked
 
 
 def _number_field(shares: list[Share]) -> str:
