@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 
@@ -127,6 +127,29 @@ def test_a_read_that_breaks_off_is_made_again_for_those_that_wait() -> None:
         may_end.set()
         assert waited.result(30) == 9
         assert isinstance(first.exception(30), MemoryError)
+
+
+def test_a_namespace_with_many_requests_keeps_no_other_from_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("webhook.kube.joint_reads._SLOW_SECONDS", -1.0)  # every read takes long
+    reads: JointReads[int] = JointReads(at_once=1)
+    source = Source()
+    reads.read("", lambda: 0)
+    with ThreadPoolExecutor(50) as pool:
+        first = pool.submit(reads.read, "", source.read, namespace="busy")
+        assert source.begun.acquire(timeout=30)
+        crowd = [pool.submit(reads.read, "", source.read, namespace="busy") for _ in range(40)]
+        turned_away = wait(crowd, timeout=0.3).done
+        other = pool.submit(reads.read, "", source.read, namespace="other")
+        for _ in range(3):
+            source.may_end.release()
+        assert first.result(30) == 1
+        assert other.result(30) in {2, 3}
+        assert len(turned_away) >= 30
+        for one in turned_away:
+            with pytest.raises(UnavailableError, match="others wait for the same"):
+                one.result(0)
 
 
 def test_few_wait_for_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:

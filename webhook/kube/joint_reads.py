@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -22,8 +23,10 @@ _T = TypeVar("_T")
 _WAIT_SECONDS: Final = 5.0
 _SLOW_SECONDS: Final = 0.5
 _MOST_SLOW: Final = 1000
-_MOST_WAITING: Final = 8
+_MOST_WAITING: Final = 24
 """Threads that may wait for a key whose reads take long: the others are for other requests."""
+_MOST_OF_ONE: Final = 4
+"""The same for one namespace, whose clients decide how many wait, where all ask for the key."""
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -32,7 +35,8 @@ class _Reads(Generic[_T]):
 
     changed: threading.Condition
     is_reading: bool = False
-    waiting: int = 0
+    waiting: Counter[str] = field(default_factory=Counter)
+    """Threads that wait, by the namespace that they ask for."""
     begun: int = 0
     done: int = 0
     """Number of the last that was answered."""
@@ -64,23 +68,28 @@ class JointReads(Generic[_T]):
         # of keys that come and go nothing is left: an entry stays while a thread holds it
         self._reads: WeakValueDictionary[str, _Reads[_T]] = WeakValueDictionary()
 
-    def read(self, key: str, call: Callable[[], _T]) -> _T:
+    def read(self, key: str, call: Callable[[], _T], *, namespace: str = "") -> _T:
         """Return what `call` reads, or what it has read for another thread since this call.
+
+        Args:
+            key: Key of what is read.
+            call: Reads it.
+            namespace: The namespace that asks for it, where others do too.
 
         Raises:
             UnavailableError: Others read it, or something else, and that takes too long.
             ApiError: The API server does not answer.
             InvalidFieldError: What it answers cannot be read.
         """
-        return self._answer(key, call).result()
+        return self._answer(key, call, namespace).result()
 
-    def _answer(self, key: str, call: Callable[[], _T]) -> Future[_T]:
+    def _answer(self, key: str, call: Callable[[], _T], namespace: str) -> Future[_T]:
         with self._lock:
             reads = self._reads.setdefault(key, _Reads(self._condition()))
         with reads.changed:
             begun = reads.begun  # what was begun before this call may be older than it
             if reads.is_reading:
-                self._wait(key, reads, begun)
+                self._wait(key, reads, begun, namespace)
             if reads.done > begun:
                 return reads.answer
             reads.is_reading = True
@@ -98,11 +107,13 @@ class JointReads(Generic[_T]):
                 reads.changed.notify_all()
         return answer
 
-    def _wait(self, key: str, reads: _Reads[_T], begun: int) -> None:
+    def _wait(self, key: str, reads: _Reads[_T], begun: int, namespace: str) -> None:
         """Wait until nothing is being read any more, or there is an answer."""
-        if reads.waiting >= _MOST_WAITING and key in self._slow:
+        waiting = reads.waiting
+        is_full = waiting.total() >= _MOST_WAITING or waiting[namespace] >= _MOST_OF_ONE
+        if is_full and key in self._slow:
             raise UnavailableError("others wait for the same")
-        reads.waiting += 1
+        waiting[namespace] += 1
         try:
             if not reads.changed.wait_for(
                 lambda: reads.done > begun or not reads.is_reading,
@@ -110,7 +121,8 @@ class JointReads(Generic[_T]):
             ):
                 raise UnavailableError("other reads take too long")
         finally:
-            reads.waiting -= 1
+            waiting[namespace] -= 1
+            waiting += Counter()  # without those of which none waits
 
     def _in_turn(self, key: str, call: Callable[[], _T]) -> _T:
         if self._turns is None:

@@ -131,7 +131,7 @@ class QuotaCache:
         seen = self._up_to_date(namespace)
         if self.shared is None:
             return seen
-        doubts = self.shared.staleness_errors(STALE_SECONDS)
+        doubts = self.shared.staleness_errors(STALE_SECONDS, namespace)
         if self.shared.specs and self._labels(namespace) is None:
             doubts += ("the labels of the namespace have not been seen yet",)
         return replace(seen, errors=(*seen.errors, *doubts)) if doubts else seen
@@ -215,7 +215,7 @@ class QuotaCache:
         if self.shared is None:
             return NONE_SELECTED
         try:
-            specs = self.shared.newest()
+            specs = self.shared.newest(namespace)
             found = self._api.get(NAMESPACES, namespace) if specs else {}
             return selected(specs, labels_of(found, namespace)) if specs else NONE_SELECTED
         except NotFoundError:

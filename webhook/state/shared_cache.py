@@ -127,8 +127,8 @@ class SharedQuotaCache:
         """
         self._on_specs.append(handler)
 
-    def staleness_errors(self, stale_seconds: float) -> tuple[str, ...]:
-        """Return why it is not known which there are, though the cache may have some.
+    def staleness_errors(self, stale_seconds: float, namespace: str = "") -> tuple[str, ...]:
+        """Return why a request about a namespace cannot rely on what the cache has.
 
         One that has not heard of the API server for so long is compared with a list that is asked
         for now: where they differ, nothing is decided.
@@ -139,21 +139,21 @@ class SharedQuotaCache:
         if self.is_absent or (self.informer.is_following and age <= stale_seconds):
             return ()
         try:
-            is_current = self._is_as(self._live())
+            is_current = self._is_as(self._live(namespace))
         except ApiError as err:
             return (f"the shared quotas cannot be listed: {err.message}",)
         except InvalidFieldError as err:
             return (f"the shared quotas cannot be listed: {err}",)
         return () if is_current else ("the shared quotas have changed",)
 
-    def newest(self) -> Specs:
-        """Ask the API server for all that there are now.
+    def newest(self, namespace: str = "") -> Specs:
+        """Ask the API server for all that there are now, for a request about a namespace.
 
         Raises:
             ApiError: It does not answer.
             InvalidFieldError: One cannot be read, not even its name.
         """
-        return self._lists.read("", self._list)
+        return self._lists.read("", self._list, namespace=namespace)
 
     def _list(self) -> Specs:
         try:
@@ -186,12 +186,12 @@ class SharedQuotaCache:
         """Return those that concern a namespace with these labels."""
         return selected(self._indexed().candidates(labels), labels)
 
-    def _live(self) -> Specs:
+    def _live(self, namespace: str) -> Specs:
         now = self._clock()
         known = self._listed
         if known is not None and now - known[0] <= _TTL_SECONDS:
             return known[1]
-        specs = self.newest()
+        specs = self.newest(namespace)
         self._listed = (now, specs)
         return specs
 
