@@ -25,6 +25,7 @@ from webhook.kube.api import (
     BINDINGS,
     PODS,
     ConflictError,
+    Decode,
     ExpiredError,
     ForbiddenError,
     JsonPatch,
@@ -213,10 +214,14 @@ class ReactiveClient(FakeClient):
         for flow in tuple(self._flows.values()):
             flow.set()
 
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+    def get(
+        self, kind: Kind, name: str, *, namespace: str = "", decode: Decode | None = None
+    ) -> Object:
         call = Call(verb="get", kind=kind, name=name, namespace=namespace)
         act = super().get
-        return self._send(call, lambda sent: act(kind, sent.name, namespace=sent.namespace))
+        return self._send(
+            call, lambda sent: act(kind, sent.name, namespace=sent.namespace, decode=decode)
+        )
 
     def list(self, kind: Kind, options: ListOptions = ALL) -> ObjectList:
         call = _of_many("list", kind, options)

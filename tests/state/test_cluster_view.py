@@ -95,6 +95,16 @@ def test_no_cache_keeps_what_a_tenant_writes_on_pods(
     assert max(map(len, kept)) < 2000
 
 
+def test_a_live_pod_is_read_without_what_a_tenant_writes_on_it(harness: AdmissionHarness) -> None:
+    """As many are read at a time as there are threads."""
+    ours = {"deferredquota.io/x": "y"}
+    large = {"labels": {**LARGE, **ours}, "annotations": LARGE}
+    harness.pod(name="large", metadata=large, requests={"cpu": "1"})
+    found = view_of(harness).live_pod(NS, "large").pod
+    assert found is not None
+    assert (found.labels, found.annotations) == (ours, {})
+
+
 def test_no_cache_keeps_what_is_written_on_quotas(harness: AdmissionHarness) -> None:
     quota = a_quota("large")
     quota["metadata"] |= {"annotations": LARGE}  # type: ignore[operator]

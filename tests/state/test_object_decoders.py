@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -12,12 +13,19 @@ from hypothesis import strategies as st
 from tests.quota.oracle import VECTORS
 from tests.quota.pod_strategies import damaged, json_values, places, pods
 from webhook.jsonfields.encoding import InvalidJsonError, NumberText, decode_json, encode_json
-from webhook.kube.api import Object
+from webhook.kube.api import Decode, Object
 from webhook.kube.codec import decode_object
 from webhook.kube.errors import BadRequestError
+from webhook.quota.nodes.kubelet_admission import read_kept_pod, read_kubelet_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.state.namespace_labels import is_deferred
-from webhook.state.object_decoders import Decode, decode_namespace, decode_pod, decode_quota
+from webhook.state.object_decoders import (
+    decode_kubelet_pod,
+    decode_live_pod,
+    decode_namespace,
+    decode_pod,
+    decode_quota,
+)
 
 Read = Callable[[Object], object]
 
@@ -27,6 +35,23 @@ AFFINITY = {
     "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": TERM}],
 }
 RESOURCES = {"requests": {"cpu": "500m", "memory": 1024}, "limits": {"cpu": NumberText("0.5")}}
+STATUS: dict[str, object] = {
+    "phase": "Running",
+    "qosClass": "Burstable",
+    "podIP": "10.0.0.1",
+    "resources": RESOURCES,
+    "allocatedResources": {"cpu": "1"},
+    "containerStatuses": [
+        {"name": "c", "resources": RESOURCES, "allocatedResources": {"cpu": "1"}}
+    ],
+    "initContainerStatuses": [{"name": "i", "resources": RESOURCES}],
+    "conditions": [
+        {"type": "Ready", "status": "True"},
+        {"type": "PodResizePending", "reason": "Infeasible", "observedGeneration": 2},
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+    ],
+    "nominatedNodeName": "node-2",
+}
 POD: dict[str, object] = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -57,23 +82,7 @@ POD: dict[str, object] = {
         "affinity": {"podAffinity": AFFINITY, "podAntiAffinity": AFFINITY, "nodeAffinity": {}},
         "volumes": [{"name": "v", "emptyDir": {}}],
     },
-    "status": {
-        "phase": "Running",
-        "qosClass": "Burstable",
-        "podIP": "10.0.0.1",
-        "resources": RESOURCES,
-        "allocatedResources": {"cpu": "1"},
-        "containerStatuses": [
-            {"name": "c", "resources": RESOURCES, "allocatedResources": {"cpu": "1"}}
-        ],
-        "initContainerStatuses": [{"name": "i", "resources": RESOURCES}],
-        "conditions": [
-            {"type": "Ready", "status": "True"},
-            {"type": "PodResizePending", "reason": "Infeasible", "observedGeneration": 2},
-            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
-        ],
-        "nominatedNodeName": "node-2",
-    },
+    "status": STATUS,
 }
 QUOTA: dict[str, object] = {
     "metadata": {
@@ -127,10 +136,41 @@ REFUSED: dict[str, object] = {
         ]
     },
 }
+TERM_OF_NODES = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+FOR_A_NODE: dict[str, object] = {
+    "metadata": {"uid": "uid-1"},
+    "spec": {
+        "priority": 2 * 10**9,
+        "containers": [
+            {"name": "c", "resources": RESOURCES, "ports": [{"hostPort": 80, "protocol": "UDP"}]}
+        ],
+        "initContainers": [
+            {"name": "i", "restartPolicy": "Always", "resources": RESOURCES, "ports": []}
+        ],
+        "overhead": {"memory": "8Mi"},
+        "resources": RESOURCES,
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [TERM_OF_NODES]
+                }
+            }
+        },
+        "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute"}],
+        "os": {"name": "linux"},
+        "hostNetwork": True,
+    },
+    "status": {"phase": "Pending"},
+}
+ON_A_NODE: dict[str, object] = {"metadata": {"uid": "u"}, "spec": POD["spec"], "status": STATUS}
 KINDS: dict[str, tuple[Decode, Read, dict[str, object]]] = {
     "pod": (decode_pod, Pod.from_object, POD),
     "waiting pod": (decode_pod, Pod.from_object, WAITING),
     "refused pod": (decode_pod, Pod.from_object, REFUSED),
+    "pod for a node": (decode_kubelet_pod, read_kubelet_pod, FOR_A_NODE),
+    "pod that is kept": (decode_kubelet_pod, read_kept_pod, FOR_A_NODE),
+    "pod on a node": (decode_kubelet_pod, read_kubelet_pod, ON_A_NODE),
     "quota": (decode_quota, ResourceQuota.from_object, QUOTA),
     "namespace": (decode_namespace, is_deferred, NAMESPACE),
 }
@@ -192,6 +232,44 @@ def test_every_recorded_pod_is_read_as_from_the_whole_object() -> None:
     assert len(pods_seen) > 700
     for data in pods_seen:
         check(decode_pod, Pod.from_object, data)
+        check(decode_kubelet_pod, read_kubelet_pod, data)
+        check(decode_kubelet_pod, read_kept_pod, data)
+        assert outcome(decode_live_pod, Pod.from_object, data) == outcome(
+            decode_object, _judged, data
+        )
+
+
+def _judged(raw: Object) -> Pod:
+    """The pod without the labels and annotations that nothing is decided by."""
+    pod = Pod.from_object(raw)
+    labels, annotations = (
+        {key: value for key, value in of_pod.items() if "deferredquota.io/" in key or key in OURS}
+        for of_pod in (pod.labels, pod.annotations)
+    )
+    return replace(pod, labels=labels, annotations=annotations)
+
+
+OURS = ("nos.nebuly.com/capacity", "kubernetes.io/config.mirror")
+
+
+@pytest.mark.parametrize("others", [{}, {"app": "web"}, {"a": 'deferredquota.io/"\\'}])
+@pytest.mark.parametrize(
+    "ours", [{}, {"deferredquota.io/x": "y"}, {OURS[0]: "in-quota"}, {OURS[1]: ""}]
+)
+def test_of_a_live_pod_the_names_that_are_ours_are_read(
+    ours: dict[str, object], others: dict[str, object]
+) -> None:
+    for name in ("labels", "annotations"):
+        pod = {**POD, "metadata": {"name": "web-1", name: {**others, **ours}}}
+        assert decode_live_pod(encode_json(pod))["metadata"] == {"name": "web-1", name: ours}
+    spelt = b'{"metadata":{"labels":{"deferredquota\\u002eio/x":"y"}}}'
+    assert Pod.from_object(decode_live_pod(spelt)).labels == {"deferredquota.io/x": "y"}
+
+
+@pytest.mark.parametrize("value", WRONG[1:-1])
+def test_what_stands_for_labels_of_a_live_pod_is_reported(value: object) -> None:
+    for name in ("labels", "annotations"):
+        check(decode_live_pod, Pod.from_object, encode_json({"metadata": {name: value}}))
 
 
 def test_every_recorded_quota_is_read_as_from_the_whole_object() -> None:
@@ -275,7 +353,11 @@ def test_whatever_stands_anywhere_is_read_as_from_the_whole_object(
     pod: dict[str, object], value: object, data: st.DataObject
 ) -> None:
     path = data.draw(st.sampled_from(list(places(pod))))
-    check(decode_pod, Pod.from_object, _json(damaged(pod, path, value)))
+    text = _json(damaged(pod, path, value))
+    check(decode_pod, Pod.from_object, text)
+    if path[:1] != ("metadata",):
+        check(decode_kubelet_pod, read_kubelet_pod, text)
+        check(decode_kubelet_pod, read_kept_pod, text)
 
 
 def _json(value: object) -> bytes:

@@ -16,7 +16,7 @@ Rules of every implementation:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, Self, TypeAlias, cast
 
@@ -102,6 +102,7 @@ __all__ = [
     "BadRequestError",
     "ClusterApi",
     "ConflictError",
+    "Decode",
     "EventType",
     "ExpiredError",
     "FieldCause",
@@ -137,6 +138,9 @@ __all__ = [
 
 Object: TypeAlias = Mapping[str, object]
 """A decoded API object. Numbers that are not integers are `NumberText`, never floats."""
+
+Decode: TypeAlias = Callable[[bytes], Object]
+"""Decoder of an object's JSON, or of a part of it; raises BadRequestError."""
 
 JsonPatch: TypeAlias = Sequence[Mapping[str, object]]
 """RFC 6902: a list of operations; all take effect or none."""
@@ -255,8 +259,13 @@ class WatchStream(Protocol):
 class ClusterApi(Protocol):
     """A Kubernetes API server, or its fake API server. Safe to use from several threads."""
 
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+    def get(
+        self, kind: Kind, name: str, *, namespace: str = "", decode: Decode | None = None
+    ) -> Object:
         """Read one object as it is now (a quorum read).
+
+        With `decode` no more of it is kept than that makes of its JSON, and few large ones are
+        read at a time.
 
         Raises:
             NotFoundError: There is none.

@@ -18,7 +18,7 @@ from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
 from webhook.state.namespace_cache import NamespaceCache
-from webhook.state.object_decoders import decode_pod
+from webhook.state.object_decoders import decode_live_pod, decode_pod
 from webhook.state.quota_cache import NamespaceQuotaView, QuotaCache
 
 WAITING_PODS: Final = ListOptions(field_selector="spec.nodeName=")
@@ -39,7 +39,8 @@ class CachedView:
     """Caches that the handlers look at. Safe to use from several threads.
 
     A pod in the cache has no labels, and of its annotations only those that something is decided
-    by (`quota.keeping`): tenants decide how large the others are. One that is read live is whole.
+    by (`objects.compact`): tenants decide how large the others are. One that is read live also has
+    the labels and annotations that only the product writes.
 
     Args:
         ledgers: Where ledgers are known.
@@ -114,7 +115,7 @@ class CachedView:
         known = self._ledgers.known(namespace)
         barrier = 0 if known is None else known.min_pod_version
         try:
-            raw = self._api.get(PODS, name, namespace=namespace)
+            raw = self._api.get(PODS, name, namespace=namespace, decode=decode_live_pod)
         except NotFoundError:
             return PodLookup(None, barrier, is_live=True)
         return PodLookup(Pod.from_stored(raw), barrier, is_live=True)

@@ -11,19 +11,19 @@ A field that `webhook.quota.objects.model` newly reads has to be added here; the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, TypedDict
+from collections.abc import Mapping
+from typing import Any, Final, TypedDict
 
 import msgspec
 
-from webhook.jsonfields.encoding import NumberText, decode_deep
-from webhook.kube.api import Object
+from webhook.jsonfields.encoding import NumberText, decode_deep, decode_json
+from webhook.kube.api import Decode, Object
 from webhook.kube.codec import decode_object
+from webhook.quota.objects.model import MIRROR_ANNOTATION
+from webhook.state.well_known import CAPACITY_LABEL, MANAGED_PREFIX
 
-Decode: TypeAlias = Callable[[bytes], Object]
 
-
-class _Metadata(TypedDict, total=False):
+class _Identity(TypedDict, total=False):
     namespace: Any
     name: Any
     generateName: Any
@@ -31,10 +31,18 @@ class _Metadata(TypedDict, total=False):
     resourceVersion: Any
     creationTimestamp: Any
     generation: Any
-    labels: dict[str, Any] | None
-    annotations: dict[str, Any] | None
     deletionTimestamp: Any
     deletionGracePeriodSeconds: Any
+
+
+class _Metadata(_Identity, total=False):
+    labels: dict[str, Any] | None
+    annotations: dict[str, Any] | None
+
+
+class _UnreadMetadata(_Identity, total=False):
+    labels: msgspec.Raw
+    annotations: msgspec.Raw
 
 
 class _Resources(TypedDict, total=False):
@@ -46,6 +54,10 @@ class _Container(TypedDict, total=False):
     name: Any
     restartPolicy: Any
     resources: _Resources | None
+
+
+class _KubeletContainer(_Container, total=False):
+    ports: Any
 
 
 class _Gate(TypedDict, total=False):
@@ -71,17 +83,30 @@ class _Affinity(TypedDict, total=False):
     podAntiAffinity: _PodAffinity | None
 
 
-class _PodSpec(TypedDict, total=False):
+class _AnyPodSpec(TypedDict, total=False):
     nodeName: Any
     priority: Any
     priorityClassName: Any
     activeDeadlineSeconds: Any
-    containers: list[_Container | None] | None
-    initContainers: list[_Container | None] | None
     overhead: dict[str, Any] | None
     resources: _Resources | None
     schedulingGates: list[_Gate | None] | None
+
+
+class _PodSpec(_AnyPodSpec, total=False):
+    containers: list[_Container | None] | None
+    initContainers: list[_Container | None] | None
     affinity: _Affinity | None
+
+
+class _KubeletPodSpec(_AnyPodSpec, total=False):
+    containers: list[_KubeletContainer | None] | None
+    initContainers: list[_KubeletContainer | None] | None
+    affinity: Any
+    nodeSelector: Any
+    tolerations: Any
+    os: Any
+    hostNetwork: Any
 
 
 class _ContainerStatus(TypedDict, total=False):
@@ -115,6 +140,18 @@ class _Pod(TypedDict, total=False):
     status: _PodStatus | None
 
 
+class _LivePod(TypedDict, total=False):
+    metadata: _UnreadMetadata | None
+    spec: _PodSpec | None
+    status: _PodStatus | None
+
+
+class _KubeletPod(TypedDict, total=False):
+    metadata: _Identity | None
+    spec: _KubeletPodSpec | None
+    status: _PodStatus | None
+
+
 class _ScopeSelector(TypedDict, total=False):
     matchExpressions: list[Any] | None
 
@@ -140,6 +177,10 @@ class _Namespace(TypedDict, total=False):
     metadata: _Metadata | None
 
 
+_JUDGED: Final = (MANAGED_PREFIX, CAPACITY_LABEL, MIRROR_ANNOTATION)
+_SIGNS_OF_JUDGED: Final = (*map(str.encode, _JUDGED), b"\\")
+
+
 def _decoder(shape: type[Mapping[str, object]]) -> Decode:
     decoder: Final = msgspec.json.Decoder(shape, float_hook=NumberText)
 
@@ -158,6 +199,40 @@ decode_pod: Final = _decoder(_Pod)
 Raises:
     BadRequestError: The text is not a JSON object.
 """
+
+decode_kubelet_pod: Final = _decoder(_KubeletPod)
+"""Decode what `read_kubelet_pod` and `read_kept_pod` read of a pod; raises as `decode_pod`."""
+
+_decode_live_pod: Final = _decoder(_LivePod)
+
+
+def decode_live_pod(data: bytes) -> Object:
+    """Decode a pod as `decode_pod` does, with those labels and annotations that are ours to write.
+
+    Of others a tenant may write megabytes, in ever so many pods that are bound at a time.
+
+    Raises:
+        BadRequestError: The text is not a JSON object.
+    """
+    pod = _decode_live_pod(data)
+    metadata = pod.get("metadata")
+    if isinstance(metadata, dict):
+        for name in ("labels", "annotations"):
+            if isinstance(found := metadata.get(name), msgspec.Raw):
+                metadata[name] = _judged(bytes(found))
+    return pod
+
+
+def _judged(data: bytes) -> object:
+    """Return those of labels or annotations that something is decided by."""
+    # a backslash may spell any of them in another way
+    if data.startswith(b"{") and not any(sign in data for sign in _SIGNS_OF_JUDGED):
+        return {}
+    found = decode_json(data)
+    if not isinstance(found, dict):
+        return found
+    return {key: value for key, value in found.items() if key.startswith(_JUDGED)}
+
 
 decode_quota: Final = _decoder(_Quota)
 """Decode what `ResourceQuota.from_object` reads of a quota; raises as `decode_pod`."""

@@ -16,6 +16,7 @@ from webhook.kube.api import (
     ALL,
     LEASES,
     PODS,
+    Decode,
     ForbiddenError,
     Kind,
     ListOptions,
@@ -58,8 +59,11 @@ class SnapshotClient(FakeClient):
                 with_uid(raw, *place) if one.kind == PODS else raw
             )
 
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        """Read one object; see `ClusterApi.get`."""
+    def get(
+        self, kind: Kind, name: str, *, namespace: str = "", decode: Decode | None = None
+    ) -> Object:
+        """Read one object; see `ClusterApi.get`. It is there, whatever it is decoded with."""
+        del decode
         found = self._objects.get(kind, {}).get((namespace, name))
         if found is None:
             self._check_read(kind, namespace)

@@ -26,6 +26,7 @@ from webhook.kube.api import (
     BINDINGS,
     PODS,
     BadRequestError,
+    Decode,
     JsonPatch,
     Kind,
     ListOptions,
@@ -49,9 +50,12 @@ class FakeClient:
         self.cluster: Final = cluster
         self._writer = Writer(cluster, admission)
 
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+    def get(
+        self, kind: Kind, name: str, *, namespace: str = "", decode: Decode | None = None
+    ) -> Object:
         """Read one object; see `ClusterApi.get`."""
-        return self.cluster.get(kind, namespace, name).decode()
+        stored = self.cluster.get(kind, namespace, name)
+        return stored.decode() if decode is None else decode(stored.data())
 
     def list(self, kind: Kind, options: ListOptions = ALL) -> ObjectList:
         """Read objects; see `ClusterApi.list`."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -15,6 +17,7 @@ from webhook.kube.api import (
     PODS,
     BadRequestError,
     ConflictError,
+    Decode,
     JsonPatch,
     Kind,
     ListOptions,
@@ -67,6 +70,13 @@ writes meanwhile, which takes 10 s."""
 PAGE_BYTES: Final = 16 * 2**20
 """How long the JSON of one part of a list may be; 500 usual pods have about 4 MiB."""
 
+SMALL_BYTES: Final = 128 * 2**10
+"""How long the JSON of an object may be that is read beside any others; usual pods have 10 kB."""
+
+_LARGE_AT_ONCE: Final = 4
+"""Larger objects that are read at a time. They come from tenants, in as many threads as there are,
+and one of 3 MB takes twice that while it is received."""
+
 SILENCE_SECONDS: Final = 15.0
 """How long after the end of a watch its end has to be seen."""
 
@@ -108,6 +118,7 @@ class RestClient:
         """
         self._on_warning = on_warning
         self._on_call = on_call
+        self._large_turns = threading.BoundedSemaphore(_LARGE_AT_ONCE)
         self._transport = Transport(config, user_agent=user_agent, timeout_seconds=timeout_seconds)
 
     @property
@@ -124,9 +135,23 @@ class RestClient:
         """Close the idle connections; running watches go on."""
         self._transport.close()
 
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+    def get(
+        self, kind: Kind, name: str, *, namespace: str = "", decode: Decode | None = None
+    ) -> Object:
         """Read one object as it is now; see `ClusterApi.get`."""
-        return object_of(self._ask(Request("GET", _object_path(kind, namespace, name))))
+        request = Request("GET", _object_path(kind, namespace, name))
+        if decode is None:
+            return object_of(self._ask(request))
+        try:
+            return object_of(self._ask(replace(request, most_bytes=SMALL_BYTES)), decode)
+        except BodyTooLongError:
+            pass
+        if not self._large_turns.acquire(timeout=self._transport.timeout_seconds):
+            raise UnavailableError(f"{request}: other large objects are being read")
+        try:
+            return object_of(self._ask(request), decode)
+        finally:
+            self._large_turns.release()
 
     def list(self, kind: Kind, options: ListOptions = ALL) -> ObjectList:
         """Read all objects of a kind in one answer; see `ClusterApi.list`."""

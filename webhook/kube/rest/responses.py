@@ -19,6 +19,7 @@ from webhook.jsonfields.encoding import InvalidJsonError, decode_deep, decode_js
 from webhook.kube.api import (
     ApiError,
     BadRequestError,
+    Decode,
     ForbiddenError,
     InternalError,
     Kind,
@@ -36,6 +37,7 @@ from webhook.kube.api import (
     WatchEvent,
     object_key,
 )
+from webhook.kube.codec import decode_object
 from webhook.kube.rest.http1 import Head
 from webhook.kube.rest.transport import Response
 
@@ -116,15 +118,12 @@ def deleted_of(answer: Response, key: str) -> Revision:
     )
 
 
-def object_of(answer: Response) -> Object:
+def object_of(answer: Response, decode: Decode = decode_object) -> Object:
     """Decode an object that was answered."""
     try:
-        found = decode_json(answer.body)
-    except InvalidJsonError as err:
-        raise UnavailableError(f"the answer is no JSON: {err}") from err
-    if not isinstance(found, dict):
-        raise UnavailableError("the answer is JSON, but no object")
-    return found
+        return decode(answer.body)
+    except BadRequestError as err:
+        raise UnavailableError(f"the answer cannot be read: {err}") from err
 
 
 def page_of(answer: Response, kind: Kind) -> tuple[Page, str]:

@@ -44,6 +44,7 @@ from webhook.quota.nodes.kubelet_admission import (
 )
 from webhook.state.nodes.bind_fit import BindObjection, PendingBind
 from webhook.state.nodes.node_usage import Loads, NodeUsage
+from webhook.state.object_decoders import decode_kubelet_pod
 
 _ANSWER_SECONDS: Final = 5.0
 _TURN_SECONDS: Final = 0.5
@@ -60,7 +61,9 @@ class NodeCaches:
         self._api = api
         self._clock = clock
         self._nodes = Informer(api, NODES, transform=read_node, timings=timings)
-        self._pods = Informer(api, PODS, transform=read_kept_pod, timings=timings)
+        self._pods = Informer(
+            api, PODS, transform=read_kept_pod, timings=timings, decode=decode_kubelet_pod
+        )
         self._usage = NodeUsage()
         self._pods.add_handler(self._usage.on_pod)
         self._reading = threading.Lock()
@@ -155,7 +158,9 @@ class NodeCaches:
             bind.node,
             as_placed(pod),
             judge,
-            stored=[read_kept_pod(one.object) for page in pages for one in page.items],
+            stored=[
+                read_kept_pod(decode_kubelet_pod(one.data)) for page in pages for one in page.items
+            ],
             in_flight=before,
             is_dry_run=bind.dry_run,
         )
@@ -167,7 +172,9 @@ class NodeCaches:
         Raises:
             ApiError: The API server does not answer, or has no such pod without a node.
         """
-        pod = read_kubelet_pod(self._api.get(PODS, bind.name, namespace=bind.namespace))
+        pod = read_kubelet_pod(
+            self._api.get(PODS, bind.name, namespace=bind.namespace, decode=decode_kubelet_pod)
+        )
         if pod.uid != bind.uid or pod.node:
             raise NotFoundError.of(PODS, bind.name)
         return pod
