@@ -44,8 +44,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.codec import encode
 from webhook.quota.elastic.capacity import PodHealth, health_of
-from webhook.quota.elastic.disruption_budgets import read_budgets
-from webhook.quota.objects.label_selectors import read_selector_at
+from webhook.quota.elastic.disruption_budgets import DisruptionBudget, read_budget
 
 _NAME_ATTEMPTS: Final = 8
 
@@ -200,29 +199,27 @@ class Writer:
                 " does not support."
             )
         is_ready = health_of(FieldReader(pod.decode())) is PodHealth.READY
-        for budget in budgets:
-            if not is_ready and any(one.spares_unready for one in read_budgets([budget.decode()])):
+        for stored, budget in budgets:
+            if budget.spares_unready and not is_ready:
                 continue
-            allowed = FieldReader(budget.decode()).child("status").integer("disruptionsAllowed")
-            if not allowed:
+            if not budget.allowed:
                 raise TooManyRequestsError(
                     "Cannot evict pod as it would violate the pod's disruption budget."
                 )
             if not dry_run:
-                self._use_disruption(budget, allowed)
+                self._use_disruption(stored, budget.allowed)
         self.delete(target, Preconditions(uid), grace, dry_run=dry_run)
 
-    def _budgets_of(self, pod: StoredObject) -> Iterator[StoredObject]:
+    def _budgets_of(self, pod: StoredObject) -> Iterator[tuple[StoredObject, DisruptionBudget]]:
         raw = FieldReader(pod.decode())
         # only of pods that run something is lost
         if pod.meta.deletion_timestamp or raw.child("status").text("phase") != "Running":
             return
         labels = raw.child("metadata").string_map("labels")
-        stored, _ = self._cluster.store.select(POD_DISRUPTION_BUDGETS, pod.meta.namespace)
-        for budget in stored:
-            selector = read_selector_at(FieldReader(budget.decode()).child("spec"), "selector")
-            if selector is not None and selector.matches(labels):
-                yield budget
+        for stored in self._cluster.store.select(POD_DISRUPTION_BUDGETS, pod.meta.namespace)[0]:
+            budget = read_budget(stored.decode())
+            if budget is not None and budget.selector.matches(labels):
+                yield stored, budget
 
     def _use_disruption(self, budget: StoredObject, allowed: int) -> None:
         status = budget.decode().get("status")

@@ -34,7 +34,7 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.charging.status_mask import native_count
 from webhook.quota.checking.classes import ClassTable, PriorityClass, RuntimeClass
 from webhook.quota.checking.limit_ranges import LimitRange
-from webhook.quota.checking.object_usage import FIRST_NAMES, FIRST_OBJECTS
+from webhook.quota.checking.object_usage import FIRST_OBJECTS, first_usage
 from webhook.quota.checking.subjects import ManifestObject
 from webhook.quota.checking.values import Balance, Subject, Terms
 from webhook.quota.nodes.model import NodeView
@@ -117,7 +117,7 @@ class ClusterState:
 
     def is_new(self, kind: Kind, namespace: str, name: str) -> bool:
         """Return whether there is no object of a name yet."""
-        if (kind.resource, name) in FIRST_NAMES:
+        if (kind.resource, name) in FIRST_OBJECTS:
             return False
         if not self._is_known or not name:
             return True
@@ -380,5 +380,5 @@ def _native_used(quota: ResourceQuota, pods: Sequence[Pod], *, is_fresh: bool) -
         counted = native_count(quota, pods)
     except ScopeError:
         counted = {}
-    first = mask(FIRST_OBJECTS, quota.hard) if is_fresh and not quota.scopes else {}
+    first = mask(first_usage(), quota.hard) if is_fresh and not quota.scopes else {}
     return {**counted, **first, **mask(quota.status_used, quota.hard)}

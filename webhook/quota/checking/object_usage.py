@@ -25,15 +25,9 @@ _LEGACY: Final = frozenset(
 _CLASS_SUFFIX: Final = ".storageclass.storage.k8s.io/"
 _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 
-FIRST_OBJECTS: Final[ResourceList] = {
-    "configmaps": _ONE,
-    "count/configmaps": _ONE,
-    "count/serviceaccounts": _ONE,
-}
-"""What a new namespace holds when its controllers have looked at it: the cluster's CA as a
-ConfigMap, and the default ServiceAccount."""
-FIRST_NAMES: Final = frozenset({("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")})
-"""Resource and name of these: every namespace has them, and they are never new."""
+FIRST_OBJECTS: Final = (("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"))
+"""Resource and name of what a new namespace holds when its controllers have looked at it: the
+cluster's CA as a ConfigMap, and the default ServiceAccount. They are never new."""
 
 
 def object_usage(raw: _Object, resource: str, *, field: str = "") -> ResourceList:
@@ -56,6 +50,14 @@ def object_usage(raw: _Object, resource: str, *, field: str = "") -> ResourceLis
     if resource == "persistentvolumeclaims":
         usage.update(_claim(ResourceReader(raw, field)))
     return usage
+
+
+def first_usage() -> ResourceList:
+    """Return what the first objects of a namespace are charged."""
+    total: ResourceList = {}
+    for resource, _ in FIRST_OBJECTS:
+        total = add(total, object_usage({}, resource))
+    return total
 
 
 def made_usage(raw: _Object, resource: str, count: int, *, field: str = "") -> ResourceList:

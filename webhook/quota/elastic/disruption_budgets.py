@@ -69,7 +69,7 @@ def read_budgets(raws: Iterable[Mapping[str, object]]) -> list[DisruptionBudget]
     found: list[DisruptionBudget] = []
     terms = 0
     for raw in raws:
-        budget = _read(raw)
+        budget = read_budget(raw)
         length = 1 if budget is None else max(1, _length(budget.selector))
         terms += min(length, _TERMS)
         if terms > _TERMS_OF_NAMESPACE:
@@ -79,7 +79,8 @@ def read_budgets(raws: Iterable[Mapping[str, object]]) -> list[DisruptionBudget]
     return found
 
 
-def _read(raw: Mapping[str, object]) -> DisruptionBudget | None:
+def read_budget(raw: Mapping[str, object]) -> DisruptionBudget | None:
+    """Read a PodDisruptionBudget; None if it cannot be read, or selects nothing."""
     node = FieldReader(raw)
     try:
         selector = read_selector_at(node.child("spec"), "selector")
