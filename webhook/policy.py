@@ -6,8 +6,9 @@ here, so that a rule which cannot be evaluated is an error at start and never at
 
 from __future__ import annotations
 
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, assert_never
 
 from webhook.config import (
     Configuration,
@@ -15,6 +16,7 @@ from webhook.config import (
     JobRuleSettings,
     MirrorPods,
     MustSpecify,
+    QuotaUpdate,
     TerminatingPods,
 )
 from webhook.config.settings import PlainObject
@@ -140,6 +142,23 @@ def compile_policy(
         ledger_seconds=float(configuration.timeouts.ledger_seconds),
         holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
     )
+
+
+def frozen_by(update: QuotaUpdate, selecting: Set[str]) -> Callable[[str], bool]:
+    """Return which fields of a stored quota's spec have to stay.
+
+    Args:
+        selecting: The fields that say which pods a quota is about.
+    """
+    match update:
+        case QuotaUpdate.ALLOW:
+            return lambda _field: False
+        case QuotaUpdate.SCOPES:
+            return selecting.__contains__
+        case QuotaUpdate.REJECT:
+            return lambda _field: True
+        case _:
+            assert_never(update)
 
 
 def _extended_keys(names: tuple[str, ...]) -> frozenset[str]:

@@ -7,7 +7,7 @@ counted again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
@@ -19,6 +19,7 @@ from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowe
 from webhook.config import QuotaUpdate
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.kube.api import ApiError
+from webhook.policy import frozen_by
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.charging.deferral import shared_keys
@@ -42,12 +43,6 @@ _MOST_COMPARED: Final = 2**20
 _LIMIT_OF: Final = "spec.hard["
 _CLOSE: Final = 0.75
 """How much a name has to be like another to be taken for a slip: `gpu` is no slip of `cpu`."""
-_FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
-    QuotaUpdate.ALLOW: lambda _field: False,
-    QuotaUpdate.SCOPES: lambda field: field in SELECTING_FIELDS,
-    QuotaUpdate.REJECT: lambda _field: True,
-}
-"""Which fields of a stored quota's spec have to stay."""
 
 
 def create(
@@ -69,9 +64,10 @@ def update(
     if not changed_fields(new, old):
         return Allowed(decision="valid")
     keys = context.policy.deferred_keys
-    frozen = _FROZEN[context.configuration.quota_update]
+    allowed = context.configuration.quota_update
     if request.username in context.policy.own_users:
-        frozen = _FROZEN[QuotaUpdate.ALLOW]  # of an elastic quota, whose owner has changed it
+        allowed = QuotaUpdate.ALLOW  # of an elastic quota, whose owner has changed it
+    frozen = frozen_by(allowed, SELECTING_FIELDS)
     errors = cluster_quota_update_errors(new, old, keys, frozen=frozen)
     if errors:
         return responses.invalid(_with_hints(errors, keys))

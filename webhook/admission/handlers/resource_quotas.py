@@ -13,7 +13,6 @@ was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from webhook.admission.deadline import Deadline
@@ -21,8 +20,8 @@ from webhook.admission.handlers import responses
 from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.patch_builder import PatchTargetError, remove_keys
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
-from webhook.config import QuotaUpdate
 from webhook.jsonfields.fields import InvalidFieldError, mapping
+from webhook.policy import frozen_by
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.ledger.ledger import Account
@@ -38,12 +37,6 @@ from webhook.state.quota_cache import MOST_QUOTAS, too_many_text
 
 _STOPS: Final = "nothing is bound in this namespace: "
 NOT_MASKED = Allowed(decision="not-masked")
-_FROZEN: Final[Mapping[QuotaUpdate, Callable[[str], bool]]] = {
-    QuotaUpdate.ALLOW: lambda _field: False,
-    QuotaUpdate.SCOPES: lambda field: field in SCOPE_FIELDS,
-    QuotaUpdate.REJECT: lambda _field: True,
-}
-"""Which fields of a stored quota's spec have to stay."""
 
 
 def create(
@@ -69,7 +62,7 @@ def update(
     new, old = request.object or {}, request.old_object or {}
     if not changed_fields(new, old):
         return Allowed(decision="valid")
-    frozen = _FROZEN[context.configuration.quota_update]
+    frozen = frozen_by(context.configuration.quota_update, SCOPE_FIELDS)
     errors = quota_update_errors(new, old, frozen=frozen)
     if errors:
         return responses.invalid(errors)
