@@ -89,6 +89,19 @@ def live_cluster(
 
 
 @contextmanager
+def _snapshot_errors(paths: Sequence[Path]) -> Iterator[None]:
+    from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
+        SnapshotError,
+        located_in,
+    )
+
+    try:
+        yield
+    except SnapshotError as err:
+        raise InputError(str(located_in(err, paths))) from err
+
+
+@contextmanager
 def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     """Yield a fake cluster that holds what some files do.
 
@@ -96,16 +109,12 @@ def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
         InputError: A file cannot be read; the text has file, document and field.
     """
     from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
-        SnapshotError,
-        located_in,
         parse_snapshot,
     )
     from webhook.fakecluster.storage import FakeClient, FakeCluster  # noqa: PLC0415
 
-    try:
+    with _snapshot_errors(paths):
         found = parse_snapshot(_documents_of(paths))
-    except SnapshotError as err:
-        raise InputError(str(located_in(err, paths))) from err
     cluster = FakeCluster()
     cluster.load([(one.kind, one.object) for one in found])
     with cluster_errors():
@@ -122,17 +131,11 @@ def snapshot_reader(paths: Sequence[Path]) -> Iterator[SnapshotClient]:
     from webhook.fakecluster.manifests.large_snapshot import (  # noqa: PLC0415 - only where it is asked for
         read_for_looking,
     )
-    from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415
-        SnapshotError,
-        located_in,
-        read_files,
-    )
+    from webhook.fakecluster.manifests.snapshot import read_files  # noqa: PLC0415
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient  # noqa: PLC0415
 
-    try:
+    with _snapshot_errors(paths):
         read = read_for_looking(read_files(paths))
-    except SnapshotError as err:
-        raise InputError(str(located_in(err, paths))) from err
     client = SnapshotClient(read.objects, read.extent, read.pods)
     keep(read, client)
     with cluster_errors():

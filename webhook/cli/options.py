@@ -236,6 +236,16 @@ def snapshot_option(command: _F) -> _F:
     )(command)
 
 
+def system_namespace_option(command: _F) -> _F:
+    """Add `--system-namespace`, by default as it is found in the cluster."""
+    return click.option(
+        "--system-namespace",
+        type=NAMESPACE,
+        metavar="NAME",
+        help="Namespace of the installation; else the one that the webhook's registration names.",
+    )(command)
+
+
 def installed_config_option(command: _F) -> _F:
     """Add `--config`, by default what is installed in the cluster."""
     return click.option(

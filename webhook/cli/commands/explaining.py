@@ -14,13 +14,13 @@ from webhook.cli.completion import complete_names
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.options import (
     FORMATS,
-    NAMESPACE,
     Command,
     cluster_options,
     installed_config_option,
     namespace_option,
     output_option,
     snapshot_option,
+    system_namespace_option,
 )
 
 _SHORT = {
@@ -103,12 +103,7 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
 )
 @cluster_options
 @snapshot_option
-@click.option(
-    "--system-namespace",
-    type=NAMESPACE,
-    metavar="NAME",
-    help="Namespace of the installation; else the one that the webhook's registration names.",
-)
+@system_namespace_option
 @installed_config_option
 @output_option(*FORMATS)
 def explain(**options: Any) -> ExitCode:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from webhook.cli.exit_codes import ExitCode
-from webhook.cli.options import NAMESPACE, Command, cluster_options
+from webhook.cli.options import NAMESPACE, Command, cluster_options, system_namespace_option
 
 
 @click.command(
@@ -37,12 +37,7 @@ Exit status: 0 written, 2 wrong usage, or the file cannot be written,
     " needs other namespaces, such as the room on nodes, is then not known.",
 )
 @cluster_options
-@click.option(
-    "--system-namespace",
-    type=NAMESPACE,
-    metavar="NAME",
-    help="Namespace of the installation; else the one that the webhook's registration names.",
-)
+@system_namespace_option
 def snapshot(**options: Any) -> ExitCode:
     """Write what `explain`, `check`, `top`, `doctor`, `elastic` and `review` read of a cluster.
 

@@ -17,6 +17,7 @@ from webhook.cli.options import (
     cluster_options,
     output_option,
     snapshot_option,
+    system_namespace_option,
 )
 
 _ORDERS = ("name", "share", "pending")
@@ -54,12 +55,7 @@ Exit status: 0 shown, 2 wrong usage, 4 the cluster does not answer.
 @click.option("--watch", "watches", is_flag=True, help="Look every two seconds, and show it anew.")
 @cluster_options
 @snapshot_option
-@click.option(
-    "--system-namespace",
-    type=NAMESPACE,
-    metavar="NAME",
-    help="Namespace of the installation; else the one that the webhook's registration names.",
-)
+@system_namespace_option
 @output_option(*FORMATS)
 def top(**options: Any) -> ExitCode:
     """Show what every deferred quota has used, reserved and pending, with bars.
