@@ -17,8 +17,9 @@ from tests.e2e.harness import WANTED
 from tests.soak.sampling import sample
 from tests.soak.slopes import Sample
 from tests.torture.world import Incident, World
+from webhook.atomic_file import write_file
 from webhook.tls.bootstrap import CertificateDirectory
-from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE, write_file
+from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE
 from webhook.tls.issue import Issued, issue_serving
 
 _OLD_SECONDS: Final = 5.0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import ssl
-import stat
 import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 
 from tests.tls.certificates import CA, NOW, a_serving_certificate, written
 from webhook.telemetry.metrics import Metrics
-from webhook.tls.files import CertificateFiles, server_context, write_file
+from webhook.tls.files import CertificateFiles, server_context
 from webhook.tls.issue import Issued
 from webhook.tls.pair import CertificateFileError
 
@@ -192,26 +190,6 @@ def test_old_protocols_are_not_spoken(tmp_path: Path) -> None:
     context = server_context(*written(tmp_path, a_serving_certificate()))
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert context.options & ssl.OP_NO_RENEGOTIATION
-
-
-def test_files_are_written_whole_with_their_mode(tmp_path: Path) -> None:
-    path = tmp_path / "tls.key"
-    path.write_bytes(b"old")
-    before = path.stat().st_ino
-    mask = os.umask(0o077)
-    try:
-        write_file(path, b"new", mode=0o644)
-    finally:
-        os.umask(mask)
-    assert path.read_bytes() == b"new"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert path.stat().st_ino != before  # replaced, never written in place
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        write_file(tmp_path / "nothing" / "tls.key", b"x", mode=0o600)
 
 
 def test_the_ca_signs_what_is_served(files: CertificateFiles) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 from webhook import __version__
 from webhook.admission.serving.probes import ProbeServer, probe_pages
 from webhook.admission.serving.server_settings import ServerParts
-from webhook.admission.serving.sockets import ListenAddress, address_of, listen, write_whole
+from webhook.admission.serving.sockets import ListenAddress, address_of, listen
+from webhook.atomic_file import write_file
 from webhook.config import ConfigurationFile
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.jsonfields.encoding import encode_json
@@ -208,4 +209,4 @@ def _announce(listener: socket.socket, file: Path | None, further: Mapping[str, 
     announcement = {"pid": os.getpid(), "ops": address_of(listener, "http"), **further}
     _log.info("listening", extra=announcement)
     if file is not None:
-        write_whole(file, encode_json(announcement))
+        write_file(file, encode_json(announcement))

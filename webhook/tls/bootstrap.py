@@ -18,7 +18,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE, write_file
+from webhook.atomic_file import write_file
+from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE
 from webhook.tls.issue import CA_LIFETIME, Issued, issue_ca, issue_serving
 from webhook.tls.pair import (
     CertificateFileError,

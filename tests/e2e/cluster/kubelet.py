@@ -17,8 +17,9 @@ from tests.controlplane.plane import ControlPlane
 from tests.controlplane.ports import free_ports
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import SYSTEM, Server, is_ready
+from webhook.atomic_file import write_file
 from webhook.state.well_known import TLS_SECRET
-from webhook.tls.files import KEY_MODE, write_file
+from webhook.tls.files import KEY_MODE
 
 LOOPBACK_SERVICES: Final = ("--service-cluster-ip-range=127.96.0.0/16",)
 """Flags of an API server whose Services can be listened for."""

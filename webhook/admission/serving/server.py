@@ -32,8 +32,9 @@ from webhook.admission.serving.app import create_app
 from webhook.admission.serving.plain_http import PlainHttpServer
 from webhook.admission.serving.probes import ProbeServer, probe_pages
 from webhook.admission.serving.server_settings import Build, ServerParts, ServerSettings
-from webhook.admission.serving.sockets import StartError, address_of, listen, write_whole
+from webhook.admission.serving.sockets import StartError, address_of, listen
 from webhook.admission.serving.worker import AdmissionWorker
+from webhook.atomic_file import write_file
 from webhook.jsonfields.encoding import encode_json
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
         }
         log.info("listening", extra=announcement)
         if self.settings.announce:
-            write_whole(self.settings.announce, encode_json(announcement))
+            write_file(self.settings.announce, encode_json(announcement))
 
     def _stopped(self, _arbiter: object, _worker: object) -> None:
         """Stop what runs beside the worker; gunicorn also calls this in the parent."""

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 BACKLOG: Final = 1024
@@ -86,13 +85,3 @@ def address_of(sock: socket.socket, scheme: str) -> dict[str, object]:
     host, port = sock.getsockname()[:2]
     shown = ListenAddress("localhost" if host in {"0.0.0.0", "::"} else host, port)  # noqa: S104
     return {"url": f"{scheme}://{shown}", "host": host, "port": port}
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as err:  # of which a failed write does not say to which file it was
-        raise OSError(err.errno, err.strerror or str(err), str(path)) from err

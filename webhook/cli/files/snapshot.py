@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 import click
 
 from webhook import __version__
+from webhook.atomic_file import write_file
 from webhook.cli.cluster_options import live_cluster
 from webhook.cli.exit_codes import ExitCode, InputError, printable
 from webhook.jsonfields.encoding import encode_json
@@ -20,7 +21,6 @@ from webhook.kube.files.snapshot_format import API_VERSION, FORMAT, SNAPSHOT_KIN
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.snapshots.taking import TakenSnapshot, take_snapshot
-from webhook.tls.files import write_file
 
 
 def run(

@@ -17,10 +17,11 @@ from tests.e2e.cluster.certificates.kept_certificates import served_by
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import SYSTEM, Product, Server
 from tests.e2e.cluster.waiting import becomes, eventually
+from webhook.atomic_file import write_file
 from webhook.state.well_known import CA_SECRET, TLS_SECRET
 from webhook.tls.bootstrap import CertificateDirectory
 from webhook.tls.called_names import REGISTRATIONS
-from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE, write_file
+from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE
 from webhook.tls.issue import Issued, issue_serving
 from webhook.tls.rotation import InstalledCertificates
 from webhook.tls.rotation_store import tls_secret

@@ -17,10 +17,11 @@ from tests.e2e.cluster.product import Product, apply, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import WANTED
+from webhook.atomic_file import write_file
 from webhook.install import render
 from webhook.tls.bootstrap import CertificateDirectory
 from webhook.tls.called_names import REGISTRATIONS
-from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE, write_file
+from webhook.tls.files import CERTIFICATE_MODE, KEY_MODE
 from webhook.tls.issue import CA_LIFETIME, issue_ca, issue_serving
 
 LEFT: Final = timedelta(seconds=20)
