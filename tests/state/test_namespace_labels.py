@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.shared.participation import Participation
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import NAMESPACES, NotFoundError
+from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError, Page, Revision
 from webhook.state.namespace_labels import NamespaceLabels, is_deferred
 
 LABELS: dict[str, tuple[object, bool]] = {
@@ -54,3 +62,44 @@ def test_a_namespace_that_is_not_there_has_none() -> None:
     labels = NamespaceLabels(FakeClient(FakeCluster()), lambda: 0.0)
     with pytest.raises(NotFoundError):
         labels.of("nowhere")
+
+
+class _Labelled:
+    """An API server whose namespaces have many labels; no list shows all of them at once."""
+
+    def __init__(self, namespaces: int) -> None:
+        self._names = [f"team-{number}" for number in range(namespaces)]
+
+    def pages(self, *_of: object, is_brief: bool) -> Iterator[Page]:
+        assert is_brief
+        for version, name in enumerate(self._names, start=1):
+            labels = {f"{name}-{number}": "" for number in range(2000)}
+            raw = {"metadata": {"name": name, "labels": labels, "resourceVersion": f"{version}"}}
+            data = json.dumps(raw).encode()
+            del labels, raw
+            yield Page((Revision(key=name, uid=name, resource_version=version, data=data),), 99)
+
+
+class _Seen:
+    """A cache of namespaces that has seen them all."""
+
+    def __init__(self) -> None:
+        self.namespaces = self.informer = self
+
+    def entry(self, _name: str) -> SimpleNamespace:
+        return SimpleNamespace(resource_version=99)
+
+
+def test_a_leadership_begins_with_few_labels_at_a_time() -> None:
+    def peak(namespaces: int) -> int:
+        api = cast("ClusterApi", _Labelled(namespaces))
+        participation = Participation(api, cast("ManagedNamespaces", _Seen()))
+        tracemalloc.start()
+        try:
+            assert len(participation.managed_namespaces()) == namespaces
+            assert participation.check_namespaces() == frozenset()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(30) < 2 * peak(3)

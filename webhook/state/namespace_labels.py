@@ -6,12 +6,12 @@ by rules that select namespaces, and asked for one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import mapping, string_map
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, ClusterApi, Object
+from webhook.kube.api import NAMESPACES, ClusterApi, ListOptions, Object
 from webhook.kube.joint_reads import JointReads
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.state.object_decoders import decode_namespace
@@ -42,6 +42,23 @@ def is_deferred(namespace: Object) -> bool:
     metadata = mapping(namespace.get("metadata"), "metadata")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     return labels.get(MODE_LABEL) == DEFERRED_MODE
+
+
+def namespace_metadata(api: ClusterApi, *, opted_in: bool = False) -> Iterator[Object]:
+    """Yield the Namespaces that there are now, with little more than their metadata.
+
+    Each is read when it is its turn: labels of one can take megabytes, and their owners write them.
+
+    Args:
+        opted_in: Whether only those are wanted that ask to defer their quotas.
+
+    Raises:
+        ApiError: The API server does not answer.
+    """
+    selector = f"{MODE_LABEL}={DEFERRED_MODE}" if opted_in else ""
+    for page in api.pages(NAMESPACES, ListOptions(label_selector=selector), is_brief=True):
+        for one in page.items:
+            yield decode_namespace(one.data)
 
 
 class NamespaceLabels:
@@ -86,10 +103,5 @@ class NamespaceLabels:
         return self._reads.read("", self._list)
 
     def _list(self) -> _Listed:
-        pages = self._api.pages(NAMESPACES, is_brief=True)
-        metadata = (
-            FieldReader(decode_namespace(one.data)).child("metadata")
-            for page in pages
-            for one in page.items
-        )
+        metadata = (FieldReader(one).child("metadata") for one in namespace_metadata(self._api))
         return {one.text("name"): one.string_map("labels") for one in metadata}

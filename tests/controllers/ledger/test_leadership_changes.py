@@ -200,7 +200,7 @@ def test_nothing_is_written_before_the_namespaces_could_be_asked_for(
     def unreachable(*_args: object, **_more: object) -> None:
         raise UnreachableError("no route to the namespaces")
 
-    monkeypatch.setattr(other.client, "list", unreachable)
+    monkeypatch.setattr(other.client, "pages", unreachable)
     hand_over(one, other)
     for _ in range(3):
         with pytest.raises(Exception, match="no route"):

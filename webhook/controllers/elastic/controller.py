@@ -41,7 +41,6 @@ from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
-    NAMESPACES,
     AlreadyExistsError,
     ApiError,
     BadRequestError,
@@ -84,8 +83,9 @@ from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
 from webhook.quota.ledger.ledger_values import Condition
 from webhook.quota.objects.names import DERIVED_PREFIXES, POOL_PREFIX
 from webhook.quota.shared.cluster_quotas import ledger_name
+from webhook.state.namespace_labels import namespace_metadata
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
-from webhook.state.well_known import DEFERRED_MODE, ELASTIC_LABEL, MODE_LABEL
+from webhook.state.well_known import ELASTIC_LABEL
 
 _log = logging.getLogger(__name__)
 
@@ -291,9 +291,7 @@ class ElasticQuotaController:
         would be given what is not lent any more.
         """
         stored = [_read(kind, raw) for kind in self.informers for raw in self._api.list(kind).items]
-        selector = f"{MODE_LABEL}={DEFERRED_MODE}"
-        listed = self._api.list(NAMESPACES, ListOptions(label_selector=selector)).items
-        opted_in = {object_name(raw) for raw in listed}
+        opted_in = {object_name(one) for one in namespace_metadata(self._api, opted_in=True)}
         opted_in -= self._managed.exempt()
         return self._derived(self._counting_of(stored), opted_in.__contains__)
 

@@ -13,7 +13,6 @@ from webhook.jsonfields.fields import InvalidFieldError, mapping, text
 from webhook.kube.api import (
     NAMESPACES,
     ClusterApi,
-    ListOptions,
     NotFoundError,
     Object,
     UnavailableError,
@@ -21,8 +20,7 @@ from webhook.kube.api import (
 from webhook.quota.charging.deferral import limits_of
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.state.lazy_ledger import identity_of
-from webhook.state.namespace_labels import is_deferred, labels_of
-from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
+from webhook.state.namespace_labels import is_deferred, labels_of, namespace_metadata
 
 
 class Participation:
@@ -105,7 +103,7 @@ class Participation:
             is_current = True  # it stays like that until it is repaired
         if not is_current:
             raise UnavailableError("the cache of shared quotas is behind")
-        return self._check_namespaces() if shared.specs else None
+        return self.check_namespaces() if shared.specs else None
 
     def managed_namespaces(self) -> Set[str]:
         """Return the namespaces that are opted in now.
@@ -113,13 +111,16 @@ class Participation:
         Raises:
             ApiError: The API server does not answer.
         """
-        selector = f"{MODE_LABEL}={DEFERRED_MODE}"
-        stored = self._api.list(NAMESPACES, ListOptions(label_selector=selector)).items
-        return {_name_of(namespace) for namespace in stored}
+        return {_name_of(one) for one in namespace_metadata(self._api, opted_in=True)}
 
-    def _check_namespaces(self) -> Set[str]:
+    def check_namespaces(self) -> Set[str]:
+        """Make sure that the cache of namespaces shows what there is now; return the opted-in ones.
+
+        Raises:
+            ApiError: It does not yet, or the API server does not answer.
+        """
         opted_in: set[str] = set()
-        for raw in self._api.list(NAMESPACES).items:
+        for raw in namespace_metadata(self._api):
             try:
                 name, version, is_in = _name_of(raw), identity_of(raw)[1], is_deferred(raw)
             except InvalidFieldError:
