@@ -171,3 +171,16 @@ def a_binding(
 
 def _given(**amounts: Amounts | None) -> Object:
     return {key: dict(value) for key, value in amounts.items() if value is not None}
+
+
+def out_of_bounds() -> dict[str, tuple[list[Object], str]]:
+    """Quotas for which nothing is bound in their namespace, and why."""
+    many = [a_quota(f"q{number:03}", uid=f"uid-q{number}") for number in range(129)]
+    wide = a_quota("wide", hard={f"requests.example.com/g{number}": "1" for number in range(257)})
+    return {
+        "too many": (many, "the namespace has more than 128 quotas"),
+        "too large": (
+            [wide],
+            "quota wide cannot be read: spec.hard: has more than 256 limits of pods",
+        ),
+    }

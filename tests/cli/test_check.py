@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 import webhook
-from tests.builders import Object, a_container, a_pod, a_quota
+from tests.builders import Object, a_container, a_pod, a_quota, out_of_bounds
 from tests.cli.clusters import kubeconfig_of
 from tests.json_schema import schema_errors
 from tests.xml_schema import xml_errors
@@ -662,6 +662,19 @@ def test_a_quota_that_the_webhook_refuses_judges_nothing_where_it_is_refused() -
     # the API server stores it, and then cannot evaluate it
     (scopes,) = findings(checked("-f", "-", text=f"{ODD_SCOPE}---\n{pod}"))
     assert scopes["rule"] == "quota-scopes"
+
+
+@pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())
+def test_no_pod_starts_beside_quotas_for_which_nothing_is_bound(
+    quotas: list[Object], reason: str
+) -> None:
+    deployment = Path("web.yaml").read_text("utf-8")
+    for mode, expected in (("deferred", ["quota-bounds"]), ("shadow", [])):
+        namespace = a_namespace(**{"deferredquota.io/mode": mode})
+        text = f"{dumped(namespace, *quotas)}---\n{deployment}"
+        found = [one for one in findings(checked("-f", "-", text=text)) if "bounds" in one["rule"]]
+        assert [one["rule"] for one in found] == expected
+        assert all(one["text"].endswith(f"no node is given to it: {reason}") for one in found)
 
 
 def test_a_quota_that_the_webhook_refuses_does_not_replace_the_one_that_is_there() -> None:

@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 import webhook
-from tests.builders import a_container, a_job, a_pod, a_quota
+from tests.builders import a_container, a_job, a_pod, a_quota, out_of_bounds
 from tests.json_schema import schema_errors
 from tests.operations.healthy import NOW, Guard, Pulse, count, edit, healthy, remove
 from tests.operations.scenes import NAMESPACE, a_gated_pod, load
@@ -450,6 +450,17 @@ def test_a_ledger_of_other_quotas_is_reported_instead_of_its_numbers(cluster: Fa
     assert entry["causes"][0]["text"] == "usage is being counted for quota: p1"
     remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     assert causes(why(cluster, "x")) == ["ledger-not-ready"]
+
+
+@pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())
+def test_quotas_for_which_nothing_is_bound_are_the_reason_of_the_bind(
+    cluster: FakeCluster, quotas: list[dict[str, Any]], reason: str
+) -> None:
+    load(cluster, *quotas)
+    wait_for_quota(cluster, a_gated_pod("x", cpu="1"))
+    entry = why(cluster, "x")
+    assert causes(entry)[0] == "ledger-not-ready"
+    assert entry["causes"][0]["text"] == reason
 
 
 def test_a_webhook_that_does_not_answer_is_reported(cluster: FakeCluster) -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import a_container, a_pod, a_quota
+from tests.builders import a_container, a_pod, a_quota, out_of_bounds
 from tests.operations.healthy import a_lease
 from tests.reactions import Call, Proceed, ReactiveClient, forbid
 from webhook.cli import ExitCode, cli
@@ -297,3 +297,13 @@ def test_a_snapshot_without_pods_is_not_one_in_which_nothing_is_used(tmp_path: P
     done = run(tmp_path, a_snapshot_without_ledgers()[:4])
     assert done.stdout == "no deferred quotas that may be read\n"
     assert "neither quota ledgers nor pods" in done.stderr
+
+
+@pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())
+def test_quotas_for_which_nothing_is_bound_are_noted(
+    tmp_path: Path, quotas: list[object], reason: str
+) -> None:
+    objects = a_snapshot_without_ledgers()
+    done = run(tmp_path, [*objects, *quotas], "-o", "json")
+    assert f"nothing is bound in namespace team-a: {reason}" in done.stderr
+    assert len({one["quota"] for one in rows(done)}) == (1 if "wide" in reason else 128)

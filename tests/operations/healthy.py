@@ -41,6 +41,7 @@ from webhook.quota.ledger.ledger import Account, Ledger
 from webhook.quota.ledger.ledger_codec import ledger_status
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.objects.quota_bounds import counted_quotas
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.state.well_known import (
     BIND_ENTRY,
@@ -247,7 +248,7 @@ def count(cluster: FakeCluster, change: Callable[[Ledger], Ledger] = lambda one:
     pods = [Pod.from_object(raw) for raw in api.list(PODS, ListOptions(namespace=NAMESPACE)).items]
     accounts = {
         each.name: Account(each.observed, each.hard, taken_at_bind(each, pods).most)
-        for each in deferred_quotas(quotas, DEFERRED_KEYS).quotas
+        for each in deferred_quotas(counted_quotas(quotas), DEFERRED_KEYS).quotas
     }
     ledger = change(Ledger(accounts, {}, pods_resource_version=cluster.resource_version))
     if api.list(QUOTA_LEDGERS, ListOptions(namespace=NAMESPACE)).items:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_pod, a_quota, an_expression
+from tests.builders import Object, a_pod, a_quota, an_expression, out_of_bounds
 from tests.operations.healthy import (
     NOW,
     CreationGuard,
@@ -139,6 +139,26 @@ def test_scopes_that_cannot_be_evaluated_stand_in_the_way() -> None:
     assert obstacles(plan.findings, force=False)
     assert not obstacles(plan.findings, force=True)
     assert plan.quotas[0].deferred == ()
+
+
+@pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())
+def test_quotas_for_which_nothing_is_bound_stand_in_the_way(
+    quotas: list[Object], reason: str
+) -> None:
+    plan = planned(*quotas)
+    found = the(plan, "enable.bounds")
+    assert (found.severity, found.message) == ("error", f"every bind would be refused: {reason}")
+    assert obstacles(plan.findings, force=False)
+    api = FakeClient(a_cluster(a_namespace(mode=""), *quotas))
+    missing = still_missing(api, Settings(), NAMESPACE)
+    assert reason in missing
+    assert not any("wide: is not counted" in one for one in missing)
+    (then,) = [
+        one.message
+        for one in watching_plan(api, Settings(), NAMESPACE, must_specify=True).findings
+        if one.id == "enable.bounds"
+    ]
+    assert then == f"if the namespace opted in: {found.message}"
 
 
 def test_an_odd_pod_stands_in_the_way() -> None:

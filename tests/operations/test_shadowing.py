@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.admission.handlers.harness import eventually
-from tests.builders import a_pod, a_quota
+from tests.builders import a_pod, a_quota, out_of_bounds
 from tests.operations.healthy import a_controller, healthy, serious
 from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of, record
 from webhook.fakecluster.storage import FakeClient
@@ -72,6 +72,14 @@ def test_a_quota_that_is_not_watched_yet_is_named() -> None:
     api = FakeClient(a_cluster(a_namespace(mode="shadow"), QUOTA))
     record(api, {"since": "2026-01-01T00:00:00Z"})
     assert still_unwatched(api, Settings(), NAMESPACE) == ("quota p1: is not watched yet",)
+
+
+def test_of_very_many_quotas_those_are_waited_for_that_are_watched() -> None:
+    (many, _), _ = out_of_bounds().values()
+    api = FakeClient(a_cluster(a_namespace(mode="shadow"), *many))
+    record(api, {"since": "2026-01-01T00:00:00Z"})
+    missing = still_unwatched(api, Settings(), NAMESPACE)
+    assert (len(missing), missing[-1]) == (128, "quota q127: is not watched yet")
 
 
 def test_all_that_are_or_were_watched_are_read() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.admission.handlers.harness import NAMESPACE, eventually, new_cluster, wait_until_seen
-from tests.builders import a_pod, a_quota
+from tests.builders import Object, a_pod, a_quota, out_of_bounds
 from tests.reactions import ReactiveClient, forbid, unreachable
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ListOptions, UnreachableError
@@ -326,3 +326,14 @@ def test_when_it_ends_nothing_is_lost(scenario: Scenario) -> None:
     scenario.creations.stop()
     counts = scenario.record().counts
     assert (counts["attempts"], counts["stored"], counts["refused"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())
+def test_what_no_bind_decides_is_not_judged(
+    scenario: Scenario, quotas: list[Object], reason: str
+) -> None:
+    scenario.cluster.load([(RESOURCE_QUOTAS, quota) for quota in quotas])
+    scenario.catch_up()
+    assert scenario.quotas.in_namespace(NAMESPACE).errors == (reason,)
+    scenario.attempt("web-1")
+    assert scenario.after() == {"attempts": 1, "refused": 1, "unjudged": 1}

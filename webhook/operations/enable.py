@@ -39,6 +39,7 @@ from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import visible_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import DERIVED_PREFIXES
+from webhook.quota.objects.quota_bounds import counted_quotas, undecided_by
 from webhook.state.ledger_store import LEDGER_NAME, read_ledger
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, SHADOW_MODE
 
@@ -204,7 +205,8 @@ def still_missing(api: ClusterApi, settings: Settings, namespace: str) -> tuple[
         for quota in quotas
         if not is_excluded(quota) and (keys := visible_keys(quota, settings.deferred_keys))
     ]
-    return (*odd, *masks, *_uncounted(api, settings, namespace, quotas))
+    undecided = undecided_by(quotas).values()
+    return (*odd, *undecided, *masks, *_uncounted(api, settings, namespace, quotas))
 
 
 def _uncounted(
@@ -212,7 +214,7 @@ def _uncounted(
 ) -> tuple[str, ...]:
     labels = FieldReader(api.get(NAMESPACES, namespace)).child("metadata").string_map("labels")
     shared = quotas_of(concerning(shared_quotas(api), namespace, labels))
-    wanted = settings.deferred_of((*quotas, *shared)).observed
+    wanted = settings.deferred_of((*counted_quotas(quotas), *shared)).observed
     if not wanted:
         return ()
     try:

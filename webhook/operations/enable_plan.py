@@ -17,6 +17,7 @@ from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.charging.scopes import matches
 from webhook.quota.charging.status_mask import native_count
 from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.quota_bounds import undecided_by
 
 NOTHING: Final = "enable.nothing"
 """The finding that no quota of a namespace will change."""
@@ -114,6 +115,13 @@ def objections(
         message = f"{words}: its usage cannot be counted"
         yield error("enable.unreadable", subject, message, "Correct the field.")
     chosen = deferred.quotas
+    for name, reason in undecided_by(there.quotas).items():
+        yield error(
+            "enable.bounds",
+            Subject("ResourceQuota", name, namespace) if name else subject,
+            f"every bind would be refused: {reason}",
+            "Make the quota smaller." if name else "Delete some of them.",
+        )
     for quota in there.quotas:
         about = Subject("ResourceQuota", quota.name, namespace)
         fault = scope_fault(quota)

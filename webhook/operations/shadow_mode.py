@@ -25,13 +25,14 @@ from webhook.operations.enable import NEVER, plan_for
 from webhook.operations.enable_plan import Plan
 from webhook.operations.findings import Finding, Severity, Subject, error
 from webhook.operations.reading import read_quotas
+from webhook.quota.objects.quota_bounds import counted_quotas
 from webhook.quota.shadow.record import ShadowRecord
 from webhook.quota.shadow.record_codec import SHADOW_FIELD, shadow_from_status
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.shadow_store import ENDED_SUMMARY
 from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
 
-_THEN = frozenset({"enable.exceeded", "enable.must-specify", "enable.scopes"})
+_THEN = frozenset({"enable.bounds", "enable.exceeded", "enable.must-specify", "enable.scopes"})
 """Findings about what happens at a bind, which is left alone in shadow mode."""
 _IF = "if the namespace opted in: "
 
@@ -97,7 +98,7 @@ def still_unwatched(api: ClusterApi, settings: Settings, namespace: str) -> tupl
     if found.has_ended:
         return (*odd, "the record is of an earlier time in shadow mode")
     seen = {use.observed for use in found.record.quotas.values()}
-    wanted = settings.deferred_of(quotas).observed
+    wanted = settings.deferred_of(counted_quotas(quotas)).observed
     missing = sorted(one.name for one in wanted - seen)
     return (*odd, *(f"quota {name}: is not watched yet" for name in missing))
 

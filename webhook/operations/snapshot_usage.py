@@ -18,6 +18,7 @@ from webhook.policy import compile_policy
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.objects.model import Pod
+from webhook.quota.objects.quota_bounds import counted_quotas, undecided_by
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 COUNTED_FROM_PODS: Final = (
@@ -70,7 +71,12 @@ def ledgers_from_pods(
     for name, labels in namespaces.items():
         pods, odd = parted(map(read_pod, session.pods(name)), Pod)
         session.unknown.extend(odd)
-        every = (*session.quotas(name), *quotas_of(concerning(shared, name, labels)))
+        quotas = session.quotas(name)
+        session.unknown.extend(
+            f"nothing is bound in namespace {name}: {reason}"
+            for reason in undecided_by(quotas).values()
+        )
+        every = (*counted_quotas(quotas), *quotas_of(concerning(shared, name, labels)))
         deferred = deferred_quotas(
             every, policy.deferred_keys, holds_terminating=policy.holds_terminating
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -27,9 +26,15 @@ from webhook.kube.informer_types import STALE_SECONDS
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.objects.compact import compact_quota
 from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.quota_bounds import (
+    MOST_QUOTAS,
+    first_quotas,
+    too_many_text,
+    unreadable_quota,
+)
 from webhook.state.namespace_labels import labels_of
 from webhook.state.object_decoders import decode_quota
-from webhook.state.quota_lister import QuotaLister, unreadable_quota
+from webhook.state.quota_lister import QuotaLister
 from webhook.state.shared_cache import NONE_SELECTED, SharedQuotaCache, SharedQuotaView, selected
 
 
@@ -56,9 +61,6 @@ class _CachedView:
     view: NamespaceQuotaView
 
 
-MOST_QUOTAS: Final = 128
-"""Quotas of a namespace that are counted."""
-_name: Final = attrgetter("name")
 _NO_ERRORS: Mapping[str, str] = MappingProxyType({})
 _NOT_LISTED: Final = NamespaceQuotaView(
     (), deferred_quotas((), frozenset()), ("the quotas have not been listed yet",)
@@ -240,16 +242,7 @@ class QuotaCache:
 
 
 def _limited(quotas: tuple[ResourceQuota, ...]) -> tuple[ResourceQuota, ...]:
-    """Return the quotas of a namespace that are counted, so that its ledger can be stored.
-
-    For one that cannot, all that share a quota with the namespace would wait.
-    """
-    return quotas if len(quotas) <= MOST_QUOTAS else tuple(sorted(quotas, key=_name)[:MOST_QUOTAS])
-
-
-def too_many_text() -> str:
-    """Return why nothing is bound in a namespace with too many quotas."""
-    return f"the namespace has more than {MOST_QUOTAS} quotas"
+    return quotas if len(quotas) <= MOST_QUOTAS else first_quotas(quotas)
 
 
 def _too_many(quotas: tuple[ResourceQuota, ...]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from webhook.kube.joint_reads import JointReads
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_stored_quota
 from webhook.quota.objects.compact import compact_quota
 from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.quota_bounds import unreadable_quota
 from webhook.state.object_decoders import decode_quota
 
 _TTL_SECONDS: Final = 5.0
@@ -86,11 +87,6 @@ class QuotaLister:
                 except InvalidFieldError as err:
                     unreadable.append(unreadable_quota(_name_of(raw), err))
         return _Listed(tuple(quotas), tuple(unreadable), asked_at)
-
-
-def unreadable_quota(name: str, err: Exception) -> str:
-    """Return why nothing can be decided in a namespace with this quota."""
-    return f"quota {name} cannot be read: {err}"
 
 
 def _name_of(raw: Object) -> str:

@@ -38,6 +38,7 @@ from webhook.quota.shadow.record import (
     STORED,
     UNEXPLAINED,
     Findings,
+    Outcome,
     QuotaUse,
     Workload,
     classify,
@@ -291,6 +292,8 @@ class CreationTracker:
             uses[namespace],
             is_against_rules=self._is_against_rules(attempt),
         )
+        if seen.errors and fate is not Outcome.STILL_REFUSED:
+            fate = Outcome.UNJUDGED  # no bind would be decided either
         workload = Workload(attempt.workload, 1, fate, one.when, one.when)
         with self._lock:
             tally = self._tally(namespace)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_pod, a_quota, an_expression
+from tests.builders import Object, a_pod, a_quota, an_expression, out_of_bounds
 from tests.operations.healthy import count, examined, healthy, ids, serious, the
 from tests.operations.scenes import (
     NAMESPACE,
@@ -210,6 +210,24 @@ def test_scopes_that_cannot_be_evaluated_are_found() -> None:
     load(cluster, odd)
     found = the(examined(cluster), "quota.scopes")
     assert "so every bind is refused" in found.message
+
+
+@pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())
+def test_quotas_for_which_nothing_is_bound_are_found(quotas: list[Object], reason: str) -> None:
+    cluster = healthy()
+    load(cluster, *quotas)
+    found = the(examined(cluster), "quota.bounds")
+    assert found.message == f"every bind is refused: {reason}"
+    named = "ResourceQuota team-a/wide" if "wide" in reason else "Namespace team-a"
+    assert (found.severity, str(found.subject)) == ("error", named)
+
+
+def test_the_ledger_of_very_many_quotas_is_compared_with_those_that_are_counted() -> None:
+    (many, _), _ = out_of_bounds().values()
+    cluster = healthy()
+    load(cluster, *many)
+    count(cluster)
+    assert "ledger.outdated" not in ids(examined(cluster))
 
 
 ODD: dict[str, tuple[Any, str]] = {

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import Object, out_of_bounds
 from tests.quota.simulation.scenarios import random_scenario
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, subtract
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.charging.scopes import matches
+from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.queue.queued_pods import QueueingStrategy, QueuePolicy
 from webhook.quota.simulation.simulator import simulate
 from webhook.quota.simulation.statistics import Statistics
@@ -177,3 +179,16 @@ def test_a_simulation_ends_where_no_pod_ever_fits(mode: Mode) -> None:
         event.kind for event in simulate(replace(scenario, quotas=tuple(nothing)), mode)
     )
     assert kinds[EventKind.BOUND] == 0
+
+
+@pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())
+@pytest.mark.parametrize("mode", Mode)
+def test_nothing_is_bound_beside_quotas_that_are_not_counted(
+    quotas: list[Object], reason: str, mode: Mode
+) -> None:
+    scenario, _ = random_scenario(1, "team-a", pods=3)
+    large = tuple(ResourceQuota.from_object(raw) for raw in quotas)
+    events = list(simulate(replace(scenario, quotas=large), mode))
+    kinds = Counter(event.kind for event in events)
+    assert bool(kinds[EventKind.BOUND]) == (mode is Mode.NATIVE)
+    assert (reason in {event.detail for event in events}) == (mode is Mode.DEFERRED)

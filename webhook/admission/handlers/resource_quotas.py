@@ -27,13 +27,13 @@ from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.ledger.ledger import Account
 from webhook.quota.objects.compact import compact_quota
 from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.quota_bounds import MOST_QUOTAS, too_many_text
 from webhook.quota.objects.quota_validation import (
     SCOPE_FIELDS,
     changed_fields,
     quota_errors,
     quota_update_errors,
 )
-from webhook.state.quota_cache import MOST_QUOTAS, too_many_text
 
 _STOPS: Final = "nothing is bound in this namespace: "
 NOT_MASKED = Allowed(decision="not-masked")

@@ -40,6 +40,7 @@ from webhook.quota.checking.values import Balance, Subject, Terms
 from webhook.quota.nodes.model import NodeView
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import SHARED_PREFIX
+from webhook.quota.objects.quota_bounds import counted_quotas, undecided_by
 from webhook.quota.queue.queued_pods import QueueingStrategy
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, NEVER_GATING, gating_of
 
@@ -253,6 +254,7 @@ class ClusterState:
             coverage=rules.coverage if is_deferred else Terms().coverage,
             must_specify=rules.must_specify,
             is_deferred=is_deferred,
+            undecided=next(iter(undecided_by(quotas).values()), "") if is_deferred else "",
             deferred_keys=policy.deferred_keys,
             is_strict=is_gated and rules.order is QueueingStrategy.STRICT,
             quotas=quotas,
@@ -321,7 +323,7 @@ class ClusterState:
     ) -> Iterator[Balance]:
         """Yield what is charged when a pod is given its node."""
         deferred = deferred_quotas(
-            (*quotas, *self._shared.of_namespace(namespace, labels)),
+            (*counted_quotas(quotas), *self._shared.of_namespace(namespace, labels)),
             self._policy.deferred_keys,
             holds_terminating=self._policy.holds_terminating,
         )

@@ -22,6 +22,7 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.ledger.ledger import Account, Ledger, Reservation
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import SHARED_PREFIX
+from webhook.quota.objects.quota_bounds import counted_quotas
 from webhook.state.ledger_store import LEDGER_NAME, LedgerVersion, read_ledger
 
 _ATTEMPTS: Final = 3
@@ -69,7 +70,8 @@ def _look(scene: CheckContext, where: Namespace) -> _Look | Finding:
             _read_quotas_again(scene)
         try:
             before = _ledger(scene, namespace)
-            chosen = scene.settings.deferred_of((*scene.quotas(namespace), *scene.shared_by(where)))
+            own = counted_quotas(scene.quotas(namespace))
+            chosen = scene.settings.deferred_of((*own, *scene.shared_by(where)))
             pods = tuple(
                 each for each in scene.pods(namespace, again=True) if isinstance(each, Pod)
             )

@@ -9,6 +9,7 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
+    NAMESPACES,
     RESOURCE_QUOTAS,
     Object,
 )
@@ -27,6 +28,7 @@ from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import incomplete_keys, visible_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import is_pod_quota_key
+from webhook.quota.objects.quota_bounds import undecided_by
 from webhook.state.webhook_selectors import WebhookSelector, uncovered
 
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
@@ -212,7 +214,7 @@ def _hidden(scene: CheckContext, quota: ResourceQuota) -> Finding | None:
 
 
 def quotas(scene: CheckContext) -> Iterator[Finding]:
-    """Name quotas that cannot be read, and those whose scopes cannot be evaluated."""
+    """Name quotas that cannot be read, are too large, or whose scopes cannot be evaluated."""
     deferred = {one.name: one.is_deferred for one in scene.namespaces()}
     for raw in scene.objects(RESOURCE_QUOTAS):
         subject = subject_of(RESOURCE_QUOTAS, raw)
@@ -227,3 +229,13 @@ def quotas(scene: CheckContext) -> Iterator[Finding]:
         if fault:
             message = f"its scopes cannot be evaluated, so every bind is refused: {fault}"
             yield error("quota.scopes", subject, message, "Correct spec.scopeSelector.")
+    for namespace in scene.deferred_namespaces():
+        for name, reason in undecided_by(scene.quotas(namespace.name)).items():
+            yield error(
+                "quota.bounds",
+                Subject(RESOURCE_QUOTAS.kind, name, namespace.name)
+                if name
+                else Subject(NAMESPACES.kind, namespace.name),
+                f"every bind is refused: {reason}",
+                "Make the quota smaller." if name else "Delete some of them.",
+            )

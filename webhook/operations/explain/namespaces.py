@@ -42,6 +42,7 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.explaining.facts import Health, NamespaceFacts, Part, PodFacts, pod_facts
 from webhook.quota.ledger.ledger import NO_LEDGER, OPTED_OUT, Ledger, check_observed, reserved_by
 from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.quota_bounds import counted_quotas, undecided_by
 from webhook.quota.queue.queued_pods import QueueCriteria
 from webhook.quota.shared.cluster_quotas import ClusterQuota, ledger_name
 from webhook.quota.shared.escrow import Shared, beside, open_to, without_headroom
@@ -199,7 +200,7 @@ def _deferred(
     configuration = session.options.configuration
     policy = compile_policy(configuration, system_namespace=session.options.system_namespace)
     quotas, shared = limits
-    every = (*quotas, *quotas_of(shared))
+    every = (*counted_quotas(quotas), *quotas_of(shared))
     deferred = deferred_quotas(
         every, policy.deferred_keys, holds_terminating=policy.holds_terminating
     )
@@ -208,6 +209,7 @@ def _deferred(
         for one in shared
         if not isinstance(one.spec, ClusterQuota)
     )
+    unreadable = (*undecided_by(quotas).values(), *unreadable)
     rules = queue_policy(configuration, policy)
     gating = gating_of(labels.values, configuration.gating)
     webhook = controller = Part()

@@ -45,6 +45,7 @@ class Rule(StrEnum):
     RUNTIME_CLASS = "runtime-class"
     LIMIT_RANGE = "limit-range"
     QUOTA_SCOPES = "quota-scopes"
+    QUOTA_BOUNDS = "quota-bounds"
     MUST_SPECIFY = "must-specify"
     QUOTA_REQUIRED = "quota-required"
     JOB_RULE = "job-rule"
@@ -67,6 +68,7 @@ RULES: Mapping[Rule, str] = {
     Rule.RUNTIME_CLASS: "The RuntimeClass exists, and overhead and node selector are its own.",
     Rule.LIMIT_RANGE: "Every container, pod and claim is within the LimitRanges.",
     Rule.QUOTA_SCOPES: "The scopes of every ResourceQuota can be evaluated.",
+    Rule.QUOTA_BOUNDS: "The quotas are no more, and no larger, than are counted.",
     Rule.MUST_SPECIFY: "Every container states what a quota limits.",
     Rule.QUOTA_REQUIRED: "What needs a quota has one.",
     Rule.JOB_RULE: "The rules of the cluster for Jobs allow it.",
@@ -126,6 +128,8 @@ class Terms:
     must_specify: bool = True
     """Whether containers have to state what a quota limits that is charged at the bind."""
     is_deferred: bool = False
+    undecided: str = ""
+    """Why nothing is bound in the namespace, whatever its quotas have room for; empty otherwise."""
     deferred_keys: frozenset[str] = DEFERRED_KEYS
     """The resources that a quota of several namespaces can limit."""
     is_strict: bool = False

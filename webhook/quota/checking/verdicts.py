@@ -197,6 +197,9 @@ class _Check:
         yield from refused
         if refused:
             return
+        if self._terms.undecided:
+            text = _forbidden(group.pod, f"no node is given to it: {self._terms.undecided}")
+            yield Issue(Rule.QUOTA_BOUNDS, Verdict.WAITS, text, group.field)
         self._give_back(subject, former)
         usage = usage_of(group.pod, now=None)
         most = 0 if subject.is_replaced else group.count
@@ -274,7 +277,7 @@ class _Check:
         late = [one for one in demands if one.account.balance.at_bind]
         created = min([_room(one, group.count) for one in early], default=group.count)
         rooms = [one.charged if _holder(one, group.pod) else _room(one, created) for one in late]
-        started = min(rooms, default=created)
+        started = 0 if self._terms.undecided else min(rooms, default=created)
         for one in demands:
             yield from _kept(subject, group, one)
         # what never fits holds nothing

@@ -139,7 +139,9 @@ def ledger_causes(
     is_gated = there.gate in subject.pod.scheduling_gates
     kind = CauseKind.LEDGER_NOT_READY
     parts = []
-    if state is not None and state.queued.quotas and there.uncounted:
+    # a bind is refused for what cannot be read before the ledger is looked at
+    is_read = there.criteria is None or not there.criteria.unreadable
+    if state is not None and state.queued.quotas and there.uncounted and is_read:
         parts.append(there.uncounted)
     elif state is not None:
         parts += [one.detail for one in _waiting_for_ledger(state)]

@@ -47,14 +47,13 @@ from webhook.quota.objects.model import (
     node_name_of,
 )
 from webhook.quota.objects.names import (
-    DEFERRED_KEYS,
     LET_THROUGH_ANNOTATION,
     MAX_LABEL_BYTES,
     MAX_NAME_BYTES,
     is_hugepages,
-    is_pod_quota_key,
 )
 from webhook.quota.objects.pod_templates import template_key
+from webhook.quota.objects.quota_bounds import within_bounds
 
 _OUR_PREFIX: Final = "deferredquota.io/"
 _TEMPLATES: Final = 512
@@ -76,11 +75,6 @@ _CONTAINERS: Final = 32
 """A pod with more of them keeps summaries."""
 _AMOUNTS: Final = 96
 """A pod whose containers state more of them keeps summaries."""
-_LIMITS: Final = 256
-"""Limits that are kept of a quota: with a slash, their names may be anything."""
-_CLASSES: Final = 1000
-"""Names of classes in the scopes of a quota that is kept."""
-_CLASS_CHARACTERS: Final = 2**16
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 _STATED: Final = ("cpu", "memory")
 _LONGEST_NAME: Final = MAX_NAME_BYTES + 1 + MAX_LABEL_BYTES
@@ -188,43 +182,22 @@ def compact_quota(raw: Mapping[str, object]) -> ResourceQuota:
     Of its annotations only ours are kept, and of very many limits those that pods are charged for.
 
     Raises:
-        InvalidFieldError: A field that is read has the wrong type, or more of them would have to be
-            kept than any quota needs: the API server sets no bound.
+        InvalidFieldError: A field that is read has the wrong type, or it is beyond the bounds of
+            `within_bounds`.
         InvalidQuantityError: An amount is not a quantity for the API server either.
     """
     quota = ResourceQuota.from_stored(raw)
+    kept = within_bounds(quota)
     ours = quota.annotations.get(EXCLUDE_ANNOTATION)
     annotations = _NOTHING if ours != "true" else {EXCLUDE_ANNOTATION: ours}
-    classes = [name for one in quota.expressions for name in one.values]
-    if len(quota.scopes) > _CLASSES:
-        raise InvalidFieldError("spec.scopes", f"has more than {_CLASSES} scopes")
-    if len(classes) + len(quota.expressions) > _CLASSES:
-        raise InvalidFieldError("spec.scopeSelector", f"has more than {_CLASSES} values")
-    if sum(map(len, classes)) > _CLASS_CHARACTERS:
-        detail = f"has values of more than {_CLASS_CHARACTERS} characters"
-        raise InvalidFieldError("spec.scopeSelector", detail)
-    lists = (quota.hard, quota.status_hard, quota.status_used)
-    if max(map(len, lists)) <= _LIMITS:
+    if kept is quota:
         return replace(quota, annotations=annotations)
-    hard, status_hard, status_used = map(_of_pods, lists)
-    for field, limits in (
-        ("spec.hard", hard),
-        ("status.hard", status_hard),
-        ("status.used", status_used),
-    ):
-        if len(limits) > _LIMITS:
-            raise InvalidFieldError(field, f"has more than {_LIMITS} limits of pods")
-    return quota.with_limits(
-        hard, status_hard=status_hard, status_used=status_used, annotations=annotations
+    return kept.with_limits(
+        kept.hard,
+        status_hard=kept.status_hard,
+        status_used=kept.status_used,
+        annotations=annotations,
     )
-
-
-def _of_pods(limits: ResourceList) -> ResourceList:
-    return {
-        key: amount
-        for key, amount in limits.items()
-        if key in DEFERRED_KEYS or is_pod_quota_key(key)
-    }
 
 
 def _template_key(raw: Mapping[str, object]) -> bytes | None:

@@ -113,6 +113,8 @@ class DeferredCharging:
 
     def bind(self, arrival: Arrival) -> str:
         """Charge a pod that is given a node; return the refusal, if it is refused."""
+        if self._criteria.unreadable:
+            return self._criteria.unreadable[0]
         pod = self._pod(arrival)
         if not pod.claim.quotas:
             return ""

@@ -26,6 +26,7 @@ from enum import IntEnum
 
 from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.quota_bounds import counted_quotas, undecided_by
 from webhook.quota.queue.queued_pods import QueueCriteria
 from webhook.quota.simulation.deferred_charging import DeferredCharging
 from webhook.quota.simulation.native_charging import NativeCharging
@@ -157,7 +158,10 @@ class _Simulation:
     def _deferred(self, quotas: tuple[ResourceQuota, ...]) -> DeferredCharging:
         scenario = self._scenario
         criteria = QueueCriteria(
-            deferred_quotas(quotas, scenario.deferred_keys), quotas, rules=scenario.policy
+            deferred_quotas(counted_quotas(quotas), scenario.deferred_keys),
+            quotas,
+            tuple(undecided_by(quotas).values()),
+            rules=scenario.policy,
         )
         return DeferredCharging(criteria, scenario.gate, scenario.max_reservations)
 
