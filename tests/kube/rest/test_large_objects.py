@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.builders import Object
 from tests.kube.rest.served import served
+from webhook.fakecluster.rest.apiserver import ApiServer
 from webhook.fakecluster.storage import FakeCluster
-from webhook.kube.api import CONFIG_MAPS, Decode, NotFoundError, UnavailableError
+from webhook.kube.api import (
+    CONFIG_MAPS,
+    Decode,
+    NotFoundError,
+    RequestTimeoutError,
+    UnavailableError,
+)
 from webhook.kube.codec import decode_object
 from webhook.kube.rest import RestClient
 from webhook.kube.rest.client import SMALL_BYTES
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 
 def a_cluster() -> FakeCluster:
@@ -65,3 +78,40 @@ def test_four_large_objects_are_read_at_a_time_and_small_ones_beside_them() -> N
         assert kept(client, "small", decode_object)
         goes_on.set()
         assert all(one.result(30) for one in reads)
+
+
+def test_who_gets_no_turn_in_time_has_no_answer() -> None:
+    began, goes_on = threading.Semaphore(0), threading.Event()
+
+    def wait(data: bytes) -> Object:
+        began.release()
+        goes_on.wait(30)
+        return decode_object(data)
+
+    with served(a_cluster()) as plain, ThreadPoolExecutor(4) as threads:
+        client = RestClient(plain.config, timeout_seconds=0.5)
+        reads = [threads.submit(kept, client, "large", wait) for _ in range(4)]
+        for _ in range(4):
+            assert began.acquire(timeout=30)
+        with pytest.raises(UnavailableError, match="other large objects are being read"):
+            kept(client, "large", decode_object)
+        goes_on.set()
+        assert all(one.result(30) for one in reads)
+        assert kept(client, "large", decode_object)
+
+
+def test_a_large_object_has_one_deadline_for_everything() -> None:
+    def slow(cluster: FakeCluster) -> WSGIApplication:
+        answer = ApiServer(cluster)
+
+        def app(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+            time.sleep(0.7)
+            return answer(environ, start)
+
+        return app
+
+    with served(a_cluster(), slow) as plain:
+        client = RestClient(plain.config, timeout_seconds=1.0)
+        assert kept(client, "small", decode_object)
+        with pytest.raises(RequestTimeoutError):
+            kept(client, "large", decode_object)

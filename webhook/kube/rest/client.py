@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -77,6 +78,9 @@ _LARGE_AT_ONCE: Final = 4
 """Larger objects that are read at a time. They come from tenants, in as many threads as there are,
 and one of 3 MB takes twice that while it is received."""
 
+_LEAST_SECONDS: Final = 0.001
+"""Zero would be no limit."""
+
 SILENCE_SECONDS: Final = 15.0
 """How long after the end of a watch its end has to be seen."""
 
@@ -142,14 +146,16 @@ class RestClient:
         request = Request("GET", _object_path(kind, namespace, name))
         if decode is None:
             return object_of(self._ask(request))
+        deadline = time.monotonic() + self._transport.timeout_seconds
         try:
             return object_of(self._ask(replace(request, most_bytes=SMALL_BYTES)), decode)
         except BodyTooLongError:
             pass
-        if not self._large_turns.acquire(timeout=self._transport.timeout_seconds):
+        if not self._large_turns.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise UnavailableError(f"{request}: other large objects are being read")
         try:
-            return object_of(self._ask(request), decode)
+            left = max(_LEAST_SECONDS, deadline - time.monotonic())
+            return object_of(self._ask(replace(request, most_seconds=left)), decode)
         finally:
             self._large_turns.release()
 
