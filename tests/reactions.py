@@ -217,7 +217,8 @@ class ReactiveClient(FakeClient):
     def get(
         self, kind: Kind, name: str, *, namespace: str = "", decode: Decode | None = None
     ) -> Object:
-        call = Call(verb="get", kind=kind, name=name, namespace=namespace)
+        options = {} if decode is None else {"decode": decode}
+        call = Call(verb="get", kind=kind, name=name, namespace=namespace, options=options)
         act = super().get
         return self._send(
             call, lambda sent: act(kind, sent.name, namespace=sent.namespace, decode=decode)

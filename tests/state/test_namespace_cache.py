@@ -17,6 +17,7 @@ from tests.reactions import ReactiveClient, unreachable
 from webhook.kube.api import NAMESPACES, ApiError
 from webhook.kube.informer import Handler, Informer, InformerTimings
 from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.object_decoders import decode_namespace
 
 NS = "team-a"
 QUICK = InformerTimings(first_pause=0.01, longest_pause=0.05)
@@ -67,6 +68,16 @@ def test_a_namespace_that_is_not_in_the_cache_is_looked_up(
     client.on("get", NAMESPACES, unreachable)
     with pytest.raises(ApiError):
         cache.is_opted_in("unheard-of")
+
+
+def test_no_more_than_metadata_is_decoded_of_one_that_is_looked_up(
+    client: ReactiveClient, cache: NamespaceCache
+) -> None:
+    client.pause(NAMESPACES)
+    assert not cache.is_opted_in("nowhere")
+    assert not cache.is_terminating(NS)
+    looks = client.calls_of("get", NAMESPACES)
+    assert [call.options.get("decode") for call in looks] == [decode_namespace] * 2
 
 
 def test_opting_out_is_seen(client: ReactiveClient, cache: NamespaceCache) -> None:

@@ -10,7 +10,7 @@ from webhook.jsonfields.fields import InvalidFieldError, mapping, text
 from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError, Object
 from webhook.kube.informer import Change, Informer, InformerTimings
 from webhook.state.lazy_ledger import identity_of
-from webhook.state.namespace_labels import is_deferred, labels_of
+from webhook.state.namespace_labels import is_deferred, labels_of, read_namespace
 from webhook.state.object_decoders import decode_namespace
 
 
@@ -47,7 +47,7 @@ class NamespaceCache:
         # no is behind, or the registration is too wide. And while no watch stands, a namespace
         # may opt out and in again unseen.
         try:
-            found = self._api.get(NAMESPACES, namespace)
+            found = read_namespace(self._api, namespace)
         except NotFoundError:
             return False
         try:
@@ -65,7 +65,7 @@ class NamespaceCache:
             ApiError: It does not answer.
         """
         try:
-            found = self._api.get(NAMESPACES, namespace)
+            found = read_namespace(self._api, namespace)
         except NotFoundError:
             return True
         return mapping(found.get("metadata"), "metadata").get("deletionTimestamp") is not None

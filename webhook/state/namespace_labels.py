@@ -44,6 +44,15 @@ def is_deferred(namespace: Object) -> bool:
     return labels.get(MODE_LABEL) == DEFERRED_MODE
 
 
+def read_namespace(api: ClusterApi, name: str) -> Object:
+    """Read a Namespace as it is now, with little more than its metadata.
+
+    Raises:
+        ApiError: The API server does not answer, or there is no such namespace.
+    """
+    return api.get(NAMESPACES, name, decode=decode_namespace)
+
+
 def namespace_metadata(api: ClusterApi, *, opted_in: bool = False) -> Iterator[Object]:
     """Yield the Namespaces that there are now, with little more than their metadata.
 
@@ -86,7 +95,7 @@ class NamespaceLabels:
         known = self._known.get(namespace)
         if known is not None and now - known[0] <= _TTL_SECONDS:
             return known[1]
-        found = self._api.get(NAMESPACES, namespace)
+        found = read_namespace(self._api, namespace)
         labels = FieldReader(found).child("metadata").string_map("labels")
         if len(self._known) >= _MAX_NAMESPACES:
             self._known = {}

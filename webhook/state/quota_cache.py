@@ -14,7 +14,6 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import (
-    NAMESPACES,
     RESOURCE_QUOTAS,
     ApiError,
     ClusterApi,
@@ -32,7 +31,7 @@ from webhook.quota.objects.quota_bounds import (
     too_many_text,
     unreadable_quota,
 )
-from webhook.state.namespace_labels import labels_of
+from webhook.state.namespace_labels import labels_of, read_namespace
 from webhook.state.object_decoders import decode_quota
 from webhook.state.quota_lister import QuotaLister
 from webhook.state.shared_cache import NONE_SELECTED, SharedQuotaCache, SharedQuotaView, selected
@@ -218,7 +217,7 @@ class QuotaCache:
             return NONE_SELECTED
         try:
             specs = self.shared.newest(namespace)
-            found = self._api.get(NAMESPACES, namespace) if specs else {}
+            found = read_namespace(self._api, namespace) if specs else {}
             return selected(specs, labels_of(found, namespace)) if specs else NONE_SELECTED
         except NotFoundError:
             return NONE_SELECTED

@@ -6,7 +6,7 @@ import pytest
 
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import AdmissionHarness, Reply, a_review
-from tests.builders import a_container, a_job, a_quota
+from tests.builders import a_container, a_job, a_quota, an_expression
 from webhook.admission.review import MAX_WARNING_CHARACTERS, Phase
 from webhook.kube.api import RESOURCE_QUOTAS
 
@@ -293,6 +293,16 @@ def test_beside_very_many_quotas_fewer_jobs_are_compared(open_harness: OpenHarne
     reply = created(open_harness(*quotas), a_job_set(*[("9", 1)] * 401), *JOB_SETS)
     assert reply.warnings == [
         "spec.replicatedJobs: must have at most 400 items to be compared with quotas"
+    ]
+
+
+def test_beside_quotas_of_very_many_classes_too(open_harness: OpenHarness) -> None:
+    classes = an_expression("PriorityClass", "In", *map(str, range(799)))
+    harness = open_harness(a_quota("p1", expressions=[classes]))
+    assert created(harness, a_job_set(*[("9", 1)] * 19), *JOB_SETS).warnings == []
+    reply = created(harness, a_job_set(*[("9", 1)] * 20), *JOB_SETS)
+    assert reply.warnings == [
+        "spec.replicatedJobs: must have at most 19 items to be compared with quotas"
     ]
 
 

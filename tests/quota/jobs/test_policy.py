@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 
 from tests.builders import Object
 from tests.quota.jobs.job_strategies import job_updates
+from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.jobs import job_state, job_update_errors
 from webhook.quota.jobs.policy import (
     ANY,
@@ -20,7 +23,7 @@ from webhook.quota.jobs.policy import (
     judged_resizes,
     rule_for,
 )
-from webhook.quota.jobs.resize_diff import resizes_of
+from webhook.quota.jobs.resize_diff import Resize, resizes_of
 from webhook.quota.objects.label_selectors import read_label_selector
 
 LENIENT = JobRule(
@@ -95,3 +98,16 @@ def test_the_first_rule_whose_selectors_match_is_taken() -> None:
 def test_users_are_distinguished(username: str, groups: tuple[str, ...], included: bool) -> None:
     users = Users(frozenset({"alice"}), frozenset({"admins"}), frozenset({"queue/manager"}))
     assert users.include(username, groups) == included
+
+
+def test_findings_of_thousands_of_containers_are_not_copied_for_each() -> None:
+    shrinks = JobRule(shrink={"*": Verdict.WARN})
+
+    def seconds(count: int) -> float:
+        half = Resize("spec", "cpu", False, Quantity.parse("2"), Quantity.parse("1"))
+        began = time.process_time()
+        assert len(judged_resizes(shrinks, [half] * count).warnings) == count
+        return time.process_time() - began
+
+    few, many = (min(seconds(count) for _ in range(3)) for count in (1000, 16_000))
+    assert many / few < 4 * 16

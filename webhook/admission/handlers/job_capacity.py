@@ -17,25 +17,31 @@ from webhook.jsonfields.fields import FieldError
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, render, subtract
 from webhook.quota.charging.denials import QuotaExceeded
-from webhook.quota.charging.workload_pods import PodSet
 from webhook.quota.jobs.capacity import (
     Share,
     Shortfall,
     never_fitting,
     perhaps_never_fitting,
     requested_by,
-    shares_of,
     shortfalls,
 )
 from webhook.quota.jobs.job_pods import REPLICATED_JOBS
-from webhook.quota.jobs.policy import Findings, Growth, JobRule, Verdict, by_verdict, outgrown
+from webhook.quota.jobs.policy import (
+    Findings,
+    Growth,
+    JobRule,
+    Verdict,
+    by_verdict,
+    joined,
+    outgrown,
+)
 from webhook.quota.jobs.resize_diff import Resize
 from webhook.quota.objects.model import ResourceQuota
 from webhook.state.quota_cache import NamespaceQuotaView
 
 _MIN_NAME_CHARACTERS: Final = 8
 _MOST_COMPARED: Final = 16_000
-"""Templates times quotas."""
+"""Templates times quotas, and what their scopes name."""
 _FEW_QUOTAS: Final = 16
 
 
@@ -116,19 +122,21 @@ def unreadable_quota(
 
 
 def findings(
-    context: HandlerContext, request: AdmissionRequest, check: CapacityCheck, pods: Iterable[PodSet]
+    context: HandlerContext,
+    request: AdmissionRequest,
+    check: CapacityCheck,
+    shares: tuple[Share, ...],
 ) -> Findings:
     """Judge whether pods fit.
 
     Raises:
         ApiError: The API server had to be asked for quotas and does not answer.
-        InvalidFieldError: A pod template cannot be read.
     """
-    shares = shares_of(pods)
     view = context.view.quotas(request.namespace)
     if view.errors:
         return Findings(warnings=(f"not compared with quotas: {view.errors[0]}",))
-    most = _MOST_COMPARED // max(len(view.all_quotas), _FEW_QUOTAS)
+    scopes = sum(len(one.values) + 1 for quota in view.all_quotas for one in quota.expressions)
+    most = max(_MOST_COMPARED // max(len(view.all_quotas) + scopes, _FEW_QUOTAS), 1)
     if len(shares) > most:
         return _too_many_templates(check, most)
     if len(check.previous) > most:
@@ -173,10 +181,7 @@ def _compare_limits(
         if short.quota not in reported or verdict is Verdict.DENY is not reported[short.quota]:
             found.append(_too_many(short, verdict))
     grown = outgrown(check.rule, check.resizes, _exceeded_keys(shares, quotas))
-    return Findings(
-        errors=(*(error for one in found for error in one.errors), *grown),
-        warnings=tuple([warning for one in found for warning in one.warnings]),
-    )
+    return joined([*found, Findings(errors=tuple(grown))])
 
 
 def _exceeded_keys(shares: Iterable[Share], quotas: tuple[ResourceQuota, ...]) -> dict[str, str]:

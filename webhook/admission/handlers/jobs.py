@@ -168,7 +168,7 @@ def _evaluate(
     error = job_capacity.unreadable_quota(context, request, check)
     if error:
         return responses.try_again(error)
-    return _response(findings + job_capacity.findings(context, request, check, pods))
+    return _response(findings + job_capacity.findings(context, request, check, after))
 
 
 def _shares_unless_stored(old: _Object, pods: tuple[PodSet, ...]) -> tuple[Share, ...] | None:
@@ -222,7 +222,7 @@ def _capacity_findings(
     error = job_capacity.unreadable_quota(context, request, check)
     if error:
         return responses.try_again(error)
-    return _response(job_capacity.findings(context, request, check, pods))
+    return _response(job_capacity.findings(context, request, check, shares_of(pods)))
 
 
 def _pods_in(request: AdmissionRequest, obj: _Object | None) -> tuple[PodSet, ...]:

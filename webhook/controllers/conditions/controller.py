@@ -42,7 +42,6 @@ from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
 from webhook.kube.api import (
-    NAMESPACES,
     PODS,
     ApiError,
     ConflictError,
@@ -73,7 +72,7 @@ from webhook.quota.queue.pod_conditions import (
     with_condition,
 )
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus, may_have_place
-from webhook.state.namespace_labels import is_deferred
+from webhook.state.namespace_labels import is_deferred, read_namespace
 from webhook.state.well_known import SCHEDULING_GATE
 
 _log = logging.getLogger(__name__)
@@ -455,7 +454,7 @@ class PodConditionController:
         admission policy that holds our own identities to opted-in namespaces.
         """
         try:
-            if is_deferred(self._api.get(NAMESPACES, namespace)):
+            if is_deferred(read_namespace(self._api, namespace)):
                 return False
         except ApiError:
             return False

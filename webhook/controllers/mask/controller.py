@@ -44,7 +44,6 @@ from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
-    NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
@@ -73,7 +72,7 @@ from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.ledger_store import LEDGER_NAME
-from webhook.state.namespace_labels import labels_of
+from webhook.state.namespace_labels import labels_of, read_namespace
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
@@ -241,7 +240,7 @@ class StatusMaskController:
         known = {NAMESPACE_NAME_LABEL: namespace, MODE_LABEL: DEFERRED_MODE}
         if not visible_keys(quota, keys) and not self._registration.current().gap(known):
             return ""
-        labels = labels_of(self._api.get(NAMESPACES, namespace), namespace)
+        labels = labels_of(read_namespace(self._api, namespace), namespace)
         if labels.get(MODE_LABEL) != DEFERRED_MODE:
             return f"namespace {namespace} has not opted in"
         return self._registration.current().gap(labels)

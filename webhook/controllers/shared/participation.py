@@ -11,7 +11,6 @@ from collections.abc import Set
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.jsonfields.fields import InvalidFieldError, mapping, text
 from webhook.kube.api import (
-    NAMESPACES,
     ClusterApi,
     NotFoundError,
     Object,
@@ -20,7 +19,12 @@ from webhook.kube.api import (
 from webhook.quota.charging.deferral import limits_of
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.state.lazy_ledger import identity_of
-from webhook.state.namespace_labels import is_deferred, labels_of, namespace_metadata
+from webhook.state.namespace_labels import (
+    is_deferred,
+    labels_of,
+    namespace_metadata,
+    read_namespace,
+)
 
 
 class Participation:
@@ -49,7 +53,7 @@ class Participation:
         if namespace in self._managed.exempt():
             return True
         try:
-            stored = self._api.get(NAMESPACES, namespace)
+            stored = read_namespace(self._api, namespace)
         except NotFoundError:
             return True
         try:
@@ -67,7 +71,7 @@ class Participation:
         if namespace in self._managed.exempt():
             return False
         try:
-            return is_deferred(self._api.get(NAMESPACES, namespace))
+            return is_deferred(read_namespace(self._api, namespace))
         except NotFoundError:
             return False
 
@@ -79,7 +83,7 @@ class Participation:
             InvalidFieldError: The namespace cannot be read.
         """
         try:
-            stored = self._api.get(NAMESPACES, namespace)
+            stored = read_namespace(self._api, namespace)
         except NotFoundError:
             return False
         entry = self._managed.namespaces.informer.entry(namespace)

@@ -117,6 +117,15 @@ class Findings:
         return Findings(self.errors + other.errors, self.warnings + other.warnings)
 
 
+def joined(findings: Iterable[Findings]) -> Findings:
+    """Return all of some findings; there may be one for each of thousands of containers."""
+    every = [*findings]
+    return Findings(
+        tuple([error for one in every for error in one.errors]),
+        tuple([warning for one in every for warning in one.warnings]),
+    )
+
+
 def rule_for(
     rules: Iterable[JobRule], job_labels: Mapping[str, str], namespace_labels: Mapping[str, str]
 ) -> JobRule:
@@ -161,32 +170,33 @@ def hidden_changes(rule: JobRule, old: _Members, new: _Members, *, scheduling: b
     path = f"{TEMPLATE}.metadata"
     changes = differences(_without(before.metadata, legal), _without(after.metadata, legal), path)
     told = [f"{change.field.removeprefix(f'{path}.')} {change.text}" for change in changes]
-    found = Findings()
+    found = []
     if told:
         detail = f"field is immutable: {', '.join(told[:4])}"
         error = FieldError("FieldValueInvalid", path, detail)
-        found += by_verdict(rule.template_metadata, error, f"{path} changes: {told[0]}")
+        found.append(by_verdict(rule.template_metadata, error, f"{path} changes: {told[0]}"))
     for field_name, one, other in _claims(before.spec, after.spec):
         detail = f"field is immutable: from {shown(one)} to {shown(other)}"
         error = FieldError("FieldValueInvalid", field_name, detail)
-        found += by_verdict(rule.claims, error, f"{field_name} changes")
-    return found
+        found.append(by_verdict(rule.claims, error, f"{field_name} changes"))
+    return joined(found)
 
 
 def judged_resizes(rule: JobRule, resizes: Iterable[Resize]) -> Findings:
     """Judge what grows and shrinks, except for growth within the quota: see `outgrown`."""
-    found = Findings()
-    for resize in resizes:
-        if resize.is_growth and rule.growth_of(resize.resource) is Growth.DENY:
-            verdict, word = Verdict.DENY, "grow"
-        elif resize.is_shrink:
-            verdict, word = rule.shrink_of(resize.resource), "shrink"
-        else:
-            continue
-        detail = f"{resize.text}: {resize.resource} of this Job may not {word}"
-        error = FieldError("FieldValueForbidden", resize.field, detail)
-        found += by_verdict(verdict, error, f"{resize.resource} of this Job should not {word}")
-    return found
+    return joined(_judged(rule, one) for one in resizes)
+
+
+def _judged(rule: JobRule, resize: Resize) -> Findings:
+    if resize.is_growth and rule.growth_of(resize.resource) is Growth.DENY:
+        verdict, word = Verdict.DENY, "grow"
+    elif resize.is_shrink:
+        verdict, word = rule.shrink_of(resize.resource), "shrink"
+    else:
+        return Findings()
+    detail = f"{resize.text}: {resize.resource} of this Job may not {word}"
+    error = FieldError("FieldValueForbidden", resize.field, detail)
+    return by_verdict(verdict, error, f"{resize.resource} of this Job should not {word}")
 
 
 def outgrown(
