@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import json
 import os
-import select
 import socket
+import ssl
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Final
 
 import pytest
@@ -147,9 +151,9 @@ def test_pods_that_are_slow_to_write_keep_no_condition_from_a_neighbour(
     product: Product, neighbours: tuple[Tenant, Tenant]
 ) -> None:
     slow, neighbour = neighbours
-    with silent_webhook(slow) as server:
+    with silent_webhook(slow, product.certificates) as calls:
         names = (f"slow-{number}" for number in itertools.count())
-        eventually(lambda: slow.pod(next(names), "2").ok and is_called(server), "a write waits")
+        eventually(lambda: slow.pod(next(names), "2").ok and is_called(calls), "a write waits")
         for name in itertools.islice(names, _SLOW_PODS):
             slow.pod(name, "2")
         eventually(lambda: unanswered_writes(product, slow), "a write has no answer", 60.0)
@@ -158,10 +162,11 @@ def test_pods_that_are_slow_to_write_keep_no_condition_from_a_neighbour(
 
 
 @contextlib.contextmanager
-def silent_webhook(tenant: Tenant) -> Iterator[socket.socket]:
+def silent_webhook(tenant: Tenant, certificates: Path) -> Iterator[SimpleQueue[ssl.SSLSocket]]:
     """Keep each write of the status of a pod of a namespace longer than any client waits for it.
 
-    A pod with tens of thousands of entries does so too, on a machine that is slow enough.
+    A pod with tens of thousands of entries does so too, on a machine that is slow enough. Without
+    TLS the API server would give the webhook up after just as long as the client waits.
     """
     rule = {
         "apiGroups": [""],
@@ -170,10 +175,16 @@ def silent_webhook(tenant: Tenant) -> Iterator[socket.socket]:
         "resources": ["pods/status"],
     }
     name = f"silent-{tenant.namespace}"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
+    ca = base64.b64encode((certificates / "ca.crt").read_bytes()).decode()
+    calls: SimpleQueue[ssl.SSLSocket] = SimpleQueue()
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        Thread(target=keep_calls, args=(context, server, calls), daemon=True).start()
+        url = f"https://127.0.0.1:{server.getsockname()[1]}/"
         webhook = {
             "name": "silent.example.com",
-            "clientConfig": {"url": f"https://127.0.0.1:{server.getsockname()[1]}/"},
+            "clientConfig": {"url": url, "caBundle": ca},
             "rules": [rule],
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": tenant.namespace}},
             "sideEffects": "None",
@@ -184,14 +195,30 @@ def silent_webhook(tenant: Tenant) -> Iterator[socket.socket]:
         registration = {"metadata": {"name": name}, "webhooks": [webhook]}
         assert tenant.api.create(objects.REGISTRATIONS, registration).ok
         try:
-            yield server
+            yield calls
         finally:
             tenant.api.delete(f"{objects.REGISTRATIONS}/{name}")
 
 
-def is_called(server: socket.socket) -> bool:
+def keep_calls(
+    context: ssl.SSLContext, server: socket.socket, calls: SimpleQueue[ssl.SSLSocket]
+) -> None:
+    """Take connections of the API server, and answer none, until the server is closed."""
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with contextlib.suppress(OSError):  # one that the API server gives up
+            calls.put(context.wrap_socket(connection, server_side=True))
+
+
+def is_called(calls: SimpleQueue[ssl.SSLSocket]) -> bool:
     """Return whether a call has come within a second: a registration takes effect after a while."""
-    return bool(select.select([server], [], [], 1.0)[0])
+    ends = time.monotonic() + 1.0
+    while calls.empty() and time.monotonic() < ends:
+        time.sleep(0.05)
+    return not calls.empty()
 
 
 def unanswered_writes(product: Product, tenant: Tenant) -> list[dict[str, Any]]:
