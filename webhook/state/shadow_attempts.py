@@ -44,6 +44,7 @@ from webhook.quota.shadow.record import (
     classify,
     native_refusal,
 )
+from webhook.state.object_decoders import decode_pod
 from webhook.state.quota_cache import NamespaceQuotaView, QuotaCache
 from webhook.state.shadow_store import ShadowRecordStore, ShadowWriter
 
@@ -312,8 +313,9 @@ class CreationTracker:
         if is_shown or not attempt.pod.name:
             return False
         try:
-            found = self._api.get(PODS, attempt.pod.name, namespace=attempt.pod.namespace)
-            return FieldReader(found).child("metadata").text("uid") == attempt.pod.uid
+            pod = attempt.pod
+            found = self._api.get(PODS, pod.name, namespace=pod.namespace, decode=decode_pod)
+            return FieldReader(found).child("metadata").text("uid") == pod.uid
         except (NotFoundError, InvalidFieldError):
             return False
 

@@ -270,7 +270,7 @@ class DriftDetector:
     def _is_there(self, namespace: str, name: str, uid: str) -> bool:
         """Return whether a pod exists now: it may have come, or gone, after the list."""
         try:
-            stored = self._api.get(PODS, name, namespace=namespace)
+            stored = self._api.get(PODS, name, namespace=namespace, decode=decode_pod)
         except NotFoundError:
             return False
         metadata = mapping(stored.get("metadata"), "metadata")

@@ -29,6 +29,7 @@ from webhook.kube.pager import listed_versions
 from webhook.quota.ledger.apply_usage import Expiry, ObservedPod
 from webhook.quota.ledger.ledger import Ledger, Reservation
 from webhook.quota.objects.model import Pod
+from webhook.state.object_decoders import decode_pod
 
 _log = logging.getLogger(__name__)
 
@@ -190,9 +191,10 @@ class ReservationExpiry:
     def _stored_version(self, namespace: str, reservation: Reservation) -> int | None:
         """Return the pod's version as it is stored; None where there is no such pod."""
         try:
-            pod = Pod.from_stored(self._api.get(PODS, reservation.pod, namespace=namespace))
+            stored = self._api.get(PODS, reservation.pod, namespace=namespace, decode=decode_pod)
         except NotFoundError:
             return None
+        pod = Pod.from_stored(stored)
         return int(pod.resource_version) if pod.uid == reservation.uid else None
 
     def _list(
