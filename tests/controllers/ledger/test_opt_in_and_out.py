@@ -15,6 +15,7 @@ from tests.controllers.controller_harness import (
     new_harness,
     second_harness,
 )
+from tests.controllers.queue.queue_steps import gated, gates
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.kube.api import NAMESPACES, PODS
@@ -171,6 +172,31 @@ def test_a_namespace_that_is_exempt_no_longer_is_tracked_at_once() -> None:
         harness.controller.recount()
         harness.step()
         assert harness.used() == {"requests.cpu": "1"}
+
+
+@pytest.mark.parametrize("epoch", [1, 0], ids=["leader", "standby"])
+@pytest.mark.parametrize("becomes_exempt", [False, True], ids=["opts out", "exempt"])
+def test_no_pod_stays_gated_where_a_namespace_leaves_before_it_is_counted_again(
+    harness: ControllerHarness, becomes_exempt: bool, epoch: int
+) -> None:
+    gated(harness, "waits", "5")
+    harness.step()
+    harness.epoch[0] = epoch
+    for opt in (opt_out, opt_in):
+        opt(harness.api, NS)
+        harness.catch_up()
+    if becomes_exempt:
+        harness.exempt = frozenset({NS})
+        harness.controller.recount()
+    else:
+        opt_out(harness.api, NS)
+    harness.step()
+    harness.epoch[0] = 1
+    for _ in range(2):
+        harness.pass_time(5)
+        harness.step()
+    assert gates(harness, "waits") == []
+    assert not harness.is_tracked()
 
 
 def test_a_new_leader_leaves_what_became_exempt_without_a_leader() -> None:

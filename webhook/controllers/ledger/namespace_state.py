@@ -77,8 +77,8 @@ class NamespaceState:
     pods may not have come as far."""
     is_opted_out: bool = False
     """It has opted out."""
-    is_opted_in_again: bool = False
-    """It has opted in since, and is counted when it is reconciled next."""
+    is_uncounted: bool = False
+    """It has opted in again, and perhaps out since: its pods are counted when it is reconciled."""
     is_rejoining: bool = False
     """It had left, and nothing was written since; what the ledger counts is from before."""
     pod_queue: PodQueueState = field(init=False)

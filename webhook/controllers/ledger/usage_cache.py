@@ -256,9 +256,12 @@ class UsageCache:
         state = self.namespaces.get(namespace)
         if state is None:
             return None
-        if state.is_opted_in_again and namespace not in self.managed.exempt():
-            return self.track(namespace)
-        self.refresh_quotas(namespace, state)
+        if state.is_uncounted:
+            state = self.track(namespace)
+            if not self.managed.is_managed(namespace):  # its gates are to be seen, and removed
+                self.stop_tracking(namespace, state)
+        else:
+            self.refresh_quotas(namespace, state)
         return state
 
     def refresh_quotas(self, namespace: str, state: NamespaceState) -> None:
@@ -443,7 +446,7 @@ class UsageCache:
 
     def stop_tracking(self, namespace: str, state: NamespaceState) -> None:
         """Leave a namespace with a ledger in which nothing is counted."""
-        state.is_opted_out, state.is_opted_in_again = True, False
+        state.is_opted_out = True
         state.usage.set_quotas(deferred_quotas((), self.managed.deferred_keys()))
         self.mark_dirty(namespace, state)
 
@@ -556,7 +559,7 @@ class UsageCache:
         all other namespaces come behind it.
         """
         state = self._begin_state(namespace)
-        state.is_opted_out = state.is_opted_in_again = True
+        state.is_opted_out = state.is_uncounted = True
         self.workqueue.rest(namespace, former.rests_until - self._timings.clock())
         self.mark_dirty(namespace, state)
 
