@@ -51,7 +51,7 @@ def test_all_namespaces_can_be_asked_for_at_once() -> None:
     api = FakeClient(FakeCluster())
     for name, labels in {"team-a": {"tier": "gold"}, "team-b": {}}.items():
         api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
-    found = NamespaceLabels(api, lambda: 0.0).all()
+    found = NamespaceLabels(api, lambda: 0.0).all("team-a")
     assert {name: labels.get("tier") for name, labels in found.items()} == {
         "team-a": "gold",
         "team-b": None,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,14 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import InformerTimings
 from webhook.kube.informer_types import STALE_SECONDS
+from webhook.kube.joint_reads import JointReads
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.shared.grants import with_raised
 from webhook.state.namespace_cache import NamespaceCache
+from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.quota_cache import QuotaCache
+from webhook.state.quota_lister import ElasticQuotaLister
 from webhook.state.shared_cache import SharedQuotaCache
 from webhook.state.shared_quotas import SharedQuotaStore
 
@@ -158,6 +162,24 @@ def test_labels_that_were_not_seen_leave_it_open(scenario: Scenario) -> None:
     scenario.api.delete(CLUSTER_DEFERRED_QUOTAS, "both")
     scenario.catch_up()
     assert scenario.quotas.up_to_date("unseen").errors == ()
+
+
+def test_what_all_namespaces_ask_for_is_read_on_behalf_of_one(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def read(_reads: object, key: str, call: Callable[[], Any], *, namespace: str = "") -> Any:
+        asked.append(key or namespace)
+        return call()
+
+    monkeypatch.setattr(JointReads, "read", read)
+    scenario.quotas.live(NS)
+    ElasticQuotaLister(scenario.client).all(NS)
+    NamespaceLabels(scenario.client, lambda: 0.0).all(NS)
+    scenario.now += STALE_SECONDS + 1
+    assert scenario.shared.staleness_errors(STALE_SECONDS, NS) == ()
+    assert asked == [NS] * 5
 
 
 def test_after_a_long_silence_the_api_server_is_asked(scenario: Scenario) -> None:

@@ -102,14 +102,14 @@ class NamespaceLabels:
         self._known[namespace] = (now, labels)
         return labels
 
-    def all(self) -> _Listed:
-        """List the labels of all namespaces, by name.
+    def all(self, namespace: str) -> _Listed:
+        """List the labels of all namespaces, by name, for a request about one of them.
 
         Raises:
             ApiError: The API server does not answer.
             InvalidFieldError: Those of one cannot be read.
         """
-        return self._reads.read("", self._list)
+        return self._reads.read("", self._list, namespace=namespace)
 
     def _list(self) -> _Listed:
         metadata = (FieldReader(one).child("metadata") for one in namespace_metadata(self._api))

@@ -100,13 +100,13 @@ class ElasticQuotaLister:
         self._api = api
         self._reads: JointReads[tuple[ElasticQuota, ...]] = JointReads(at_once=1)
 
-    def all(self) -> tuple[ElasticQuota, ...]:
-        """Return those that can be read; none where there is no such kind.
+    def all(self, namespace: str) -> tuple[ElasticQuota, ...]:
+        """Return those that can be read, for a request about one namespace; none without the kind.
 
         Raises:
             ApiError: The API server does not answer.
         """
-        return self._reads.read("", self._list)
+        return self._reads.read("", self._list, namespace=namespace)
 
     def _list(self) -> tuple[ElasticQuota, ...]:
         found: list[ElasticQuota] = []

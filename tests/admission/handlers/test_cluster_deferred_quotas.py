@@ -41,7 +41,7 @@ class NamespaceConfiguration:
     def update(self, old: Object, new: Object) -> AdmissionResponse:
         return self.decide(a_review("UPDATE", obj=new, old=old, **PLACE))
 
-    def every(self) -> Mapping[str, Mapping[str, str]]:
+    def every(self, _namespace: str) -> Mapping[str, Mapping[str, str]]:
         return self.namespaces
 
     def decide(self, review: Object) -> AdmissionResponse:
@@ -176,7 +176,7 @@ def test_very_many_requirements_are_not_compared_with_every_namespace(
 
 def test_one_may_be_written_while_its_namespaces_are_not_known() -> None:
     class Cut(NamespaceConfiguration):
-        def every(self) -> Mapping[str, Mapping[str, str]]:
+        def every(self, _namespace: str) -> Mapping[str, Mapping[str, str]]:
             raise UnreachableError("no route")
 
     assert warnings(Cut().create(a_cluster_quota())) == ()

@@ -105,7 +105,7 @@ def _warnings(
             yield f"{_LIMIT_OF}{key}]: {meant}"
     selector = WebhookSelector.read(ResourceReader(wanted).child("spec").child("namespaceSelector"))
     try:
-        known = context.namespaces()
+        known = context.namespaces("")
     except (ApiError, InvalidFieldError):
         return  # a quota may be written although it is not known which namespaces it is for
     if len(selector.terms) * len(known) > _MOST_COMPARED:

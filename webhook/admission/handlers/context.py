@@ -109,7 +109,8 @@ class HandlerContext:
     """Usage of pods that may be bound at any moment; None where no pod is created without gate."""
     node_fit: NodeFitJudge | None = None
     """Asked at binds where `nodeFit` is not `Off`."""
-    namespaces: Callable[[], Mapping[str, Mapping[str, str]]] = dict
-    """Returns the name and the labels of every namespace; raises ApiError as above."""
-    elastic_quotas: Callable[[], Sequence[ElasticQuota]] = tuple
-    """Returns the elastic quotas that can be read; raises ApiError as above."""
+    namespaces: Callable[[str], Mapping[str, Mapping[str, str]]] = lambda _namespace: {}
+    """Returns the name and the labels of every namespace, for a request about one of them; raises
+    ApiError as above."""
+    elastic_quotas: Callable[[str], Sequence[ElasticQuota]] = lambda _namespace: ()
+    """Returns the elastic quotas that can be read, likewise."""

@@ -62,22 +62,26 @@ def _judged(context: HandlerContext, request: AdmissionRequest) -> AdmissionResp
     if errors:
         return responses.invalid(errors)
     quota = read_elastic_quota(raw)
-    errors = [*_taken(context, quota)]
+    errors = [*_taken(context, request, quota)]
     if errors:
         return responses.invalid(errors)
-    return Allowed(decision="valid", warnings=tuple(_warnings(context, quota)))
+    return Allowed(decision="valid", warnings=tuple(_warnings(context, request, quota)))
 
 
-def _taken(context: HandlerContext, quota: ElasticQuota) -> Iterator[FieldError]:
+def _taken(
+    context: HandlerContext, request: AdmissionRequest, quota: ElasticQuota
+) -> Iterator[FieldError]:
     """Yield an error for each namespace that has another elastic quota."""
     try:
-        every = context.elastic_quotas()
+        every = context.elastic_quotas(request.namespace)
     except ApiError:
         return
     yield from taken_errors(quota, every)
 
 
-def _warnings(context: HandlerContext, quota: ElasticQuota) -> Iterator[str]:
+def _warnings(
+    context: HandlerContext, request: AdmissionRequest, quota: ElasticQuota
+) -> Iterator[str]:
     unknown = dict.fromkeys(unknown_resources(quota))
     for name in islice(unknown, MAX_WARNINGS):
         yield f"{name}: no pod asks for a resource of this name"
@@ -85,7 +89,7 @@ def _warnings(context: HandlerContext, quota: ElasticQuota) -> Iterator[str]:
     for name in islice(uncharged, MAX_WARNINGS):
         yield f"{name}: no bind is charged for it"
     try:
-        known = context.namespaces()
+        known = context.namespaces(request.namespace)
     except (ApiError, InvalidFieldError):
         return
     outside = [
