@@ -20,6 +20,7 @@ from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.jobs.capacity import (
     Share,
     Shortfall,
+    limited,
     never_fitting,
     perhaps_never_fitting,
     requested_by,
@@ -163,6 +164,8 @@ def _compare_limits(
     shares: tuple[Share, ...], quotas: tuple[ResourceQuota, ...], check: CapacityCheck
 ) -> Findings:
     """Compare pods with what the quotas have when nothing else runs."""
+    shares = limited(shares, quotas)
+    check = replace(check, previous=limited(check.previous, quotas))
     found, reported = [], dict[str, Verdict]()
     for share in shares:
         for quota in quotas:

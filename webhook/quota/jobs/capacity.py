@@ -93,6 +93,15 @@ def shares_of(pods: Iterable[PodSet]) -> tuple[Share, ...]:
     return tuple(map(_share_of, pods))
 
 
+def limited(shares: Iterable[Share], quotas: Iterable[ResourceQuota]) -> tuple[Share, ...]:
+    """Return pods with what some of the quotas limit of their usage alone.
+
+    Templates may name very many resources, which are not to be added up for each of many quotas.
+    """
+    keys = {key for quota in quotas for key in quota.hard}
+    return tuple([replace(share, usage=mask(share.usage, keys)) for share in shares])
+
+
 def never_fitting(share: Share, quotas: Iterable[ResourceQuota]) -> tuple[QuotaExceeded, ...]:
     """Return for each quota that is too small for a single pod what is too large.
 
@@ -145,9 +154,7 @@ def shortfalls(
             are not looked at. None: what is free when nothing else runs.
     """
     quotas = [*quotas]
-    limited = {key for quota in quotas for key in quota.hard}
-    # templates may name very many resources: what no quota limits is not added up for each quota
-    wanted = [replace(share, usage=mask(share.usage, limited)) for share in shares if share.count]
+    wanted = [share for share in limited(shares, quotas) if share.count]
     found = []
     for quota in quotas:
         inside = [share for share in wanted if _selects(quota, share.pod)]
