@@ -610,6 +610,16 @@ def test_the_first_waiting_pod_of_a_deployment_is_explained(cluster: FakeCluster
     assert why(cluster, "web-7", "replicaset")["pod"] == "a"
 
 
+def test_of_pods_of_one_second_without_a_controller_the_one_created_first_is_explained(
+    cluster: FakeCluster,
+) -> None:
+    load(cluster, a_workload("ReplicaSet", "web", replicas=3))
+    pods = [owned_by("ReplicaSet", "web", a_gated_pod(name, cpu="2")) for name in "cab"]
+    wait_for_quota(cluster, *pods)
+    entry = why(cluster, "web", "replicaset")
+    assert entry["text"].startswith("ReplicaSet team-a/web: 3 of 3 pods wait, first c: it fits")
+
+
 def test_pods_that_start_are_not_counted_as_waiting(cluster: FakeCluster) -> None:
     load(cluster, a_workload("ReplicaSet", "web", replicas=3))
     starting = [

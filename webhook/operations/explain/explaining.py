@@ -127,7 +127,7 @@ def _runs(one: PodFacts) -> bool:
 
 def _queue_order(one: PodFacts) -> tuple[bool, int, str, int, str]:
     pod = one.pod
-    return pod.is_assigned, -(pod.priority or 0), str(pod.created), one.place, pod.name
+    return pod.is_assigned, -(pod.priority or 0), str(pod.created), one.arrival, pod.name
 
 
 def _gone(session: Session, target: Target) -> str:

@@ -60,6 +60,16 @@ class PodFacts:
     place: int = 0
     """The place that its condition gives; good only to tell apart pods of one second."""
 
+    @property
+    def arrival(self) -> int:
+        """Return what orders pods of one second.
+
+        The leader knows the order in which it first saw them, and wrote it into the places; a pod's
+        version changes with its condition.
+        """
+        version = self.pod.resource_version
+        return self.place or 2**62 + (int(version) if version.isdecimal() else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFacts:

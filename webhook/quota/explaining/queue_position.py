@@ -93,18 +93,7 @@ def _cycle(
 
 
 def _judged(one: PodFacts, there: NamespaceFacts, criteria: QueueCriteria) -> QueuedPod:
-    return to_queued_pod(one.pod, there.gate, since=_arrival(one), terms=criteria)
-
-
-def _arrival(one: PodFacts) -> int:
-    """Return what orders pods of one second.
-
-    The leader knows the order in which it first saw them, and wrote it into the places; a pod's
-    version changes with its condition.
-    """
-    version = one.pod.resource_version
-    late = 2**62 + int(version) if version.isdecimal() else 2**62
-    return one.place or late
+    return to_queued_pod(one.pod, there.gate, since=one.arrival, terms=criteria)
 
 
 def _queue(there: NamespaceFacts, judged: Mapping[str, QueuedPod]) -> tuple[QueuedPod, ...]:
