@@ -59,7 +59,7 @@ def not_looked_at(raw: Any) -> None:
 
 WEBHOOK, CONTROLLER = "webhook", "controller"
 NO_NODE = "in namespaces that have opted in no pod gets a node"
-NO_COUNT = "ledgers are not counted, reservations do not expire, and no pod is let go from the line"
+NO_COUNT = "ledgers are not counted, reservations do not expire, and no gate is removed"
 STATES = {
     "no webhook": (
         WEBHOOK,

@@ -50,8 +50,7 @@ _PARTS: Final[Mapping[str, _Part]] = {
         _Part(_WEBHOOK, "in namespaces that have opted in no pod gets a node"),
         _Part(
             _CONTROLLER,
-            "ledgers are not counted, reservations do not expire, and no pod is let go from the"
-            " line",
+            "ledgers are not counted, reservations do not expire, and no gate is removed",
         ),
     )
 }
