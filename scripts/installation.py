@@ -78,6 +78,11 @@ Examples:
   scripts/install --namespace quota-system
   scripts/install --url https://192.0.2.7:9443 --ca certs/generated/ca.crt
   scripts/install --client-ca client-ca.crt --client-name kube-apiserver
+
+\b
+Exit status: 0 installed, or unchanged, 1 refused: the cluster is not as it has to
+be, or it is installed in another namespace than that of --namespace, 2 wrong
+usage, or a file that cannot be used, 4 the cluster does not answer.
 """,
 )
 @cluster_options
@@ -206,7 +211,7 @@ def install(  # noqa: PLR0917 - one for each option
         ca_pem=None if ca is None else _certificates(ca),
         clients=_clients(client_ca, client_names, all_clients=all_clients, url=url),
         answers_all=all_clients,
-        configuration=None if config is None else _text(config),
+        configuration=None if config is None else _configuration(config),
         dry_run=dry_run,
         waits=waits,
         patience=RetryPolicy(seconds=timeout, pause_seconds=PATIENCE.pause_seconds),
@@ -334,11 +339,19 @@ def _read(path: Path) -> bytes:
         raise InputError(f"{path}: {err.strerror or err}") from err
 
 
-def _text(path: Path) -> str:
+def _configuration(path: Path) -> str:
+    """Return the text of a configuration, judged before the cluster is asked for anything."""
+    from webhook.config import ConfigurationError, load_configuration  # noqa: PLC0415
+    from webhook.policy import check_configuration  # noqa: PLC0415
+
     try:
-        return _read(path).decode("utf-8")
+        text = _read(path).decode("utf-8")
+        load_configuration(text, str(path), check=check_configuration)
     except UnicodeDecodeError as err:
         raise InputError(f"{path}: is not UTF-8 text") from err
+    except ConfigurationError as err:
+        raise InputError(str(err)) from err
+    return text
 
 
 _COMMANDS = {

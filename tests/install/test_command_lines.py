@@ -22,6 +22,7 @@ SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "installation.py"
 
 
 ENVIRONMENT: Final = {"HOME": "/nowhere", "PATH": "/usr/bin:/bin"}
+MANIFEST: Final = SCRIPT.parents[1] / "manifests" / "base" / "cluster" / "namespace.yaml"
 QUESTION: Final = "Take deferred-quota out of this cluster? [y/N]: "
 
 
@@ -95,6 +96,10 @@ USAGE = {
     "a configuration that is missing": (
         ["install", "--config", "/nowhere/config.yaml"],
         "/nowhere/config.yaml: No such file or directory",
+    ),
+    "a configuration that is another object": (
+        ["install", "--config", str(MANIFEST)],
+        f"Error: {MANIFEST}: metadata: unknown field",
     ),
     "no cluster": (["install"], "there is no kubeconfig"),
 }
