@@ -74,6 +74,11 @@ class Applier:
         for obj in objects:
             self.apply(obj)
 
+    def leave_all(self, objects: Iterable[Object]) -> None:
+        """Report objects that are as they are to be."""
+        for obj in objects:
+            self._report(f"{describe(obj)}: {Outcome.UNCHANGED}")
+
     def apply(self, obj: Object) -> Outcome:
         """Apply one object.
 

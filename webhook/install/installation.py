@@ -306,6 +306,7 @@ def _let_policies_decide(
     may be about other namespaces than those to come. Both together do no more than one of them.
     """
     if not any(_is_other(each, current(api, each)) for each in parts.creation):
+        applier.leave_all(parts.creation)
         return
     if not applier.dry_run and is_registered(api):
         _apply_and_settle(applier, wish, parts.entries)
