@@ -270,7 +270,11 @@ def test_one_namespace_that_may_not_be_changed_stops_no_other(
     api.on("patch", NAMESPACES, for_name("team-b", fail(error)))
     code = disable_on(api, ["team-b", NAMESPACE], dry_run=False, output="text", patience=QUICK)
     assert code == ExitCode.DRIFT
-    assert "not done: hands off team-b" in capsys.readouterr().out
+    assert capsys.readouterr().out == (
+        "team-b: not opted out, as a right is missing; with that right, run it again\n"
+        "  not done: hands off team-b\n"
+        "team-a: opted out\n"
+    )
     assert MODE_LABEL not in labels_of(FakeClient(cluster))
 
 

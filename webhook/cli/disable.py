@@ -12,7 +12,7 @@ import click
 from webhook.cli.cluster_options import live_cluster, progress, retried
 from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
 from webhook.cli.printing.output import print_structured
-from webhook.kube.api import ApiError, ClusterApi, UnauthorizedError
+from webhook.kube.api import ApiError, ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.operations.disable import OptedOut, Released, opt_out, preview, to_be_released
 from webhook.operations.namespaces_at_once import NO_ANSWER, Ended, in_each
 from webhook.operations.retry import RetryPolicy
@@ -102,7 +102,10 @@ def disable_on(
 
 
 def _outcome(ended: Ended[OptedOut]) -> OptedOut:
-    return ended.value or OptedOut(ended.name, is_known=False, problems=(ended.why,))
+    is_refused = isinstance(ended.error, ForbiddenError)
+    return ended.value or OptedOut(
+        ended.name, is_known=False, is_refused=is_refused, problems=(ended.why,)
+    )
 
 
 def _print(outcomes: Sequence[OptedOut], *, dry_run: bool, output: str) -> None:
@@ -137,6 +140,8 @@ def _lines(outcome: OptedOut, *, dry_run: bool) -> Iterator[str]:
 
 
 def _head(outcome: OptedOut, *, dry_run: bool) -> str:
+    if outcome.is_refused and not dry_run:
+        return "not opted out, as a right is missing; with that right, run it again"
     if outcome.problems and not dry_run:
         return "not opted out completely; run it again"
     if not outcome.is_known:

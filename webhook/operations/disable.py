@@ -62,6 +62,8 @@ class OptedOut:
     """What is not done yet, and why: run it again."""
     is_known: bool = True
     """The rest is known. It is not where the API server refused, or did not answer."""
+    is_refused: bool = False
+    """The API server refused for want of a right, without which nothing helps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,8 @@ Examples:
 
 \b
 Exit status: 0 done, 1 there is no such namespace, or not confirmed,
-3 something is left to do, or is not allowed: run it again, 4 the cluster does
-not answer, or knows no user by these credentials.
+3 something is left to do: run it again, or a right is missing, 4 the cluster
+does not answer, or knows no user by these credentials.
 """,
 )
 @namespaces_argument(required=True)
