@@ -17,6 +17,8 @@ from webhook.cli import ExitCode, cli
 from webhook.cli.app import COMMANDS
 
 BIN = Path(sys.executable).parent
+CLOSED = ("/bin/sh", "-c", 'exec "$@" >&-', "sh")
+"""Starts a program without a standard output."""
 
 
 def run(*args: str, env: dict[str, str | None] | None = None, color: bool = False) -> Result:
@@ -191,6 +193,20 @@ def test_output_that_cannot_be_written_is_an_error_that_names_it(args: list[str]
         )
     assert done.returncode == ExitCode.BAD_INPUT
     assert done.stderr.splitlines() == ["Error: standard output: No space left on device"]
+
+
+@pytest.mark.parametrize("args", [["fine"], ["flood"], ["--help"]], ids=" ".join)
+def test_output_that_is_closed_is_an_error_that_names_it(args: list[str]) -> None:
+    closed = [*CLOSED, sys.executable, "-m", "tests.cli.commands", *args]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == ExitCode.BAD_INPUT
+    assert done.stderr.splitlines() == ["Error: standard output: Bad file descriptor"]
+
+
+def test_a_command_that_writes_no_output_needs_none() -> None:
+    closed = [*CLOSED, sys.executable, "-m", "tests.cli.commands", "findings"]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (ExitCode.FINDINGS, b"")
 
 
 def test_messages_that_cannot_be_written_do_not_change_the_exit_status() -> None:

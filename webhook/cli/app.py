@@ -130,6 +130,8 @@ class CommandLine(click.Group):
                 args, prog_name, complete_var, standalone_mode=False, **extra
             )
 
+        if standalone_mode:
+            _refuse_lost_output()
         session = _prepare(extra, os.environ)
         return _exit(_run(run, session), session) if standalone_mode else run()
 
@@ -139,6 +141,14 @@ def _prepare(extra: MutableMapping[str, Any], environment: Mapping[str, str]) ->
     session.debug = environment.get("DEFERRED_QUOTA_DEBUG", "") not in ("", "0", "false")
     extra.setdefault("color", False if environment.get("NO_COLOR") else None)
     return session
+
+
+def _refuse_lost_output() -> None:
+    """Let writes to a standard output that is closed fail, which Python drops in silence."""
+    output: IO[str] | None = sys.stdout  # None in a process that was started without one
+    if output is None:
+        # the lowest number that is free, so no file that is opened later gets it by chance
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
 
 
 def _run(run: Callable[[], object], session: Session) -> int:
@@ -217,7 +227,7 @@ def _flush_or_drop() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 """What a write of the output fails with; writes of files name the file."""
 
 _EPILOG = """\b
