@@ -472,6 +472,9 @@ def main() -> int:
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print("Interrupted", file=sys.stderr)
+        return 130
     print(f"\nAll {story.checks} answers were as told, in {time.monotonic() - began:.1f} s.")
     return 0
 

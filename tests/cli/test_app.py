@@ -209,6 +209,23 @@ def test_a_command_that_writes_no_output_needs_none() -> None:
     assert (done.returncode, done.stderr) == (ExitCode.FINDINGS, b"")
 
 
+def test_the_keyboard_ends_a_command_that_is_being_imported(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(
+        [sys.executable, "-m", "webhook", "version"],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        ExitCode.INTERRUPTED,
+        "",
+        "Interrupted\n",
+    )
+
+
 def test_messages_that_cannot_be_written_do_not_change_the_exit_status() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -35,6 +36,21 @@ def test_every_answer_of_the_story_is_the_one_it_tells() -> None:
     )
     assert story.returncode == 0, story.stderr
     assert "All 43 answers were as told" in story.stdout
+
+
+def test_the_keyboard_ends_the_story_in_one_word() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-u", "scripts/demo_story.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as story:
+        assert story.stdout is not None
+        assert story.stdout.readline().startswith("The webhook serves")
+        story.send_signal(signal.SIGINT)
+        _, err = story.communicate(timeout=60)
+    assert (story.returncode, err) == (130, "Interrupted\n")
 
 
 @pytest.fixture

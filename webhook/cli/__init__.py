@@ -6,7 +6,14 @@ Data goes to stdout and messages to stderr; every command ends with an `ExitCode
 returns (nothing returned is `OK`) or reaches through an error of `webhook.cli.exit_codes`.
 """
 
-from webhook.cli.app import cli, main
-from webhook.cli.exit_codes import ExitCode, InputError, UnreachableError
+import sys
+
+try:
+    from webhook.cli.app import cli, main
+    from webhook.cli.exit_codes import ExitCode, InputError, UnreachableError
+except KeyboardInterrupt:  # most of the first tenths of a second of a command
+    if sys.stderr is not None:
+        sys.stderr.write("Interrupted\n")
+    sys.exit(130)  # ExitCode.INTERRUPTED, which may not be there yet
 
 __all__ = ["ExitCode", "InputError", "UnreachableError", "cli", "main"]
