@@ -466,7 +466,7 @@ def test_the_victim_on_the_node_that_the_pod_fits_is_preferred(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("plan",), "name a pod, or give one with -f FILE, not both"),
+        (("plan",), "name a pod, or give one with -f FILE\n"),
         (("plan", "new", "-f", "x.yaml"), "name a pod, or give one with -f FILE, not both"),
         (("--watch",), "a snapshot does not change"),
         (("plan", "gone", "-n", "a"), "pod a/gone does not exist"),

@@ -87,7 +87,8 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> ExitCode:
     """Print which pods would have to go for one."""
     if bool(pod) is (filename is not None):
-        raise click.UsageError("name a pod, or give one with -f FILE, not both")
+        both = ", not both" if pod else ""
+        raise click.UsageError(f"name a pod, or give one with -f FILE{both}")
     given = None if filename is None else _pod_of_file(filename, namespace)
     with _session(kubeconfig, context, snapshots) as session:
         raw = _stored(session, namespace, pod) if given is None else given
