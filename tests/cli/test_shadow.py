@@ -165,6 +165,13 @@ def test_a_record_that_says_nothing_is_advice_too(tmp_path: Path) -> None:
     assert "=> opting in would have changed nothing that was seen here\n" in result.stdout
 
 
+def test_a_quota_that_was_full_for_less_than_a_second_is_no_news(tmp_path: Path) -> None:
+    text = json.dumps(RECORD).replace(f'"fullMilliseconds": {DAY // 2}', '"fullMilliseconds": 999')
+    cluster = a_cluster(a_namespace(mode="shadow"))
+    record(FakeClient(cluster), json.loads(text))
+    assert "was full for" not in run(cluster, tmp_path, "report").stdout
+
+
 SINCE = "2026-05-04T08:00:00Z"
 EARLY = (
     "=> too early for a conclusion: watched for {}{}, and a day at least tells of its night and of"

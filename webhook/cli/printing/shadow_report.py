@@ -42,7 +42,8 @@ _NUMBERS = (2, 3, 4, 5, 6, 7, 8, 9)
 _MOST_NAMED = 5
 _ENOUGH_MILLISECONDS: Final = 24 * 3600 * 1000
 """For how long to watch before a conclusion: a day has its night, and what runs by a timetable."""
-_LAG_MATTERS_MILLISECONDS: Final = 60 * 1000
+_SECOND_MILLISECONDS: Final = 1000
+_LAG_MATTERS_MILLISECONDS: Final = 60 * _SECOND_MILLISECONDS
 """Up to when the report says that creations come late: webhooks wait two seconds for what becomes
 of one, and add what they found every ten."""
 _FATES = {
@@ -209,7 +210,10 @@ def advice(record: ShadowRecord) -> Iterator[str]:
         )
     for name, use in record.quotas.items():
         for key, span in use.resources.items():
-            if span.full_milliseconds and span.assigned_while_full < span.hard:
+            if (
+                span.full_milliseconds >= _SECOND_MILLISECONDS
+                and span.assigned_while_full < span.hard
+            ):
                 yield (
                     f"quota {name} was full for {_time(span.full_milliseconds)} while"
                     f" {_ratio(span.assigned_while_full, span.hard)} of {key} was really assigned"
