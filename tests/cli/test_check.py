@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree as ET
@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 import webhook
-from tests.builders import Object, a_container, a_pod, a_quota, out_of_bounds
+from tests.builders import Object, a_container, a_job, a_pod, a_quota, out_of_bounds
 from tests.cli.clusters import kubeconfig_of
 from tests.json_schema import schema_errors
 from tests.xml_schema import xml_errors
@@ -823,6 +823,96 @@ def test_pods_that_run_already_are_not_counted_twice() -> None:
     files = ("-f", "-", "--snapshot", "cluster.yaml", "--rollout", "steady")
     assert findings(checked(*files, text=text)) == []
     assert [one["rule"] for one in findings(checked(*files, text=WEB))] == ["quota-wait"]
+
+
+def a_partly_done_job(status: Object, *, active: int, **spec: Any) -> tuple[Object, str]:
+    """A Job in a deferred namespace with pods on nodes, and the cluster's other objects."""
+    job = a_job(
+        a_container(requests={"cpu": "500m"}), name="night", suspend=False, status=status, **spec
+    )
+    owner = {"kind": "Job", "name": "night", "controller": True, "uid": "job-uid-1"}
+    pods = [
+        a_pod(
+            name=f"night-{index}",
+            uid=f"uid-{index}",
+            node="large" if index < active else "small",
+            requests={"cpu": "500m"},
+            metadata={"ownerReferences": [owner]},
+            status={"phase": "Running" if index < active else "Succeeded"},
+        )
+        for index in range(4)
+    ]
+    quota = a_quota("team", namespace="team-a", hard={"requests.cpu": "1500m"})
+    namespace = a_namespace(**{"deferredquota.io/mode": "deferred"})
+    nodes = a_node("large", "64"), a_node("small", "1")
+    return job, dumped(namespace, quota, *nodes, *pods, job)
+
+
+FOUR: Final[Object] = {"parallelism": 4, "completions": 4}
+PARTLY_DONE: Final[Mapping[str, tuple[Object, Object, int]]] = {
+    "one of four": ({"active": 3, "succeeded": 1}, FOUR, 3),
+    "an index": (
+        {"active": 3, "succeeded": 1, "completedIndexes": "2"},
+        {**FOUR, "completionMode": "Indexed"},
+        3,
+    ),
+    "the first of a work queue": ({"active": 3, "succeeded": 1}, {"parallelism": 4}, 3),
+    "all": (
+        {"succeeded": 4, "conditions": [{"type": "Complete", "status": "True"}]},
+        FOUR,
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "spec", "left"), PARTLY_DONE.values(), ids=PARTLY_DONE)
+def test_pods_of_a_job_that_have_succeeded_are_not_run_again(
+    tmp_path: Path, status: Object, spec: Object, left: int
+) -> None:
+    job, cluster = a_partly_done_job(status, active=left, **spec)
+    write("cluster.yaml", cluster)
+    files = ("-f", "-", "--snapshot", "cluster.yaml")
+    report = checked(*files, text=dumped({**job, "status": {}}))
+    assert findings(report) == []
+    assert [one["pods"] for one in report["objects"]] == [left]
+    with kubeconfig_of(load_cluster([tmp_path / "cluster.yaml"]), tmp_path) as kubeconfig:
+        live = checked("-f", "-", "--kubeconfig", str(kubeconfig), text=dumped(job))
+    assert live["objects"] == report["objects"]
+    # what is still to run is judged beside it
+    other = a_pod(name="other", requests={"cpu": "1"})
+    verdicts = [one["verdict"] for one in checked(*files, text=dumped(job, other))["objects"]]
+    assert verdicts == ["admitted", "waits" if left else "admitted"]
+
+
+@pytest.mark.parametrize(("completions", "rules"), [(4, []), (5, ["quota-wait", "no-node-fits"])])
+def test_full_nodes_keep_no_job_whose_pods_are_all_on_nodes(
+    completions: int, rules: list[str]
+) -> None:
+    job, cluster = a_partly_done_job(
+        {"active": 3, "succeeded": 1}, active=3, parallelism=5, completions=completions
+    )
+    write("cluster.yaml", cluster.replace("cpu: '64'", "cpu: 1500m").replace("'1'", "400m"))
+    report = checked("-f", "-", "--snapshot", "cluster.yaml", text=dumped(job))
+    assert [one["rule"] for one in findings(report)] == rules
+
+
+def test_a_job_that_is_there_and_has_not_begun_is_judged_with_all_its_pods() -> None:
+    job, cluster = a_partly_done_job({"succeeded": 1, "active": 3}, active=3, **FOUR)
+    write("cluster.yaml", cluster)
+    text = dumped({**job, "metadata": {"name": "new", "namespace": "team-a"}})
+    report = checked("-f", "-", "--snapshot", "cluster.yaml", text=text)
+    assert [one["rule"] for one in findings(report)] == ["quota-wait"]
+    assert [one["pods"] for one in report["objects"]] == [4]
+
+
+def test_a_pod_that_has_ended_is_not_run_again() -> None:
+    pod = a_pod(name="once", node="large", requests={"cpu": "2"})
+    quota = a_quota("team", hard={"requests.cpu": "3"})
+    other = a_pod(name="other", uid="other", node="large", requests={"cpu": "2"})
+    ended = {**pod, "status": {"phase": "Succeeded"}}
+    write("cluster.yaml", dumped(a_namespace(), quota, a_node("large", "64"), other, ended))
+    report = checked("-f", "-", "--snapshot", "cluster.yaml", text=dumped(pod))
+    assert findings(report) == []
 
 
 LISTED_PODS: Final = {

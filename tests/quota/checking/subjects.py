@@ -67,10 +67,13 @@ def a_workload(
 
 
 def a_subject(
-    raw: Object, terms: Terms | None = None, rollout: Rollout = Rollout.STEADY, **options: bool
+    raw: Object,
+    terms: Terms | None = None,
+    rollout: Rollout = Rollout.STEADY,
+    status: Object | None = None,
 ) -> Subject:
     """An object as it is judged."""
     kind, meta = str(raw["kind"]), raw["metadata"]
     assert isinstance(meta, dict)
     one = ManifestObject(raw, RESOURCES[kind][1], "team-a", str(meta["name"]))
-    return read_subject(one, terms or Terms(), ReadOptions(rollout), **options)
+    return read_subject(one, terms or Terms(), ReadOptions(rollout), status=status)

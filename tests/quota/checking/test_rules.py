@@ -408,7 +408,7 @@ def test_a_rule_of_the_cluster_refuses_a_job_that_cannot_run_all_its_pods() -> N
         assert all(one.text.startswith(words) for one in refusals)
     strict = Terms(quotas=(quota,), jobs=(JobRule(unsuspend=JobVerdict.DENY),))
     assert a_subject(a_workload("Job", parallelism=3, suspend=True), strict).refusals == ()
-    assert a_subject(job, strict, is_new=False).refusals == ()
+    assert a_subject(job, strict, status={}).refusals == ()
 
 
 LABEL = "a lowercase RFC 1123 label must consist of"

@@ -164,7 +164,7 @@ def test_an_object_that_is_there_gives_back_what_its_pods_took() -> None:
     held = (Pod.from_object(raw),) * 2
     terms = Terms((a_balance(requests_cpu="3", used=amounts(requests_cpu="2")),))
     for replicas, verdict in ((2, Verdict.ADMITTED), (3, Verdict.ADMITTED), (4, Verdict.WAITS)):
-        subject = replace(a_subject(a_workload(replicas=replicas), is_new=False), held=held)
+        subject = replace(a_subject(a_workload(replicas=replicas), status={}), held=held)
         (result,) = check_namespace([subject], terms).results
         assert result.verdict is verdict
 
@@ -175,7 +175,7 @@ def test_a_pod_that_is_there_stays_though_its_quota_has_less(hard: str, at_bind:
     raw = {**a_pod("a"), "spec": {**a_pod_spec("1"), "nodeName": "node-1"}}
     balance = a_balance(requests_cpu=hard, used=amounts(requests_cpu="2"))
     terms = Terms((replace(balance, at_bind=at_bind),))
-    there = replace(a_subject(raw, is_new=False), held=(Pod.from_object(raw),))
+    there = replace(a_subject(raw, status={}), held=(Pod.from_object(raw),))
     result, other = check_namespace([there, a_subject(a_pod("b"))], terms).results
     (issue,) = result.issues
     assert result.verdict is issue.verdict is Verdict.ADMITTED
@@ -197,7 +197,7 @@ def test_pods_of_a_workload_that_are_there_stay_though_the_quota_has_less(at_bin
 
     def check(kind: str, replicas: int, rollout: Rollout) -> Result:
         raw = a_workload(kind, replicas=replicas)
-        there = replace(a_subject(raw, rollout=rollout, is_new=False), held=(HELD,) * 3)
+        there = replace(a_subject(raw, rollout=rollout, status={}), held=(HELD,) * 3)
         result, other = check_namespace([there, a_subject(a_pod("b"))], terms).results
         assert other.verdict is not Verdict.ADMITTED
         return result
@@ -221,7 +221,7 @@ def test_pods_of_a_workload_that_are_there_stay_though_the_quota_has_less(at_bin
 
 def test_the_former_pods_of_an_object_are_given_back_once() -> None:
     terms = Terms((a_balance(requests_cpu="4", used=amounts(requests_cpu="4")),))
-    one = a_subject(a_workload(replicas=1), is_new=False)
+    one = a_subject(a_workload(replicas=1), status={})
     both = replace(one, groups=one.groups * 2, held=(HELD,) * 2)
     results = check_namespace([both, a_subject(a_pod("b"))], terms).results
     assert verdicts(results) == ["admitted", "refused"]
@@ -230,16 +230,14 @@ def test_the_former_pods_of_an_object_are_given_back_once() -> None:
 def test_a_pod_that_is_to_grow_is_judged_by_what_is_left() -> None:
     raw = {**a_pod("a"), "spec": {**a_pod_spec("1"), "nodeName": "node-1"}}
     terms = Terms((a_balance(requests_cpu="1", used=amounts(requests_cpu="1")),))
-    grown = replace(a_subject(a_pod("a", "2"), is_new=False), held=(Pod.from_object(raw),))
+    grown = replace(a_subject(a_pod("a", "2"), status={}), held=(Pod.from_object(raw),))
     assert verdicts(check_namespace([grown], terms).results) == ["never-fits"]
 
 
 def test_scaling_down_frees_what_the_next_object_needs() -> None:
     raw = {**a_pod("web-1"), "spec": {**a_pod_spec("1"), "nodeName": "node-1"}}
     terms = Terms((a_balance(requests_cpu="2", used=amounts(requests_cpu="2")),))
-    gone = replace(
-        a_subject(a_workload(replicas=0), is_new=False), held=(Pod.from_object(raw),) * 2
-    )
+    gone = replace(a_subject(a_workload(replicas=0), status={}), held=(Pod.from_object(raw),) * 2)
     results = check_namespace([gone, a_subject(a_pod("a"))], terms).results
     assert verdicts(results) == ["admitted", "admitted"]
 

@@ -35,6 +35,7 @@ from webhook.quota.amounts.resources import ResourceList, add, subtract
 from webhook.quota.checking.node_fit import NodeFit, nodes_of_daemon_set
 from webhook.quota.checking.subjects import (
     JOB_SETS,
+    UNCHANGED,
     ManifestObject,
     ReadOptions,
     invalid,
@@ -278,9 +279,9 @@ class Checker:
         root = FieldReader(one.raw, one.field)
         kind = kind_of(root.text("apiVersion"), root.text("kind"), namespaced=True)
         name = root.child("metadata").text("name")
-        is_new = self._state.is_new(kind, namespace, name)
+        status = self._state.status_of(kind, namespace, name)
         options = ReadOptions(self._options.rollout, self._options.paths, self._nodes)
-        subject = with_former(read_subject(one, place.terms, options, is_new=is_new), place)
+        subject = with_former(read_subject(one, place.terms, options, status=status), place)
         if self._is_made(one):
             # of a pod, and of what makes pods, there is nothing else to judge
             subject = replace(subject, groups=(), usage={}, made={}, held=(), issues=())
@@ -320,9 +321,13 @@ class Checker:
 
     def _with_nodes(self, result: Result) -> Result:
         is_placed = result.verdict in {Verdict.ADMITTED, Verdict.WAITS}
-        if self._fit is None or not is_placed or result.subject.kind == "DaemonSet":
+        subject = result.subject
+        if self._fit is None or not is_placed or subject.kind == "DaemonSet":
             return result
-        groups = [group for group in result.subject.groups if group.count]
+        groups = [group for group in subject.groups if group.count]
+        if subject.resource in UNCHANGED:
+            there = sum(pod.is_assigned for pod in subject.held)
+            groups = groups if there < sum(group.count for group in groups) else []
         issues = [issue for group in groups if (issue := self._fit.issue(group)) is not None]
         return replace(result, issues=(*result.issues, *issues))
 

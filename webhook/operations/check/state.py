@@ -84,7 +84,7 @@ class ClusterState:
         self._overlay = overlay
         self._is_known = is_known
         self._places: dict[str, Place] = {}
-        self._names: dict[tuple[Kind, str], frozenset[str]] = {}
+        self._statuses: dict[tuple[Kind, str], Mapping[str, Object]] = {}
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -116,20 +116,20 @@ class ClusterState:
             self._places[namespace] = self._read_place(namespace)
         return self._places[namespace]
 
-    def is_new(self, kind: Kind, namespace: str, name: str) -> bool:
-        """Return whether there is no object of a name yet."""
+    def status_of(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """Return the status of the object of a name; None if there is no such object yet."""
         if (kind.resource, name) in FIRST_OBJECTS:
-            return False
+            return {}
         if not self._is_known or not name:
-            return True
+            return None
         key = kind, namespace
-        if key not in self._names:
+        if key not in self._statuses:
             none: tuple[Object, ...] = ()
             raws = self._session.read(
                 lambda: self._session.objects(kind, namespace=namespace or None), none, kind.plural
             )
-            self._names[key] = frozenset(map(object_name, raws))
-        return name not in self._names[key]
+            self._statuses[key] = {object_name(raw): _status(raw) for raw in raws}
+        return self._statuses[key].get(name)
 
     def note_uncounted(self, namespace: str, keys: Set[str]) -> None:
         """Note for which of the keys that objects are charged for the cluster counts nothing yet.
@@ -356,6 +356,11 @@ def with_former(subject: Subject, place: Place) -> Subject:
     """Return a subject with the pods of its former state."""
     held = place.held.get((subject.kind, subject.name), ())
     return replace(subject, held=held, reserved=place.reserved) if held else subject
+
+
+def _status(raw: Object) -> Object:
+    status = raw.get("status")
+    return status if isinstance(status, Mapping) else {}
 
 
 def _by_name(inside: Inside | None) -> dict[str, ResourceQuota]:

@@ -42,7 +42,7 @@ MANY_NAMES: Final = "*"
 
 _ONE: Final = Quantity.parse("1")
 _ENDED_USAGE: Final[ResourceList] = MappingProxyType({POD_COUNT_KEY: _ONE})
-_ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
+ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _LIMIT_KEYS: Final = {
     "cpu": "limits.cpu",
     "memory": "limits.memory",
@@ -163,7 +163,7 @@ def _in_force(container: Container, status: ContainerStatus | None) -> Container
 
 def is_terminal(pod: Pod) -> bool:
     """Return whether all containers have ended and will not run again."""
-    return pod.phase in _ENDED_PHASES
+    return pod.phase in ENDED_PHASES
 
 
 def stuck_terminating_at(pod: Pod) -> datetime | None:

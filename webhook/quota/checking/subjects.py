@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from webhook.jsonfields.fields import FieldError, child
+from webhook.jsonfields.fields import FieldError, InvalidFieldError, child
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList, exceeding
+from webhook.quota.charging.pod_usage import ENDED_PHASES
 from webhook.quota.charging.workload_pods import PodSet, pods_of
 from webhook.quota.checking.classes import ClassError, RuntimeClassError, with_classes
 from webhook.quota.checking.field_names import unknown_fields
@@ -35,6 +37,7 @@ from webhook.quota.jobs.capacity import shares_of, shortfalls
 from webhook.quota.jobs.equality import check_types
 from webhook.quota.jobs.job_fields import TEMPLATE_SHAPE
 from webhook.quota.jobs.job_pods import pods_of_job_set
+from webhook.quota.jobs.parallelism import running_pods
 from webhook.quota.jobs.policy import Verdict as JobVerdict
 from webhook.quota.jobs.policy import rule_for
 from webhook.quota.jobs.validation import pod_errors
@@ -46,7 +49,7 @@ _Object = Mapping[str, object]
 JOB_SETS: Final = "jobset.x-k8s.io"
 _JOBS: Final = frozenset({"jobs.batch", "cronjobs.batch", "jobsets.jobset.x-k8s.io"})
 _METADATA: Final = TEMPLATE_SHAPE.members["metadata"]
-_UNCHANGED: Final = frozenset({"pods", "jobs.batch"})
+UNCHANGED: Final = frozenset({"pods", "jobs.batch"})
 """Resources whose pods no rollout replaces."""
 _VALIDATED: Final = frozenset({"", "apps", "batch"})
 """API groups whose objects the API server validates itself."""
@@ -111,7 +114,7 @@ class ManifestObject:
 
 
 def read_subject(
-    one: ManifestObject, terms: Terms, options: ReadOptions, *, is_new: bool = True
+    one: ManifestObject, terms: Terms, options: ReadOptions, *, status: _Object | None = None
 ) -> Subject:
     """Read what an object asks of the quotas of its namespace.
 
@@ -119,7 +122,7 @@ def read_subject(
         one: The object.
         terms: What adds to its pods, and refuses them.
         options: How it is read.
-        is_new: Whether there is no object of its name yet.
+        status: That of the object of its name that is there; None if there is none yet.
 
     Raises:
         InvalidFieldError: A field that is read, or one of the metadata or of pods, has the wrong
@@ -128,6 +131,9 @@ def read_subject(
     """
     check_types(one.raw.get("metadata"), child(one.field, "metadata"), _METADATA)
     sets = _pod_sets(one, options)
+    is_new = status is None
+    if status is not None:
+        sets = tuple(_to_run(one, pods, FieldReader(status)) for pods in sets)
     usage: ResourceList = {}
     if is_new and one.resource != "pods":
         usage = object_usage(one.raw, one.resource, field=one.field)
@@ -155,7 +161,7 @@ def read_subject(
         tuple(groups),
         usage,
         made,
-        is_replaced=options.rollout is Rollout.RECREATE and one.resource not in _UNCHANGED,
+        is_replaced=options.rollout is Rollout.RECREATE and one.resource not in UNCHANGED,
         refusals=(*refusals, *claims) if is_claim else tuple(refusals),
         issues=tuple(issues),
     )
@@ -180,6 +186,21 @@ def _pod_sets(one: ManifestObject, options: ReadOptions) -> tuple[PodSet, ...]:
     if root.child("spec").has("suspend") and root.child("spec").boolean("suspend"):
         return tuple(replace(pods, count=0) for pods in found)
     return found
+
+
+def _to_run(one: ManifestObject, pods: PodSet, status: FieldReader) -> PodSet:
+    """Return the pods that run from now on: those of a Job that have succeeded are not run again.
+
+    Those that are active stay, also where no other one comes: without completions.
+    """
+    left = pods.count
+    with suppress(InvalidFieldError):  # what cannot be read of a cluster refuses nothing
+        if one.resource == "jobs.batch":
+            spec = FieldReader(one.raw, one.field).child("spec")
+            left = max(running_pods(spec, status), status.integer("active") or 0)
+        elif one.resource == "pods" and status.text("phase") in ENDED_PHASES:
+            left = 0
+    return replace(pods, count=min(pods.count, left))
 
 
 @dataclass(frozen=True, slots=True)
