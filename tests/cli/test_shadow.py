@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -166,9 +167,13 @@ def test_a_record_that_says_nothing_is_advice_too(tmp_path: Path) -> None:
 
 
 def test_a_quota_that_was_full_for_less_than_a_second_is_no_news(tmp_path: Path) -> None:
-    text = json.dumps(RECORD).replace(f'"fullMilliseconds": {DAY // 2}', '"fullMilliseconds": 999')
+    seen = copy.deepcopy(RECORD)
+    seen["quotas"][0]["resources"]["requests.cpu"] |= {
+        "fullMilliseconds": 999,
+        "fullArea": str(NANO * 999),
+    }
     cluster = a_cluster(a_namespace(mode="shadow"))
-    record(FakeClient(cluster), json.loads(text))
+    record(FakeClient(cluster), seen)
     assert "was full for" not in run(cluster, tmp_path, "report").stdout
 
 
