@@ -192,7 +192,10 @@ BROKEN: dict[str, tuple[str | bytes, int, int | None, str, str]] = {
         "the key 'a' appears twice in one object",
     ),
     "not YAML": ("a: 1\n---\nb: [\n", 2, 4, "", "did not find expected node content"),
-    "a tab": ("a:\n\tb: 1\n", 1, 2, "", "found character that cannot start any token"),
+    "a tab": (
+        *("a:\n\tb: 1\n", 1, 2, ""),
+        "found character that cannot start any token: a tab; YAML is indented with spaces",
+    ),
     "not JSON": ('{"a": 1}\n{"a": }', 2, 2, "", "Expecting value"),
     "truncated JSON": (
         '{"a": [1, 2',

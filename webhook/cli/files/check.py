@@ -167,8 +167,6 @@ class Manifests:
     def _explained(self, problem: Problem) -> Problem:
         """Return a problem, with what is probably meant by the parser's words."""
         place = problem.location
-        if _is_tab(self._lines(place.file), place):
-            return Problem(place, f"{problem.text}: a tab; YAML is indented with spaces")
         if Path(place.file).name in _CHART_FILES:
             return Problem(place, f"{problem.text}; {_CHART}")
         if _NOT_RENDERED in problem.text or not any(
@@ -180,15 +178,6 @@ class Manifests:
     def _lines(self, file: str) -> list[str]:
         data = self._positions.files.get(file, b"")
         return data.decode("utf-8", errors="replace").split("\n")
-
-
-def _is_tab(lines: Sequence[str], place: Location) -> bool:
-    return _line(lines, place.line)[place.column - 1 : place.column] == "\t"
-
-
-def _line(lines: Sequence[str], number: int) -> str:
-    """Return a line; empty behind the last one, where a parser misses what should follow."""
-    return lines[number - 1] if number <= len(lines) else ""
 
 
 def _template_path(text: str) -> TemplatePath:

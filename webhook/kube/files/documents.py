@@ -30,6 +30,7 @@ MAX_DEPTH: Final = 128
 
 _DEEPEST_LIST: Final = 8
 _CUT_OFF: Final = "; the text ends in the middle of a value"
+_TAB: Final = ": a tab; YAML is indented with spaces"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +256,19 @@ def _yaml_documents(file: str, text: str) -> Iterator[Document]:
         mark = err.problem_mark
         number = max(number, 1)
         place = Place(number) if mark is None else Place(number, mark.line + 1, mark.column + 1)
-        raise SnapshotError(file, err.problem or "not YAML", place) from err
+        hint = "" if mark is None else _hint_of_tab(text, mark)
+        raise SnapshotError(file, f"{err.problem or 'not YAML'}{hint}", place) from err
     except yaml.YAMLError as err:
         detail = str(err).partition("\n")[0]
         raise SnapshotError(file, detail, Place(max(number, 1))) from err
     finally:
         reader.close()
+
+
+def _hint_of_tab(text: str, mark: yaml.Mark) -> str:
+    """Return what the parser means, which does not name the character."""
+    line = "".join(text.split("\n")[mark.line : mark.line + 1])  # none behind the last one
+    return _TAB if line[mark.column : mark.column + 1] == "\t" else ""
 
 
 def _json_documents(file: str, text: str) -> Iterator[Document]:
