@@ -57,6 +57,8 @@ def test_it_says_what_it_does_before_it_does_it(tmp_path: Path) -> None:
     assert done.exit_code == ExitCode.OK
     told = done.stderr.splitlines()
     assert told[0].startswith("stop asking, and hiding: bind.deferredquota.io, assigned.")
+    names = told[0].partition("hiding: ")[2].split(", ")
+    assert len(set(names)) == len(names)
     assert told[1] == "complete the status of all quotas in the opted-in namespaces: team-a"
     assert told[2].startswith("quotas of several namespaces are not enforced")
     assert told[3] == "ValidatingWebhookConfiguration deferred-quota: selects no namespace"
@@ -127,6 +129,21 @@ def test_to_close_what_is_not_open_only_looks(tmp_path: Path) -> None:
     assert "the emergency is not open" in done.stderr
     assert json.loads(done.stdout)["recounted"] == 0
     assert cluster.resource_version == before
+
+
+@pytest.mark.parametrize(
+    ("args", "namespaces"), [((), "team-a: counted, and its quotas masked\n"), (("--force",), "")]
+)
+def test_what_was_not_open_is_not_closed(
+    tmp_path: Path, args: tuple[str, ...], namespaces: str
+) -> None:
+    """Nothing is said of binds: whether the webhook is reached was not looked at."""
+    done = run(healthy(), tmp_path, "close", *args)
+    assert done.exit_code == ExitCode.OK
+    assert done.stdout == (
+        f"{namespaces}the emergency was not open, and nothing was changed; whether binds are"
+        " guarded: deferred-quota doctor\n"
+    )
 
 
 def test_where_nothing_is_registered_nothing_is_opened(tmp_path: Path) -> None:

@@ -43,7 +43,9 @@ def print_opened(done: Opened, *, dry_run: bool, output: str) -> None:
         click.echo(printable(line))
 
 
-def print_closed(done: Closed, counted: Sequence[Counted], *, is_forced: bool, output: str) -> None:
+def print_closed(
+    done: Closed, counted: Sequence[Counted], *, was_open: bool, is_forced: bool, output: str
+) -> None:
     """Print what was done, and what is used above hard."""
     if output != "text":
         entries = [
@@ -63,7 +65,7 @@ def print_closed(done: Closed, counted: Sequence[Counted], *, is_forced: bool, o
         }
         print_structured(report, output)
         return
-    for line in _closed(done, counted, is_forced=is_forced):
+    for line in _closed(done, counted, was_open=was_open, is_forced=is_forced):
         click.echo(printable(line))
 
 
@@ -74,7 +76,7 @@ def _opening(plan: OpeningPlan, *, releases: bool, dry_run: bool) -> Iterator[st
     elif state.is_begun:
         yield f"the emergency was opened or closed in part{_since(state.since)}; opening it"
     if state.asking:
-        yield f"{would}stop asking, and hiding: {', '.join(state.asking)}"
+        yield f"{would}stop asking, and hiding: {_names(state.asking)}"
     names = ", ".join(plan.namespaces) or "none"
     yield f"{would}complete the status of all quotas in the opted-in namespaces: {names}"
     if releases:
@@ -89,7 +91,7 @@ def _closing(plan: OpeningPlan, namespaces: Sequence[str], *, dry_run: bool) -> 
         return
     yield f"the emergency is open{_since(state.since)}"
     yield f"{would}delete, and count anew, the ledgers of: {', '.join(namespaces) or 'none'}"
-    yield f"{would}ask again, and hide: {', '.join(state.opened) or 'all is asked already'}"
+    yield f"{would}ask again, and hide: {_names(state.opened) or 'all is asked already'}"
     yield "nothing is bound there for about a minute, until all is counted"
 
 
@@ -131,9 +133,13 @@ def _native(one: Native, *, dry_run: bool) -> str:
     return f"its quotas are native; the status {done} completed of {', '.join(one.restored)}"
 
 
-def _closed(done: Closed, counted: Sequence[Counted], *, is_forced: bool) -> Iterator[str]:
+def _closed(
+    done: Closed, counted: Sequence[Counted], *, was_open: bool, is_forced: bool
+) -> Iterator[str]:
+    # whether the webhook is reached is looked at only where there is something to close
+    complete = "counted, and in force" if was_open else "counted, and its quotas masked"
     for one in counted:
-        yield f"{one.namespace}: {'not in force yet' if one.missing else 'counted, and in force'}"
+        yield f"{one.namespace}: {'not in force yet' if one.missing else complete}"
         for over in one.over:
             yield (
                 f"  over quota: {over.quota}: used: {render(over.used)}, limited:"
@@ -145,6 +151,11 @@ def _closed(done: Closed, counted: Sequence[Counted], *, is_forced: bool) -> Ite
         yield f"not done: {problem}"
     if done.problems:
         yield "not finished: run it again"
+    elif not was_open:
+        yield (
+            "the emergency was not open, and nothing was changed; whether binds are guarded:"
+            " deferred-quota doctor"
+        )
     elif is_forced:
         yield (
             "the guards are asked again; nothing is bound until a controller leads, has counted,"
@@ -171,6 +182,11 @@ def _over_entries(over: Sequence[OverQuota]) -> list[dict[str, object]]:
     return [
         {"quota": one.quota, "used": to_text(one.used), "hard": to_text(one.hard)} for one in over
     ]
+
+
+def _names(places: Sequence[str]) -> str:
+    """Return names of entries and bindings, each once: two registrations have an entry of one."""
+    return ", ".join(dict.fromkeys(places))
 
 
 def _since(since: str) -> str:

@@ -176,7 +176,7 @@ def close_on(
         _say,
         patience=patience,
     )
-    print_closed(done, counted, is_forced=force, output=output)
+    print_closed(done, counted, was_open=plan.state.is_begun, is_forced=force, output=output)
     is_left = done.problems or any(one.missing for one in counted)
     return ExitCode.DRIFT if is_left else ExitCode.OK
 
