@@ -226,6 +226,11 @@ def test_the_keyboard_ends_a_command_that_is_being_imported(tmp_path: Path) -> N
     )
 
 
+def test_the_help_has_every_exit_status() -> None:
+    told = CliRunner().invoke(cli, ["--help"]).stdout.partition("Exit status:\n")[2]
+    assert [int(entry.split()[0]) for entry in told.splitlines()] == sorted(ExitCode)
+
+
 def test_messages_that_cannot_be_written_do_not_change_the_exit_status() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(

@@ -241,9 +241,11 @@ Exit status:
   0  fine
   1  findings: something was refused or does not fit
   2  wrong usage, input that cannot be read, output that cannot be written
-  3  drift, or warnings where the caller asked to fail on them
+  3  drift, something left to do, or warnings where the caller asked to fail on them
   4  the cluster does not answer
   5  a fault of deferred-quota itself
+  130  interrupted by the keyboard
+  141  the reader of the output went away
 """
 
 

@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
     """Wrong usage, input that cannot be read, or output that cannot be written."""
 
     DRIFT = 3
-    """Drift, or warnings where the caller asked to fail on them."""
+    """Drift, something left to do, or warnings where the caller asked to fail on them."""
 
     UNREACHABLE = 4
     """The cluster does not answer."""
