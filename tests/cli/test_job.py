@@ -29,6 +29,7 @@ from webhook.fakecluster.rest.apiserver import ApiServer
 from webhook.kube.api import CONFIG_MAPS, JOBS, PODS, ClusterApi, ForbiddenError
 from webhook.operations.jobs.usage import POD_METRICS, NoUsageError
 from webhook.quota.amounts.resources import to_text
+from webhook.quota.jobs.policy import REPLACED_BESIDE
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -284,8 +285,10 @@ def test_an_outage_that_does_not_end_says_what_is_left(
 class Cautious(ApiServer):
     """Warns at every patch."""
 
+    texts: tuple[str, ...] = ("careful", r"say \"no\"")
+
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        told = [("Warning", f'299 - "{text}"') for text in ("careful", r"say \"no\"")]
+        told = [("Warning", f'299 - "{text}"') for text in self.texts]
         more = told if environ["REQUEST_METHOD"] == "PATCH" else []
 
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
@@ -308,6 +311,26 @@ def test_what_the_cluster_warns_of_is_shown_once(tmp_path: Path, output: str) ->
         assert result.stderr == 'Warning: careful\nWarning: say "no"\n'
         if output == "json":
             assert json.loads(result.stdout)["warnings"] == ["careful", 'say "no"']
+
+
+class Registered(Cautious):
+    """Warns as the webhook does."""
+
+    texts = (REPLACED_BESIDE,)
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_what_the_webhook_warns_of_is_not_said_in_other_words(tmp_path: Path, output: str) -> None:
+    world = World(podReplacementPolicy="TerminatingOrFailed")
+    with served(world.cluster, Registered) as client:
+        kubeconfig = write_kubeconfig(tmp_path, client.config.server)
+        access = ("--kubeconfig", str(kubeconfig), "-n", NAMESPACE, "-o", output)
+        arguments = ["job", "resize", "train", *access, *SMALLER, "--dry-run"]
+        result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == ExitCode.OK, result.output
+    assert result.stderr == f"Warning: {REPLACED_BESIDE}\n"
+    if output == "json":
+        assert json.loads(result.stdout)["warnings"] == [REPLACED_BESIDE]
 
 
 CONFIGURATION = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"

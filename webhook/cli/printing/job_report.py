@@ -14,7 +14,8 @@ from webhook.cli.printing.output import print_structured
 from webhook.kube.api import ApiError, RequestTimeoutError, UnavailableError
 from webhook.operations.jobs.planning import Plan, ResizeRefusedError
 from webhook.operations.jobs.resizing import Resized, ResizeFailedError
-from webhook.quota.jobs.resize_plan import AmountChange, ContainerChange
+from webhook.quota.jobs.policy import REPLACED_BESIDE
+from webhook.quota.jobs.resize_plan import STARTS_BESIDE, AmountChange, ContainerChange
 
 
 class Warnings:
@@ -92,7 +93,7 @@ def print_plan(plan: Plan, checked: str, output: str, heard: Sequence[str] = ())
             {**entry, "checked": checked, "notChecked": unasked, "problems": []}, output
         )
         return
-    _print_cautions(plan)
+    _print_cautions(plan, heard)
     steps = [f"checked: {checked}"] if checked else []
     steps += [f"not checked: {words}" for words in plan.unasked]
     if plan.suspends:
@@ -111,7 +112,7 @@ def print_resized(done: Resized, output: str, heard: Sequence[str] = ()) -> None
         entry = _entry(plan, heard, dry_run=False, suspended=done.suspended, resumed=done.resumed)
         print_structured({**entry, "problems": list(done.problems)}, output)
         return
-    _print_cautions(plan)
+    _print_cautions(plan, heard)
     steps = [f"problem: {each}" for each in done.problems]
     if done.resumed:
         steps.insert(0, "it was suspended, and is resumed: new pods have the new resources")
@@ -130,9 +131,19 @@ def _print_text(plan: Plan, head: str, steps: list[str]) -> None:
     click.echo("\n".join(map(printable, lines)))
 
 
-def _print_cautions(plan: Plan) -> None:
-    for words in plan.cautions if plan.changes else ():
+def _print_cautions(plan: Plan, heard: Sequence[str]) -> None:
+    for words in _cautions(plan, heard):
         click.echo(printable(f"Warning: {words}"), err=True)
+
+
+def _cautions(plan: Plan, heard: Sequence[str]) -> tuple[str, ...]:
+    """Return the cautions of a change, but for the one that the webhook has given already."""
+    is_told = any(REPLACED_BESIDE in text for text in heard)
+    return tuple(
+        words
+        for words in (plan.cautions if plan.changes else ())
+        if not (is_told and words.endswith(STARTS_BESIDE))
+    )
 
 
 def _change(change: ContainerChange) -> str:
@@ -152,7 +163,6 @@ def _pods(count: int) -> str:
 def _entry(
     plan: Plan, heard: Sequence[str], *, dry_run: bool, suspended: bool, resumed: bool
 ) -> dict[str, object]:
-    cautions = plan.cautions if plan.changes else ()
     return {
         "schemaVersion": 1,
         "dryRun": dry_run,
@@ -172,5 +182,5 @@ def _entry(
         "wasSuspended": plan.facts.state.suspended,
         "suspended": suspended,
         "resumed": resumed,
-        "warnings": list(dict.fromkeys((*cautions, *heard))),
+        "warnings": list(dict.fromkeys((*_cautions(plan, heard), *heard))),
     }

@@ -28,6 +28,11 @@ _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _JOB_CONTROLLER: Final = f"{_SERVICE_ACCOUNT}kube-system:job-controller"
 _FAILED: Final = "Failed"
 
+REPLACED_BESIDE: Final = (
+    f"podReplacementPolicy is not {_FAILED}: new pods may run beside terminating ones"
+)
+"""Warning of the webhook for a change of a Job that ran."""
+
 
 @unique
 class Growth(StrEnum):
@@ -227,8 +232,7 @@ def judged_replacement(rule: JobRule, old: JobState, new: _Members) -> Findings:
             " both are charged otherwise"
         )
         error = FieldError("FieldValueInvalid", "spec.podReplacementPolicy", detail)
-        warning = f"podReplacementPolicy is not {_FAILED}: new pods may run beside terminating ones"
-        found += by_verdict(rule.replacement, error, warning)
+        found += by_verdict(rule.replacement, error, REPLACED_BESIDE)
     if old.terminating:
         pods, have = (
             ("1 pod", "it has")

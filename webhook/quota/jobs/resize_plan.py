@@ -28,6 +28,12 @@ _ENDS: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTa
 _OWN_CONTROLLER: Final = "kubernetes.io/job-controller"
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
+STARTS_BESIDE: Final = (
+    "spec.podReplacementPolicy: is not Failed: new pods start while the old ones still end, and"
+    " both are charged meanwhile"
+)
+"""Caution about a Job whose new pods do not wait for the old ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class DesiredResources:
@@ -168,10 +174,7 @@ def _cautions(facts: StoredJob) -> Iterator[str]:
             " end its pods when it is suspended"
         )
     if not facts.waits_for_ends and (facts.state.active or not facts.state.suspended):
-        yield (
-            "spec.podReplacementPolicy: is not Failed: new pods start while the old ones still"
-            " end, and both are charged meanwhile"
-        )
+        yield STARTS_BESIDE
 
 
 def container_names(job: _Members) -> tuple[str, ...]:
