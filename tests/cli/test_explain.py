@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -47,6 +48,7 @@ from webhook.operations.explain.explaining import KINDS, NotThereError, Target, 
 from webhook.operations.explain.session import ExplainOptions
 from webhook.operations.snapshot_usage import COUNTED_FROM_PODS
 from webhook.quota.explaining.values import Action, CauseKind, ConsumerState
+from webhook.quota.ledger.ledger import Ledger
 from webhook.state.well_known import (
     DEFAULT_NAMESPACE,
     EMERGENCY_SINCE,
@@ -497,6 +499,33 @@ def test_what_may_not_be_read_is_reported(
     entry = why(forbidden(*kinds)(cluster), "x")
     assert causes(entry) == expected
     assert text in entry["unknown"]
+
+
+def test_cluster_quotas_that_may_not_be_read_are_not_said_to_be_being_counted(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    def share(ledger: Ledger) -> Ledger:
+        (account,) = ledger.accounts.values()
+        observed = replace(account.observed, name="cdq/total")
+        shared = {"cdq/total": replace(account, observed=observed)}
+        return replace(ledger, accounts={**ledger.accounts, **shared})
+
+    load(cluster, a_gated_pod("x", cpu="4"))
+    count(cluster, share)
+    text = "cluster quotas cannot be read: cdq/total"
+    entry = why(forbidden(CLUSTER_DEFERRED_QUOTAS)(cluster), "x")
+    assert entry["causes"][0]["text"] == text
+    path = a_snapshot(cluster, tmp_path, without=[CLUSTER_DEFERRED_QUOTAS])
+    unread = ["ClusterDeferredQuota.deferredquota.io/v1alpha1"]
+    without(path, head={**OF_OURS, "unread": unread})
+    pod = tmp_path / "pod.yaml"
+    pod.write_text(yaml.safe_dump(a_pod(name="other", namespace=NAMESPACE)), encoding="utf-8")
+    ran = CliRunner().invoke(cli, ["check", "-f", str(pod), "--snapshot", str(path)])
+    assert f"note: what is reserved of quota p1: {text}\n" in ran.output
+    # a quota of its own that is not counted yet is
+    load(cluster, a_quota("new", namespace=NAMESPACE, uid="new", hard={"requests.cpu": "9"}))
+    entry = why(forbidden(CLUSTER_DEFERRED_QUOTAS)(cluster), "x")
+    assert entry["causes"][0]["text"] == "usage is being counted for quota: new"
 
 
 def test_without_a_right_to_bind_the_webhook_is_not_known(cluster: FakeCluster) -> None:

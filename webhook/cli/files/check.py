@@ -213,12 +213,15 @@ def _read_options(
 ) -> ExplainOptions:
     place = system_namespace_of(api) if is_known else DEFAULT_NAMESPACE
     configuration = Configuration()
+    taken = None
     if is_known or config is not None:
         # imported late: the engine is slow to import, and manifests alone need none of it
         from webhook.cli.files.configuration import configuration_of  # noqa: PLC0415
+        from webhook.fakecluster.manifests.snapshot_client import SnapshotClient  # noqa: PLC0415
 
         configuration = configuration_of(api, config, place)
-    return ExplainOptions(configuration, place, is_offline=not is_live, probes=False)
+        taken = api.extent.taken if isinstance(api, SnapshotClient) else None
+    return ExplainOptions(configuration, place, is_offline=not is_live, taken=taken, probes=False)
 
 
 def _exit_code(report: Report, least: FailOn) -> ExitCode:

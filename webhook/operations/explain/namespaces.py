@@ -41,7 +41,9 @@ from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.explaining.facts import Health, NamespaceFacts, Part, PodFacts, pod_facts
 from webhook.quota.ledger.ledger import NO_LEDGER, OPTED_OUT, Ledger, check_observed, reserved_by
+from webhook.quota.ledger.ledger_values import QuotaRevision
 from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.objects.quota_bounds import counted_quotas, undecided_by
 from webhook.quota.queue.queued_pods import QueueCriteria
 from webhook.quota.shared.cluster_quotas import ClusterQuota, ledger_name
@@ -114,7 +116,8 @@ def read_namespace(session: Session, namespace: str) -> Inside:
     session.unknown.extend(f"{name}: the snapshot has none" for name in left_out)
     facts = replace(facts, left_out=left_out)
     if is_deferred:
-        facts = _deferred(session, replace(facts, is_deferred=True), labels, (quotas, shared))
+        limits = quotas, shared or ()
+        facts = _deferred(session, replace(facts, is_deferred=True), labels, limits)
         facts = _decided_by(session, facts, version, shared)
     elif session.options.probes and any(
         SCHEDULING_GATE in one.pod.scheduling_gates for one in pods
@@ -153,10 +156,11 @@ def _pod_facts(session: Session, raws: Iterable[Object]) -> Iterator[PodFacts]:
             session.unknown.append(f"pod {name_of(raw)}: {err}")
 
 
-def _shared(session: Session, namespace: str, labels: _Labels) -> tuple[SharedQuota, ...]:
-    none: tuple[SharedQuota, ...] = ()
-    every = session.read(lambda: shared_quotas(session.api), none, "cluster quotas")
-    return tuple(concerning(every, namespace, labels.values))
+def _shared(session: Session, namespace: str, labels: _Labels) -> tuple[SharedQuota, ...] | None:
+    """Return the cluster quotas of a namespace; None where they cannot be read."""
+    unread: tuple[SharedQuota, ...] | None = None
+    every = session.read(lambda: shared_quotas(session.api), unread, "cluster quotas")
+    return None if every is None else tuple(concerning(every, namespace, labels.values))
 
 
 def _ledger(session: Session, namespace: str) -> Ledger | None:
@@ -232,14 +236,24 @@ def _deferred(
 
 
 def _decided_by(
-    session: Session, facts: NamespaceFacts, ledger: Ledger | None, shared: Iterable[SharedQuota]
+    session: Session,
+    facts: NamespaceFacts,
+    ledger: Ledger | None,
+    readable: tuple[SharedQuota, ...] | None,
 ) -> NamespaceFacts:
     """Add the ledger that decides, if it has counted the quotas as they are."""
     criteria = facts.criteria
     quotas = NamespaceQuotas((), frozenset()) if criteria is None else criteria.quotas
+    shared = readable or ()
     if ledger is None and session.has_no_ledgers:
         return _counted_here(session, facts, quotas, shared)
-    undecided = check_observed(ledger, quotas.observed)
+    hidden = frozenset[QuotaRevision]()
+    if ledger is not None and readable is None:
+        hidden = frozenset(one for one in ledger.observed if one.name.startswith(SHARED_PREFIX))
+    undecided = check_observed(ledger, quotas.observed | hidden)
+    if undecided is None and hidden:
+        names = ", ".join(sorted(one.name for one in hidden))
+        return replace(facts, uncounted=f"cluster quotas cannot be read: {names}")
     if undecided is not None or ledger is None:
         return replace(facts, uncounted="" if undecided is None else undecided.message)
     known = {
