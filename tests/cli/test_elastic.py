@@ -513,6 +513,17 @@ def test_names_from_outside_are_escaped(tmp_path: Path) -> None:
     assert "\x1b" not in run(tmp_path, [odd]).output
 
 
+@pytest.mark.parametrize("kind", ["ElasticQuota", "CompositeElasticQuota"])
+def test_quotas_that_may_not_be_read_are_not_said_to_be_missing(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "mine.json"
+    head = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "SnapshotList", "format": 1}
+    unread = [f"{kind}.{API}"]
+    path.write_text(json.dumps({**head, "unread": unread, "items": []}), encoding="utf-8")
+    done = CliRunner().invoke(cli, ["elastic", "--snapshot", str(path)])
+    assert done.stdout == "no elastic quotas that may be read\n"
+    assert "no right to read" in done.stderr
+
+
 def _session(*forbidden: Any) -> Session:
     cluster = FakeCluster()
     client = ReactiveClient(cluster)

@@ -29,7 +29,7 @@ def print_quotas(elastic: Elastic, output: str) -> None:
     if rows:
         print_table(_HEAD, rows, right=range(4, len(_HEAD)))
     else:
-        click.echo("no elastic quotas")
+        click.echo(f"no elastic quotas{'' if elastic.is_whole else ' that may be read'}")
 
 
 def quota_entries(elastic: Elastic) -> list[dict[str, object]]:

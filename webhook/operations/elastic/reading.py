@@ -67,6 +67,8 @@ class Elastic:
     now: datetime
     notes: tuple[str, ...] = ()
     """What was left out, and why."""
+    is_whole: bool = True
+    """Whether the elastic quotas could be read."""
 
     def usage(self) -> dict[str, dict[str, int]]:
         """Return what the pods of each quota take, 10⁻⁹ units."""
@@ -85,6 +87,7 @@ class _Reader:
     session: Session
     gb_per_gpu: int
     notes: list[str] = field(default_factory=list)
+    is_whole: bool = True
 
     def quotas(self) -> list[ElasticQuota]:
         """Return the quotas that count, of the namespaces that have opted in."""
@@ -104,7 +107,10 @@ class _Reader:
     def _readable(self) -> Iterator[ElasticQuota]:
         for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
             none: tuple[Object, ...] = ()
-            for raw in self.session.read(lambda: self.session.objects(kind), none, kind.plural):  # noqa: B023 - called at once
+            before = len(self.session.unknown)
+            raws = self.session.read(lambda: self.session.objects(kind), none, kind.plural)  # noqa: B023 - called at once
+            self.is_whole = self.is_whole and len(self.session.unknown) == before
+            for raw in raws:
                 quota = self._quota({"kind": kind.kind, **raw})
                 if quota is not None:
                     yield quota
@@ -196,7 +202,9 @@ def read_elastic(session: Session, gb_per_gpu: int) -> Elastic:
         if ends_within(pod, _MAX_GRACE_SECONDS, now):
             ending.add(pod.uid)
     notes = (*reader.notes, *session.unknown)
-    return replace(elastic, pods=pods, ending=frozenset(ending), notes=notes)
+    return replace(
+        elastic, pods=pods, ending=frozenset(ending), notes=notes, is_whole=reader.is_whole
+    )
 
 
 def _counted(raw: Object, reader: _Reader) -> Pod | None:
