@@ -314,6 +314,18 @@ def test_the_numbers_are_those_of_the_ledger() -> None:
     )
 
 
+def test_all_numbers_of_an_elastic_pool_have_the_names_of_its_resources() -> None:
+    there = namespace(
+        pod("x", "2"),
+        a_quota("cdq/epool.default", hard={"requests.cpu": "4"}),
+        used={"cdq/epool.default": {"requests.cpu": "3"}},
+    )
+    text = why(there, "x").causes[0].text
+    assert text.startswith("elastic pool default is used up, requested: cpu=2,")
+    assert "missing: cpu=1" in text
+    assert "requests.cpu" not in text
+
+
 def test_the_holder_and_the_place_are_named() -> None:
     crowd = [pod(name, age=9 - number) for number, name in enumerate("abc")]
     explained = why(namespace(*crowd, used=FULL), "c")

@@ -88,10 +88,11 @@ def _exceeded(denial: QuotaExceeded, state: QueueState) -> PendingCause:
     shared = denial.quota.startswith(SHARED_PREFIX)
     shortages = _shortages(denial, state.ledger, _own(denial.quota, state))
     parts = [denial.message]
-    reserved = {one.resource: one.reserved for one in shortages if one.reserved > ZERO}
+    named = name_quota(denial.quota).resource  # as the message names them
+    reserved = {named(one.resource): one.reserved for one in shortages if one.reserved > ZERO}
     if reserved:
         parts.append(f"reserved of it: {render(reserved)}")
-    parts.append(f"missing: {render({one.resource: one.missing for one in shortages})}")
+    parts.append(f"missing: {render({named(one.resource): one.missing for one in shortages})}")
     return PendingCause(
         CauseKind.CLUSTER_QUOTA if shared else CauseKind.QUOTA,
         f"{', '.join(parts)}{_place(state.status, state)}",
