@@ -321,6 +321,8 @@ def test_an_empty_input_is_an_empty_report() -> None:
     assert report(stdin="")["objects"] == []
 
 
+LEAST = "must be greater than or equal to 0"
+BELOW = f'Invalid value: "-1Gi": {LEAST} (Job train)'
 PROBLEMS = {
     "bad quantity": (
         a_pod(requests={"cpu": "1x"}),
@@ -347,6 +349,22 @@ PROBLEMS = {
         "spec.initContainers: must be a list",
     ),
     "no name": (a_pod(metadata={"name": None}), "metadata.name: must be given"),
+    "negative request": (
+        a_pod(requests={"cpu": "-1"}, name="below"),
+        f'spec.containers[0].resources.requests[cpu]: Invalid value: "-1": {LEAST} (Pod below)',
+    ),
+    "negative limit in a template": (
+        a_job(a_container(), a_container(limits={"memory": "-1Gi"})),
+        f"spec.template.spec.containers[1].resources.limits[memory]: {BELOW}",
+    ),
+    "negative overhead": (
+        a_pod(overhead={"cpu": "-1m"}),
+        f'spec.overhead.limits[cpu]: Invalid value: "-1m": {LEAST}',
+    ),
+    "negative amount of the pod": (
+        a_pod(resources={"requests": {"cpu": "-2"}}),
+        f'spec.resources.requests[cpu]: Invalid value: "-2": {LEAST}',
+    ),
     "negative count": (a_job(parallelism=-1), "spec.parallelism: must be from 0 to"),
 }
 

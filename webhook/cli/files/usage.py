@@ -13,15 +13,16 @@ from webhook.cli.exit_codes import InputError
 from webhook.cli.files.inputs import Manifest, read_manifests
 from webhook.cli.printing.output import print_json, print_table
 from webhook.config import Configuration, ConfigurationError, ConfigurationFile, TerminatingPods
-from webhook.jsonfields.fields import InvalidFieldError, child
+from webhook.jsonfields.fields import InvalidFieldError, child, mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.operations.check.owners import is_made_by, made_note
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, add, to_text
 from webhook.quota.charging.deferral import deferred_part
 from webhook.quota.charging.pod_usage import usage_of
-from webhook.quota.charging.workload_pods import pods_of, times
+from webhook.quota.charging.workload_pods import PodSet, pods_of, times
 from webhook.quota.checking.classes import SYSTEM_CLASSES
+from webhook.quota.jobs.validation import negative_errors
 from webhook.quota.nodes.kubelet import container_cpu_weights, oom_score_adj, pod_cpu_weight
 from webhook.quota.objects.defaults import default_pod
 from webhook.quota.objects.model import Pod
@@ -106,6 +107,7 @@ def _charge(
     found = pods_of(manifest.object, field=manifest.field)
     if found is None:
         return root.text("kind")
+    _require_no_negative(found, f"{root.text('kind')} {_name(root.child('metadata'))}")
     pod = Pod.from_object(default_pod(found.pod, field=found.field), field=found.field)
     each = {**usage_of(pod, now=now), **deferred_part(usage_of(pod, now=None), held)}
     count = found.count * nodes if found.per_node else found.count
@@ -146,6 +148,13 @@ def _name(meta: FieldReader) -> str:
     if not meta.text("name") and not meta.text("generateName"):
         raise InvalidFieldError(meta.path("name"), "must be given")
     return meta.text("name") or f"{meta.text('generateName')}*"
+
+
+def _require_no_negative(pods: PodSet, owner: str) -> None:
+    """Refuse what the API server does: amounts that would take away from those of other pods."""
+    path = child(pods.field, "spec")
+    for error in negative_errors(mapping(pods.pod.get("spec"), path), path):
+        raise InvalidFieldError(error.field, f"{error.message} ({owner})")
 
 
 def _require_printable(resources: ResourceList, field: str) -> None:

@@ -127,6 +127,14 @@ def requirement_errors(
     yield from _claim_errors(resources, claim_names)
 
 
+def negative_amounts(resources: Requirements) -> Iterator[FieldError]:
+    """Yield which amounts of a `resources` object are below zero."""
+    for name, amounts in (("limits", resources.limits), ("requests", resources.requests)):
+        for key, amount in sorted(amounts.items()):
+            if amount.sign < 0:
+                yield from _amount_errors(key, amount, f"{resources.field}.{name}[{key}]")
+
+
 def has_torn_pages(resources: ResourceList) -> bool:
     """Return whether an amount of huge pages is not a multiple of their size."""
     return any(not _fits_pages(name, amount) for name, amount in resources.items())

@@ -31,6 +31,7 @@ from webhook.quota.jobs.operators import label_selector_errors, node_affinity_er
 from webhook.quota.jobs.resource_rules import (
     Requirements,
     has_torn_pages,
+    negative_amounts,
     pod_name_errors,
     read_requirements,
     requirement_errors,
@@ -118,6 +119,15 @@ def pod_errors(pod: _Members, field: str, *, allow_torn_pages: bool) -> Iterator
     if sequence(pod.get("ephemeralContainers"), f"{field}.ephemeralContainers"):
         detail = "ephemeral containers not allowed in pod template"
         yield FieldError("FieldValueForbidden", f"{field}.ephemeralContainers", detail)
+
+
+def negative_errors(pod: _Members, field: str) -> Iterator[FieldError]:
+    """Yield which amounts of a pod's spec at a path are below zero; errors as in `pod_errors`."""
+    path = f"{field}.overhead"
+    overhead = Requirements(path, {}, parse_resource_list(pod.get("overhead"), field=path))
+    of_pod = read_requirements(pod.get("resources"), f"{field}.resources")
+    for resources in (*_requirements(pod, field), of_pod, overhead):
+        yield from negative_amounts(resources)
 
 
 def _pod_level_errors(
