@@ -884,6 +884,37 @@ def test_pods_of_a_job_that_have_succeeded_are_not_run_again(
     assert verdicts == ["admitted", "waits" if left else "admitted"]
 
 
+DONE: Final[Object] = {"succeeded": 2, "conditions": [{"type": "Complete", "status": "True"}]}
+JOB_SETS_DONE: Final[Mapping[str, tuple[Object, dict[str, Object], int]]] = {
+    "not begun": ({}, {}, 6),
+    "one Job, and a half": ({}, {"set-a-0": DONE, "set-a-1": {"succeeded": 1, "active": 1}}, 3),
+    "Jobs of others": ({}, {"set-a-3": DONE, "set-a-x": DONE, "set-b-0": DONE}, 6),
+    "odd": ({"conditions": 1}, {"set-a-0": {"succeeded": "x"}}, 6),
+    "all": ({"conditions": [{"type": "Completed", "status": "True"}]}, {"set-a-0": DONE}, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "jobs", "left"), JOB_SETS_DONE.values(), ids=JOB_SETS_DONE.keys()
+)
+def test_pods_of_a_job_set_that_have_succeeded_are_not_run_again(
+    status: Object, jobs: dict[str, Object], left: int
+) -> None:
+    template = {"spec": {"containers": [a_container(requests={"cpu": "1"})]}}
+    job = {"spec": {"parallelism": 2, "completions": 2, "template": template}}
+    job_set: Object = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set", "namespace": "team-a"},
+        "spec": {"replicatedJobs": [{"name": "a", "replicas": 3, "template": job}]},
+        "status": status,
+    }
+    there = [a_job(name=name, status=each) for name, each in jobs.items()]
+    write("cluster.yaml", dumped(a_namespace(), job_set, *there))
+    report = checked("-f", "-", "--snapshot", "cluster.yaml", text=dumped(job_set))
+    assert [one["pods"] for one in report["objects"]] == [left]
+
+
 @pytest.mark.parametrize(("completions", "rules"), [(4, []), (5, ["quota-wait", "no-node-fits"])])
 def test_full_nodes_keep_no_job_whose_pods_are_all_on_nodes(
     completions: int, rules: list[str]

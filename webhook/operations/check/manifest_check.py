@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import Kind, kind_of
+from webhook.kube.api import JOBS, Kind, kind_of
 from webhook.kube.files.aside import done_aside
 from webhook.kube.files.documents import Document
 from webhook.kube.files.positions import Positions
@@ -281,7 +281,11 @@ class Checker:
         name = root.child("metadata").text("name")
         status = self._state.status_of(kind, namespace, name)
         options = ReadOptions(self._options.rollout, self._options.paths, self._nodes)
-        subject = with_former(read_subject(one, place.terms, options, status=status), place)
+        jobs: Mapping[str, Mapping[str, object]] = {}
+        if status is not None and kind.group == JOB_SETS:
+            jobs = self._state.statuses(JOBS, namespace)
+        read = read_subject(one, place.terms, options, status=status, jobs=jobs)
+        subject = with_former(read, place)
         if self._is_made(one):
             # of a pod, and of what makes pods, there is nothing else to judge
             subject = replace(subject, groups=(), usage={}, made={}, held=(), issues=())

@@ -120,8 +120,12 @@ class ClusterState:
         """Return the status of the object of a name; None if there is no such object yet."""
         if (kind.resource, name) in FIRST_OBJECTS:
             return {}
-        if not self._is_known or not name:
-            return None
+        return self.statuses(kind, namespace).get(name) if name else None
+
+    def statuses(self, kind: Kind, namespace: str) -> Mapping[str, Object]:
+        """Return the status of each object of a kind, by name."""
+        if not self._is_known:
+            return {}
         key = kind, namespace
         if key not in self._statuses:
             none: tuple[Object, ...] = ()
@@ -129,7 +133,7 @@ class ClusterState:
                 lambda: self._session.objects(kind, namespace=namespace or None), none, kind.plural
             )
             self._statuses[key] = {object_name(raw): _status(raw) for raw in raws}
-        return self._statuses[key].get(name)
+        return self._statuses[key]
 
     def note_uncounted(self, namespace: str, keys: Set[str]) -> None:
         """Note for which of the keys that objects are charged for the cluster counts nothing yet.

@@ -36,8 +36,7 @@ from webhook.quota.checking.values import Issue, PodGroup, Rule, Subject, Terms,
 from webhook.quota.jobs.capacity import shares_of, shortfalls
 from webhook.quota.jobs.equality import check_types
 from webhook.quota.jobs.job_fields import TEMPLATE_SHAPE
-from webhook.quota.jobs.job_pods import pods_of_job_set
-from webhook.quota.jobs.parallelism import running_pods
+from webhook.quota.jobs.job_pods import pods_left, pods_of_job_set
 from webhook.quota.jobs.policy import Verdict as JobVerdict
 from webhook.quota.jobs.policy import rule_for
 from webhook.quota.jobs.validation import pod_errors
@@ -47,7 +46,11 @@ from webhook.quota.objects.model import Pod
 _Object = Mapping[str, object]
 
 JOB_SETS: Final = "jobset.x-k8s.io"
-_JOBS: Final = frozenset({"jobs.batch", "cronjobs.batch", "jobsets.jobset.x-k8s.io"})
+_JOB_SET: Final = f"jobsets.{JOB_SETS}"
+_JOBS: Final = frozenset({"jobs.batch", "cronjobs.batch", _JOB_SET})
+_ENDS: Final = frozenset({"Completed", "Failed"})
+"""Conditions of a JobSet of which no pod comes any more."""
+_NO_JOBS: Final[Mapping[str, _Object]] = {}
 _METADATA: Final = TEMPLATE_SHAPE.members["metadata"]
 UNCHANGED: Final = frozenset({"pods", "jobs.batch"})
 """Resources whose pods no rollout replaces."""
@@ -114,7 +117,12 @@ class ManifestObject:
 
 
 def read_subject(
-    one: ManifestObject, terms: Terms, options: ReadOptions, *, status: _Object | None = None
+    one: ManifestObject,
+    terms: Terms,
+    options: ReadOptions,
+    *,
+    status: _Object | None = None,
+    jobs: Mapping[str, _Object] = _NO_JOBS,
 ) -> Subject:
     """Read what an object asks of the quotas of its namespace.
 
@@ -123,6 +131,7 @@ def read_subject(
         terms: What adds to its pods, and refuses them.
         options: How it is read.
         status: That of the object of its name that is there; None if there is none yet.
+        jobs: Name of a Job of a JobSet that is there → its status.
 
     Raises:
         InvalidFieldError: A field that is read, or one of the metadata or of pods, has the wrong
@@ -130,10 +139,10 @@ def read_subject(
         InvalidQuantityError: An amount is not a quantity.
     """
     check_types(one.raw.get("metadata"), child(one.field, "metadata"), _METADATA)
-    sets = _pod_sets(one, options)
+    sets = _pod_sets(one, options, jobs)
     is_new = status is None
     if status is not None:
-        sets = tuple(_to_run(one, pods, FieldReader(status)) for pods in sets)
+        sets = tuple(_to_run(one, pods, status) for pods in sets)
     usage: ResourceList = {}
     if is_new and one.resource != "pods":
         usage = object_usage(one.raw, one.resource, field=one.field)
@@ -167,14 +176,16 @@ def read_subject(
     )
 
 
-def _pod_sets(one: ManifestObject, options: ReadOptions) -> tuple[PodSet, ...]:
+def _pod_sets(
+    one: ManifestObject, options: ReadOptions, jobs: Mapping[str, _Object]
+) -> tuple[PodSet, ...]:
     root = FieldReader(one.raw, one.field)
     group = root.text("apiVersion").rpartition("/")[0]
     paths = [path for path in options.paths if path.is_about(group, one.kind)]
     if paths:
         return pods_by_path(one.raw, paths, field=one.field)
     if (group, one.kind) == (JOB_SETS, "JobSet"):
-        sets = pods_of_job_set(one.raw)
+        sets = pods_of_job_set(one.raw, jobs)
         found = tuple(replace(pods, field=child(one.field, pods.field)) for pods in sets)
     else:
         pods = pods_of(one.raw, field=one.field)
@@ -188,19 +199,23 @@ def _pod_sets(one: ManifestObject, options: ReadOptions) -> tuple[PodSet, ...]:
     return found
 
 
-def _to_run(one: ManifestObject, pods: PodSet, status: FieldReader) -> PodSet:
-    """Return the pods that run from now on: those of a Job that have succeeded are not run again.
+def _to_run(one: ManifestObject, pods: PodSet, status: _Object) -> PodSet:
+    """Return the pods that run from now on: what has succeeded of a Job is not run again."""
+    if one.resource == "jobs.batch":
+        return replace(pods, count=pods_left(pods.count, one.raw, status, field=one.field))
+    return replace(pods, count=0) if _has_ended(one, status) else pods
 
-    Those that are active stay, also where no other one comes: without completions.
-    """
-    left = pods.count
+
+def _has_ended(one: ManifestObject, status: _Object) -> bool:
+    """Return whether a Pod or a JobSet that is there has ended, and is not run again."""
+    if one.resource == "pods":
+        return str(status.get("phase")) in ENDED_PHASES
     with suppress(InvalidFieldError):  # what cannot be read of a cluster refuses nothing
-        if one.resource == "jobs.batch":
-            spec = FieldReader(one.raw, one.field).child("spec")
-            left = max(running_pods(spec, status), status.integer("active") or 0)
-        elif one.resource == "pods" and status.text("phase") in ENDED_PHASES:
-            left = 0
-    return replace(pods, count=min(pods.count, left))
+        return one.resource == _JOB_SET and any(
+            condition.text("type") in _ENDS and condition.text("status") == "True"
+            for condition in FieldReader(status).children("conditions")
+        )
+    return False
 
 
 @dataclass(frozen=True, slots=True)

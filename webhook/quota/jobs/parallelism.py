@@ -50,6 +50,15 @@ def running_pods(spec: FieldReader, status: FieldReader) -> int:
     return wanted if left is None else min(wanted, left)
 
 
+def pods_from_now_on(spec: FieldReader, status: FieldReader) -> int:
+    """Return how many pods of a Job run from now on: active ones stay, whatever is still to come.
+
+    That is where they differ: after the first success without completions. Errors are those of
+    `pods_at_a_time`.
+    """
+    return max(running_pods(spec, status), _count(status, "active") or 0)
+
+
 def pods_to_come(spec: FieldReader, status: FieldReader) -> int | None:
     """Return how many pods of a Job have still to succeed, whatever its parallelism is.
 
