@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import pytest
 
@@ -28,13 +28,11 @@ from tests.controllers.shared.shared_quota_steps import (
 )
 from webhook.fakecluster.storage import FakeClient
 from webhook.kube.api import (
-    ALL,
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
-    ListOptions,
-    ObjectList,
+    Page,
     UnavailableError,
 )
 from webhook.kube.kinds import Kind
@@ -192,13 +190,13 @@ def test_a_new_leader_lists_namespaces_once_and_knows_which_ledgers_were_lost(
         assert isinstance(harness.reserve("one"), Reserved)
         harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
         new.catch_up()
-        listing, genuine = list[str](), new.client.list
+        listing, genuine = list[str](), new.client.pages
 
-        def note(kind: Kind, options: ListOptions = ALL) -> ObjectList:
+        def note(kind: Kind, *args: Any, **options: Any) -> Iterator[Page]:
             listing.append(kind.plural)
-            return genuine(kind, options)
+            return genuine(kind, *args, **options)
 
-        monkeypatch.setattr(new.client, "list", note)
+        monkeypatch.setattr(new.client, "pages", note)
         harness.epoch[0], new.epoch[0] = 0, 2
         new.reconcile_once()
         assert listing.count(NAMESPACES.plural) == 1

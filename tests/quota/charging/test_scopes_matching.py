@@ -273,3 +273,8 @@ def test_what_is_made_of_the_scopes_of_a_quota_goes_with_it() -> None:
     finally:
         tracemalloc.stop()
     assert kept < 100_000
+
+
+def test_an_expression_that_is_stored_very_often_is_looked_at_once() -> None:
+    expressions = [an_expression("PriorityClass")] * 900
+    assert len(quota_matching_expressions(quota_of(expressions=expressions), GOLD)) == 1

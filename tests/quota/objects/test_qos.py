@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import Object, a_container, a_pod, a_sidecar
@@ -92,3 +94,15 @@ def test_a_class_on_record_stands() -> None:
 
 def test_without_a_record_the_spec_decides() -> None:
     assert effective_qos_class(Pod.from_object(a_pod(requests=ONE, limits=ONE))) == "Guaranteed"
+
+
+def test_the_class_of_a_pod_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of very many quotas may ask for it, and containers may be thousands."""
+    pod = Pod.from_object(a_pod(requests=ONE))
+    assert qos_class(pod) == "Burstable"
+    monkeypatch.setattr("webhook.quota.objects.qos._total", None)
+    assert qos_class(pod) == "Burstable"
+    assert effective_qos_class(replace(pod, qos_class="BestEffort")) == "BestEffort"
+    monkeypatch.undo()
+    (container,) = pod.containers
+    assert qos_class(replace(pod, containers=(replace(container, requests={}),))) == "BestEffort"

@@ -19,7 +19,7 @@ Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go podMatchesScopeFun
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -116,7 +116,9 @@ def _compile_configured(expressions: tuple[ScopeExpression, ...]) -> _Compiled:
 
 
 def _compile_quota(quota: ResourceQuota) -> _Compiled:
-    return _compile(quota.scopes, quota.expressions)
+    found = _compile(quota.scopes, quota.expressions)
+    # the API server stores one expression a thousand times
+    return replace(found, pairs=tuple(dict(found.pairs).items()))
 
 
 def _compile(scopes: tuple[str, ...], expressions: tuple[ScopeExpression, ...]) -> _Compiled:

@@ -128,6 +128,8 @@ class Pod:
         default=None, init=False, repr=False, compare=False
     )
     """The charge of the pod while it is eligible, kept by `pods.usage_of`."""
+    _earned_qos: str = dataclass_field(default="", init=False, repr=False, compare=False)
+    """The class that its spec earns, kept by `qos.qos_class`."""
 
     @property
     def key(self) -> str:

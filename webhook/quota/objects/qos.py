@@ -6,7 +6,7 @@ Source: kubernetes v1.36, pkg/apis/core/v1/helper/qos/qos.go ComputePodQOS, GetP
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.objects.model import Container, Pod, PodResources
@@ -20,8 +20,17 @@ def qos_class(pod: Pod) -> QosClass:
     """Return the class that the pod's spec earns, whatever its status claims.
 
     Only positive amounts of cpu and memory count, of containers and init containers. A pod with
-    `spec.resources`, even empty ones, is judged by these alone.
+    `spec.resources`, even empty ones, is judged by these alone. It is worked out once: each quota
+    may ask for it, and a pod have thousands of containers.
     """
+    found = cast("QosClass", pod._earned_qos)  # noqa: SLF001 - the slot is there for this function
+    if not found:
+        found = _earned_by(pod)
+        object.__setattr__(pod, "_earned_qos", found)
+    return found
+
+
+def _earned_by(pod: Pod) -> QosClass:
     judged: tuple[Container | PodResources, ...] = (*pod.containers, *pod.init_containers)
     if pod.resources is not None:
         judged = (pod.resources,)
