@@ -94,16 +94,20 @@ expression.operator == 'In'
 def selects_pod(quota: str) -> str:
     """Return whether the scopes of a quota surely select the pod (`scopes.matches`).
 
+    Those of a quota with more than `MANY_ITEMS` of them are not looked at: the bind judges alone.
+
     Args:
         quota: The quota, as the expression that it is known by.
     """
     expressions = f"{quota}.spec.?scopeSelector.?matchExpressions.orValue([])"
+    scopes = f"{quota}.spec.?scopes.orValue([])"
     names = (
-        f"({quota}.spec.?scopes.orValue([]) + {expressions}.filter(expression,\n"
+        f"({scopes} + {expressions}.filter(expression,\n"
         f"  expression.scopeName != '{PRIORITY_CLASS}').map(expression, expression.scopeName))"
     )
     cases = "\n".join(f"  scope == '{scope}' ? {rule} :" for scope, rule in _IN_SCOPE.items())
     return f"""\
+{scopes}.size() + {expressions}.size() > {MANY_ITEMS} ? false :
 {names}.all(scope,
 {cases}
   false)

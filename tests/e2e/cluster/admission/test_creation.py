@@ -323,6 +323,34 @@ def test_policies_and_entries_together_act_once(
     assert "creation.twice" not in doctor(clean)
 
 
+def test_many_scopes_of_a_quota_are_not_looked_through(clean: Cluster) -> None:
+    """The API server stores one expression thousands of times."""
+    api = Api(clean.plane.rest)
+    apply_policies(clean.plane, Policy())
+    scope = {"scopeName": "NotTerminating", "operator": "Exists"}
+    wanted: dict[str, Any] = {
+        f"scopes-{count}": {
+            "scoped": {
+                "hard": {"requests.cpu": "1"},
+                "scopeSelector": {"matchExpressions": [scope] * count},
+            }
+        }
+        for count in (256, 257)
+    }
+    open_namespaces(api, wanted)
+
+    def refusal(count: int) -> str:
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [a_container("c")]}}
+        return api.create(objects.pods(f"scopes-{count}"), pod, dry_run=True).message
+
+    policy, words = "deferred-quota-must-specify", "scoped: must specify requests.cpu for: c"
+    eventually(lambda: policy in refusal(256), "the policy knows the quota")
+    assert words in refusal(256)
+    # the API server's own check, which nothing hides here
+    assert policy not in refusal(257)
+    assert words in refusal(257)
+
+
 @pytest.mark.timeout(300)
 def test_long_lists_of_a_pod_are_not_looked_through(
     clean: Cluster, gating: tuple[Product, Tenant]
