@@ -130,7 +130,7 @@ def _given(directory: Path | None, embedded_api: ListenAddress | None) -> Certif
     if directory is None:
         raise InputError(
             "--certs is missing: an API server calls a webhook only with a certificate of the CA"
-            " that it was registered with (`deferred-quota certs --help`)"
+            " that it was registered with; `deferred-quota certs bootstrap` makes both"
         )
     return CertificateDirectory(directory)
 

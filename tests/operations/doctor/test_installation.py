@@ -470,6 +470,20 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
 }
 
 
+def test_entries_of_a_registration_without_a_ca_are_named_together() -> None:
+    cluster = healthy()
+
+    def lose(raw: dict[str, Any]) -> None:
+        for each in raw["webhooks"]:
+            del each["clientConfig"]["caBundle"]
+
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, lose)
+    found = the(examined(cluster), "webhooks.ca")  # there is one
+    raw: Any = FakeClient(cluster).get(VALIDATING_WEBHOOKS, REGISTRATION)
+    told = found.message.removeprefix("webhooks ").partition(": clientConfig.caBundle is empty")[0]
+    assert sorted(told.split(", ")) == sorted(each["name"] for each in raw["webhooks"])
+
+
 @pytest.mark.parametrize("rotates", [True, False])
 def test_a_missing_ca_is_written_by_what_keeps_the_certificates(rotates: bool) -> None:
     cluster = healthy()

@@ -129,6 +129,8 @@ def _configuration(
                 strict = error if entry.policy == "Fail" else warning
                 message = f"has no webhook {name}: {entry.without}"
                 yield strict("webhooks.incomplete", subject, message, APPLY)
+        known = {name: found[name] for name in entries if name in found.keys() - by_policies}
+        yield from _bundles(scene, known, subject)
         for name in sorted(found.keys() - entries.keys()):
             message = f"has a webhook that this release does not know: {name}"
             yield information("webhooks.unknown", subject, message)
@@ -182,13 +184,20 @@ def _entry(
             selector, subject, field, opted_in, is_strict=is_strict, mode=entry.mode
         )
     yield from _narrowing(node, subject, name, entry)
-    for problem, grade in _bundle(scene, node):
-        yield grade(
-            "webhooks.ca",
-            subject,
-            f"webhook {name}: clientConfig.caBundle {problem}",
-            _ca_remedy(scene, node.child("clientConfig")),
-        )
+
+
+def _bundles(
+    scene: CheckContext, entries: Mapping[str, FieldReader], subject: Subject
+) -> Iterator[Finding]:
+    """Judge the CAs of a configuration; entries of which the same is said are named together."""
+    named: dict[tuple[_Judge, str, str], list[str]] = {}
+    for name, node in entries.items():
+        remedy = _ca_remedy(scene, node.child("clientConfig"))
+        for problem, grade in _bundle(scene, node):
+            named.setdefault((grade, problem, remedy), []).append(name)
+    for (grade, problem, remedy), names in named.items():
+        webhooks = f"{'webhooks' if names[1:] else 'webhook'} {', '.join(names)}"
+        yield grade("webhooks.ca", subject, f"{webhooks}: clientConfig.caBundle {problem}", remedy)
 
 
 def _ca_remedy(scene: CheckContext, client: FieldReader) -> str:
