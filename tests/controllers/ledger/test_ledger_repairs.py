@@ -16,8 +16,10 @@ from tests.controllers.controller_harness import (
     new_harness,
 )
 from tests.reactions import unreachable
+from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
 from webhook.quota.ledger.ledger import Undecided
+from webhook.quota.objects.model import Pod
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.reserver import Reserved
 from webhook.state.well_known import EMERGENCY_SINCE, REGISTRATION
@@ -181,6 +183,35 @@ def test_a_pod_that_cannot_be_read_is_named_and_the_count_stays(harness: Control
     harness.pass_time(40)
     harness.step()
     assert harness.conditions()["Counted"] == ("True", "AllCounted")
+
+
+def test_a_pod_that_fails_to_be_counted_is_named_and_keeps_no_other_from_it(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("faulty", "web"):
+        harness.pod(name, node="node-1")
+    harness.step()
+    before, original = harness.ledger(), NamespaceUsage.put
+
+    def put(usage: NamespaceUsage, pod: Pod) -> None:
+        if pod.name == "faulty":
+            raise ValueError("a fault")
+        original(usage, pod)
+
+    monkeypatch.setattr(NamespaceUsage, "put", put)
+    cache = harness.controller.usage_cache
+    with cache.lock:
+        counted = cache.track(NAMESPACE).usage
+    assert [*counted.versions()] == ["uid-web"]
+    harness.step()
+    assert harness.conditions()["Counted"] == ("False", "PodsUnreadable")
+    assert harness.ledger().accounts == before.accounts
+    monkeypatch.undo()
+    harness.finish("faulty")
+    harness.pass_time(40)
+    harness.step()
+    assert harness.conditions()["Counted"] == ("True", "AllCounted")
+    assert harness.used() == {"requests.cpu": "1"}
 
 
 QUOTAS = {

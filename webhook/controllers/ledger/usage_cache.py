@@ -7,6 +7,7 @@ counted whether this process leads or not, so that a standby can take over at on
 from __future__ import annotations
 
 import heapq
+import logging
 import math
 import threading
 from collections.abc import Collection, Container, Iterable, Mapping, Set
@@ -44,6 +45,8 @@ NAMESPACE_CACHE_LAG_SECONDS: Final = 5.0
 """By how much what is shown of namespaces is expected to lag behind what is shown of pods."""
 _MAX_FAILURES: Final = 2
 """How often in a row a namespace may fail to be reconciled before others wait for it no more."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +409,12 @@ class UsageCache:
         state = self._begin_state(namespace)
         state.usage.set_quotas(self.managed.quotas_of(namespace).deferred)
         for pod in self.pods.in_namespace(namespace):
-            self.put_pod(namespace, state, pod)
+            try:
+                self.put_pod(namespace, state, pod)
+            except Exception as err:  # noqa: BLE001 - the count of the others must not end here
+                key = f"{namespace}/{pod.name}"
+                _log.exception("a pod cannot be counted", extra={"pod": key})
+                state.unreadable_pods[pod.uid] = f"{key}: {err}"
         for key, error in self.pods.errors().items():
             entry = self.pods.entry(key)
             if entry is not None and key.partition("/")[0] == namespace:
