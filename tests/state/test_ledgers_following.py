@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission.handlers.harness import a_namespace, new_cluster
+from tests.counting import calls_of
 from tests.reactions import Call, Proceed, ReactiveClient
 from tests.state.ledger_objects import NS, counted, made
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS, Object
+from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS
 from webhook.kube.codec import decode_object
 from webhook.kube.informer import Change, Informer, InformerTimings
 from webhook.quota.amounts.quantity import Quantity
@@ -355,14 +356,7 @@ class TestReading:
     def test_nothing_is_read_before_a_request(
         self, store: LedgerStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        read: list[Object] = []
-        inner = lazy_ledger.identity_of
-
-        def counting(raw: Object) -> tuple[str, int]:
-            read.append(raw)
-            return inner(raw)
-
-        monkeypatch.setattr(lazy_ledger, "identity_of", counting)
+        read = calls_of(monkeypatch, lazy_ledger, "identity_of")
         for number in range(5):
             store.observe(change(holding("p1"), version=50 + number))
         assert read == []

@@ -7,6 +7,7 @@ import pytest
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import AdmissionHarness, Reply, a_review
 from tests.builders import a_container, a_job, a_quota, an_expression
+from tests.counting import calls_of
 from webhook.admission.review import MAX_WARNING_CHARACTERS, Phase
 from webhook.kube.api import RESOURCE_QUOTAS
 from webhook.quota.amounts.quantity import Quantity
@@ -310,24 +311,16 @@ def test_beside_quotas_of_very_many_classes_too(open_harness: OpenHarness) -> No
 def test_what_no_quota_limits_of_a_changed_job_set_is_added_up_for_none(
     open_harness: OpenHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    added = 0
-    plus = Quantity.__add__
-
-    def counted(left: Quantity, right: Quantity) -> Quantity:
-        nonlocal added
-        added += 1
-        return plus(left, right)
+    added = calls_of(monkeypatch, Quantity, "__add__")
 
     def additions(quotas: int) -> int:
-        nonlocal added
         old, new = (many_resources(templates=10, jobs=count) for count in (1, 2))
         limits = [a_quota(f"q{number}", uid=f"u{number}") for number in range(quotas)]
         harness = open_harness(*limits)
-        added = 0
+        added.clear()
         assert len(updated_set(harness, old, new).warnings) == quotas
-        return added
+        return len(added)
 
-    monkeypatch.setattr(Quantity, "__add__", counted)
     assert additions(3) - additions(1) < 2 * 10 * 30
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.admission.handlers.harness import eventually
 from tests.builders import a_binding, a_pod, a_quota
 from tests.controllers.controller_harness import new_harness
+from tests.counting import calls_of
 from tests.reactions import (
     Call,
     Hold,
@@ -48,7 +49,6 @@ from webhook.kube.api import (
 from webhook.kube.informer_types import Change
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import QUOTA_RESERVED
-from webhook.quota.queue import pod_conditions
 from webhook.quota.queue.pod_conditions import (
     UNTRIED_SECONDS,
 )
@@ -761,7 +761,7 @@ def test_with_a_rate_of_nothing_nothing_is_written_until_it_changes() -> None:
 def test_a_thousand_waiting_pods_and_fifty_looks_stay_within_the_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = count_messages(monkeypatch)
+    made = calls_of(monkeypatch, controller, "pending_condition")
     condition_harness = ConditionHarness(rate=20)
     names = [f"w{number:04}" for number in range(1000)]
     condition_harness.pods(*names)
@@ -779,18 +779,6 @@ def test_a_thousand_waiting_pods_and_fifty_looks_stay_within_the_budget(
     assert len(written) + events <= 20 * 5 + 21
 
 
-def count_messages(monkeypatch: pytest.MonkeyPatch) -> list[PendingStatus]:
-    made: list[PendingStatus] = []
-    genuine = pod_conditions.pending_condition
-
-    def counted(held: PendingStatus, total: int) -> object:
-        made.append(held)
-        return genuine(held, total)
-
-    monkeypatch.setattr(controller, "pending_condition", counted)
-    return made
-
-
 def test_looks_that_lead_to_nothing_are_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
     condition_harness = ConditionHarness(rate=1000)
     names = [f"w{number:03}" for number in range(100)]
@@ -798,7 +786,7 @@ def test_looks_that_lead_to_nothing_are_limited_too(monkeypatch: pytest.MonkeyPa
     condition_harness.update(in_line(names))
     condition_harness.write()
     condition_harness.run(40)
-    made = count_messages(monkeypatch)
+    made = calls_of(monkeypatch, controller, "pending_condition")
     condition_harness.rate = 2
     for _ in range(100):
         condition_harness.update(in_line(names))
@@ -809,7 +797,7 @@ def test_looks_that_lead_to_nothing_are_limited_too(monkeypatch: pytest.MonkeyPa
 def test_hearing_of_a_line_costs_little_and_works_out_no_message(
     condition_harness: ConditionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = count_messages(monkeypatch)
+    made = calls_of(monkeypatch, controller, "pending_condition")
     monkeypatch.setattr(PendingStatus, "message", property(lambda _: pytest.fail("worked out")))
     held = {f"uid-{number}": full(number + 1) for number in range(1000)}
     began = time.thread_time()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from tests.admission.handlers.harness import Reply, eventually, opt_out
 from tests.controllers.elastic.objects import a_pod_group, an_elastic_quota
 from tests.controllers.elastic.world import Object, World, opted_in, world
+from tests.counting import calls_of
 from tests.install.recording import granted, used_rights
 from tests.reactions import (
     Call,
@@ -30,7 +31,6 @@ from tests.reactions import (
 )
 from webhook.config import ReclaimMode
 from webhook.controllers.elastic import reclaim_controller, reclaim_planner
-from webhook.controllers.elastic.evictions import Evictor
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -422,15 +422,9 @@ def test_a_pod_that_is_gone_is_promised_nothing(tmp_path: Path) -> None:
 def test_a_pod_has_its_turn_at_evictions_for_as_long_as_it_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Callable[[str], bool]] = []
-
-    def evictor(*args: Any) -> Evictor:
-        told.append(args[-1])
-        return Evictor(*args)
-
-    monkeypatch.setattr(reclaim_controller, "Evictor", evictor)
+    made = calls_of(monkeypatch, reclaim_controller, "Evictor")
     with reclaiming(tmp_path) as here:
-        (waits,) = told
+        ((*_, waits),) = made
         assert not waits("team-a-a0")
         here.create("a0", "team-a")
         here.create("a1", "team-a")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from tests.admission.handlers.harness import a_namespace
 from tests.controllers.controller_harness import ControllerHarness, new_harness
 from tests.controllers.shared.shared_quota_steps import shared_quota, steps
+from tests.counting import calls_of
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
 from webhook.quota.shared.cluster_quotas import NAMESPACE_NAME_LABEL, ClusterQuota
 from webhook.state.quota_cache import QuotaCache
@@ -30,27 +31,6 @@ def many() -> AbstractContextManager[ControllerHarness]:
     return new_harness(*objects, follows_ledgers=True)
 
 
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str], list[None]]:
-    """Counts the calls of a method from now on."""
-
-    def count(owner: type, name: str) -> list[None]:
-        calls: list[None] = []
-        method = getattr(owner, name)
-
-        def counting(*given: object) -> object:
-            calls.append(None)
-            return method(*given)
-
-        monkeypatch.setattr(owner, name, counting)
-        return calls
-
-    return count
-
-
-Count = Callable[[type, str], list[None]]
-
-
 @contextmanager
 def settled() -> Iterator[ControllerHarness]:
     with many() as harness:
@@ -59,13 +39,13 @@ def settled() -> Iterator[ControllerHarness]:
         yield harness
 
 
-def test_a_bind_has_each_namespace_looked_at_once(counted: Count) -> None:
+def test_a_bind_has_each_namespace_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with settled() as harness:
         harness.pod("one", "1", TEAMS[0])
         harness.catch_up()
         assert isinstance(harness.reserve("one", TEAMS[0]), Reserved)
         harness.catch_up()
-        looks = counted(QuotaCache, "in_namespace")
+        looks = calls_of(monkeypatch, QuotaCache, "in_namespace")
         harness.controller.poll()
         assert len(looks) <= NUMBER + 4
         looks.clear()
@@ -74,17 +54,20 @@ def test_a_bind_has_each_namespace_looked_at_once(counted: Count) -> None:
 
 
 def test_at_the_start_each_quota_is_compared_with_the_namespaces_that_it_names(
-    counted: Count,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    matches = counted(ClusterQuota, "selects")
+    matches = calls_of(monkeypatch, ClusterQuota, "selects")
     with many() as harness:
         harness.step()
         assert NUMBER <= len(matches) <= 4 * NUMBER
 
 
-def test_an_edit_has_the_namespaces_counted_that_it_concerns(counted: Count) -> None:
+def test_an_edit_has_the_namespaces_counted_that_it_concerns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with settled() as harness:
-        matches, looks = counted(ClusterQuota, "selects"), counted(QuotaCache, "in_namespace")
+        matches = calls_of(monkeypatch, ClusterQuota, "selects")
+        looks = calls_of(monkeypatch, QuotaCache, "in_namespace")
         edit = {"spec": {"hard": {"requests.cpu": "5"}}}
         harness.api.patch(CLUSTER_DEFERRED_QUOTAS, TEAMS[3], edit)
         harness.catch_up()

@@ -62,40 +62,40 @@ def test_what_is_no_object_is_no_answer() -> None:
         kept(client, "small", lambda data: decode_object(data[1:]))
 
 
-def test_four_large_objects_are_read_at_a_time_and_small_ones_beside_them() -> None:
-    began, goes_on = threading.Semaphore(0), threading.Event()
+class Waiting:
+    """A decoder that waits."""
 
-    def wait(data: bytes) -> Object:
-        began.release()
-        goes_on.wait(30)
+    def __init__(self) -> None:
+        self.began, self.goes_on = threading.Semaphore(0), threading.Event()
+
+    def __call__(self, data: bytes) -> Object:
+        self.began.release()
+        self.goes_on.wait(30)
         return decode_object(data)
 
+
+def test_four_large_objects_are_read_at_a_time_and_small_ones_beside_them() -> None:
+    wait = Waiting()
     with served(a_cluster()) as client, ThreadPoolExecutor(8) as threads:
         reads = [threads.submit(kept, client, "large", wait) for _ in range(6)]
         for _ in range(4):
-            assert began.acquire(timeout=30)
-        assert not began.acquire(timeout=0.3)
+            assert wait.began.acquire(timeout=30)
+        assert not wait.began.acquire(timeout=0.3)
         assert kept(client, "small", decode_object)
-        goes_on.set()
+        wait.goes_on.set()
         assert all(one.result(30) for one in reads)
 
 
 def test_who_gets_no_turn_in_time_has_no_answer() -> None:
-    began, goes_on = threading.Semaphore(0), threading.Event()
-
-    def wait(data: bytes) -> Object:
-        began.release()
-        goes_on.wait(30)
-        return decode_object(data)
-
+    wait = Waiting()
     with served(a_cluster()) as plain, ThreadPoolExecutor(4) as threads:
         client = RestClient(plain.config, timeout_seconds=0.5)
         reads = [threads.submit(kept, client, "large", wait) for _ in range(4)]
         for _ in range(4):
-            assert began.acquire(timeout=30)
+            assert wait.began.acquire(timeout=30)
         with pytest.raises(UnavailableError, match="other large objects are being read"):
             kept(client, "large", decode_object)
-        goes_on.set()
+        wait.goes_on.set()
         assert all(one.result(30) for one in reads)
         assert kept(client, "large", decode_object)
 

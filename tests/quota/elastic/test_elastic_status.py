@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
+from tests.counting import calls_of
 from tests.quota.elastic.pools import a_quota
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.elastic.derived_quotas import uncharged_resources
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.elastic_status import PoolUsage, charged_condition, elastic_status
-from webhook.quota.elastic.fair_share import Pool, Usage
+from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out
 
 
@@ -40,19 +39,12 @@ def test_it_says_what_is_used_borrowed_lent_and_guaranteed() -> None:
 def test_the_figures_of_a_pool_are_worked_out_once_for_all_its_quotas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
-    lent = Pool.lent
-
-    def counted(self: Pool, resource: str, usage: Usage) -> Mapping[str, int]:
-        asked.append(resource)
-        return lent(self, resource, usage)
-
-    monkeypatch.setattr(Pool, "lent", counted)
+    asked = calls_of(monkeypatch, Pool, "lent")
     quotas = [a_quota(name, {"memory": "1Gi"}) for name in "abcde"]
     pool = usage(dict.fromkeys("abcde", "1Gi"), *quotas)
     for one in quotas:
         elastic_status(one, pool)
-    assert asked == ["memory"]
+    assert [resource for _, resource, _ in asked] == ["memory"]
 
 
 def condition(

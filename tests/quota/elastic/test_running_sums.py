@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_pod
+from tests.counting import calls_of
 from tests.quota.elastic.pools import Cluster, a_quota
 from webhook.quota.elastic.balance import Balance
 from webhook.quota.elastic.beneficiaries import usage_of_pods
@@ -155,27 +156,14 @@ def test_each_pod_that_is_put_back_has_one_node_looked_at(
         nodes,
         [PlacedPod(pod.uid, pod.node, requested) for pod in pods],
     )
-    looked, summed = 0, 0
-    has_room, free = NodeRoom.has_room, type(cluster.pool).free
-
-    def counting(*args: object) -> bool:
-        nonlocal looked
-        looked += 1
-        return has_room(*args)  # type: ignore[arg-type]
-
-    def summing(*args: object) -> int:
-        nonlocal summed
-        summed += 1
-        return free(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(NodeRoom, "has_room", counting)
-    monkeypatch.setattr(type(cluster.pool), "free", summing)
+    looked = calls_of(monkeypatch, NodeRoom, "has_room")
+    summed = calls_of(monkeypatch, type(cluster.pool), "free")
     circumstances = Circumstances(room=lambda gone: room.after([pod.uid for pod in gone]))
     found = cluster.plan(cluster.queued("a", 5 * count), circumstances)
     assert found.is_possible
     assert len(found.victims) < count / 2
-    assert looked <= 2 * count + 200
-    assert summed <= 5
+    assert len(looked) <= 2 * count + 200
+    assert len(summed) <= 5
 
 
 @given(pods_of, st.integers(1, 9), st.integers(1, 9))

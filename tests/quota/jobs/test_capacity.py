@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Object, a_container, a_job, a_quota
+from tests.counting import calls_of
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import parse_resource_list
 from webhook.quota.jobs.capacity import (
@@ -176,18 +177,10 @@ def test_resources_that_no_quota_limits_are_added_up_for_none(
         for share in shares({"cpu": "1", **{f"a/{template}-{name}": "1" for name in range(30)}})
     ]
     limits = [quota(requests_cpu="1"), quota("p2", **{"requests.a/0-0": "0"})]
-    added = 0
-    plus = Quantity.__add__
-
-    def counted(left: Quantity, right: Quantity) -> Quantity:
-        nonlocal added
-        added += 1
-        return plus(left, right)
-
-    monkeypatch.setattr(Quantity, "__add__", counted)
+    added = calls_of(monkeypatch, Quantity, "__add__")
     found = shortfalls(templates, limits)
     assert [(short.quota, str(short.asked)) for short in found] == [("p1", "20"), ("p2", "1")]
-    assert added <= len(limits) * len(templates)
+    assert len(added) <= len(limits) * len(templates)
 
 
 def test_a_sum_over_many_templates_is_not_copied_for_each() -> None:

@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 
 from tests.builders import a_pod
+from tests.counting import calls_of
 from tests.quota.nodes.objects import node
 from webhook.quota.nodes import taints
-from webhook.quota.nodes.model import Taint
 from webhook.quota.nodes.node_room import NodeRoom, PlacedPod
 from webhook.quota.nodes.requested import requested_of
 
@@ -93,14 +93,7 @@ def test_what_very_much_is_required_of_fits_no_node(pod: Object, fits: bool) -> 
 def test_the_creator_of_a_pod_does_not_decide_how_often_tolerations_are_compared(
     monkeypatch: pytest.MonkeyPatch, is_tolerated: bool
 ) -> None:
-    compared: list[Taint] = []
-    judge = taints.is_tolerated
-
-    def counting(taint: Taint, tolerations: tuple[taints.Toleration, ...]) -> bool:
-        compared.append(taint)
-        return judge(taint, tolerations)
-
-    monkeypatch.setattr(taints, "is_tolerated", counting)
+    compared = calls_of(monkeypatch, taints, "is_tolerated")
     others: list[Object] = [{"key": f"k{number}", "operator": "Exists"} for number in range(1000)]
     own: list[Object] = [{"key": "dedicated", "value": "x"}] if is_tolerated else []
     pod = a_pod(requests={"cpu": "1"}, tolerations=[*others, *own])
