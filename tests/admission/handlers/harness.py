@@ -158,6 +158,16 @@ class Reply:
         return patched(self.response, self.sent)
 
 
+def is_undecided(reply: Reply, message: str) -> bool:
+    """Return whether a request is answered with "try again", for this reason."""
+    return (
+        (reply.code, reply.reason) == (429, "TooManyRequests")
+        and reply.message == message
+        and reply.details["retryAfterSeconds"] == 1
+        and reply.audit == {"decision": "undecided", "reason": message}
+    )
+
+
 @dataclass
 class AdmissionHarness:
     """A cluster, an engine on it, and reviews.
@@ -551,6 +561,7 @@ __all__ = [
     "accounts_in",
     "admission_harness",
     "eventually",
+    "is_undecided",
     "new_cluster",
     "opt_in",
     "opt_out",

@@ -16,11 +16,12 @@ from tests.admission.handlers.harness import (
     a_bind_review,
     a_review,
     eventually,
+    is_undecided,
     want_no_gates,
 )
 from tests.builders import a_binding, a_container, a_pod, a_quota, an_expression
 from tests.reactions import unreachable
-from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, ConflictError
+from webhook.kube.api import PODS, QUOTA_LEDGERS, ConflictError
 
 LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
 
@@ -732,84 +733,19 @@ def test_a_pod_of_no_quota_is_remembered_for_a_quota_that_comes(open_harness: Op
     assert is_exceeded(harness.bind("web-2", uid=waiting(harness, "web-2")))
 
 
-# -- what is not ours ----------------------------------------------------------------------
-
-
-def test_an_excluded_quota_is_left_to_the_api_server(open_harness: OpenHarness) -> None:
-    excluded = {"annotations": {"deferredquota.io/exclude": "true"}}
-    harness = open_harness(a_quota("p1", hard={"requests.cpu": "0"}, metadata=excluded))
-    assert harness.bind("web-1", uid=waiting(harness)).decision == "nothing-charged"
+# -- not ours, or not to be decided: more in test_every_door --------------------------------
 
 
 @pytest.mark.parametrize("mode", ["", "shadow", "Deferred"])
-def test_a_namespace_that_has_not_opted_in_is_not_touched(
+def test_where_no_namespace_has_opted_in_no_binding_is_stamped(
     open_harness: OpenHarness, mode: str
 ) -> None:
-    harness = open_harness(a_quota("p1", hard={"requests.cpu": "0"}), mode=mode)
-    uid = waiting(harness)
-    reply = harness.bind("web-1", uid=uid)
-    assert (reply.allowed, reply.audit) == (True, {"decision": "not-opted-in"})
-    assert harness.mutate(a_bind_review("web-1")).patch == []
-    assert harness.ledger() is None
+    assert open_harness(a_quota("p1"), mode=mode).mutate(a_bind_review("web-1")).patch == []
 
 
-def test_an_exempt_namespace_is_not_touched_whatever_its_label_says(
-    open_harness: OpenHarness,
-) -> None:
-    harness = open_harness(
-        a_quota("p1", hard={"requests.cpu": "0"}), settings={"exemptNamespaces": [NAMESPACE]}
-    )
-    reply = harness.bind("web-1", uid=waiting(harness))
-    assert (reply.allowed, reply.audit) == (True, {"decision": "exempt"})
-
-
-# -- when nothing can be decided -----------------------------------------------------------
-
-
-def is_undecided(reply: Reply, message: str) -> bool:
-    return (
-        (reply.code, reply.reason) == (429, "TooManyRequests")
-        and reply.message == message
-        and reply.details["retryAfterSeconds"] == 1
-        and reply.audit == {"decision": "undecided", "reason": message}
-    )
-
-
-@pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
-def test_without_a_ledger_nothing_is_decided(open_harness: OpenHarness, dry_run: bool) -> None:
-    harness = open_harness(a_quota("p1"), with_controller=False)
-    uid = waiting(harness)
-    reply = harness.bind("web-1", uid=uid, dry_run=dry_run)
-    assert is_undecided(reply, "the quota ledger of this namespace is not there yet")
-
-
-def test_a_quota_that_cannot_be_read_holds_binds_up_and_is_named(harness: AdmissionHarness) -> None:
-    uid = waiting(harness)
-    harness.create(a_quota("broken", hard={"requests.cpu": "many"}))
-    harness.catch_up()
-    reply = harness.bind("web-1", uid=uid)
-    assert reply.code == 429
-    assert str(reply.message).startswith(
-        "quota broken cannot be read: spec.hard[requests.cpu]: 'many' is not a quantity"
-    )
-    harness.api.delete(RESOURCE_QUOTAS, "broken", namespace=NAMESPACE)
-    harness.catch_up()
-    assert harness.bind("web-1", uid=uid).allowed
-
-
-def test_a_quota_whose_scopes_cannot_be_evaluated_holds_binds_up_and_is_named(
-    open_harness: OpenHarness,
-) -> None:
-    harness = open_harness(
-        a_quota("p1"),
-        a_quota("odd", uid="o", expressions=[an_expression("PriorityClass", "In", "bad value!")]),
-    )
-    reply = harness.bind("web-1", uid=waiting(harness))
-    assert (reply.code, reply.reason) == (429, "TooManyRequests")
-    assert str(reply.message).startswith(
-        "error matching scopes of quota odd, err: error on matching scope"
-        " {PriorityClass In [bad value!]}: failed to parse and convert selector: "
-    )
+def test_a_binding_for_which_no_time_is_left_is_not_stamped(harness: AdmissionHarness) -> None:
+    reply = harness.mutate(a_bind_review("web-1", uid=waiting(harness)), seconds=-1)
+    assert is_undecided(reply, "the request's time ran out before it was decided")
 
 
 def test_a_quota_that_was_not_counted_yet_holds_binds_up(harness: AdmissionHarness) -> None:
@@ -827,16 +763,6 @@ def test_a_quota_that_was_not_counted_yet_holds_binds_up(harness: AdmissionHarne
     assert is_undecided(
         harness.bind("web-1", uid=uid, dry_run=True), "usage is being counted for quota: new"
     )
-
-
-def test_a_request_that_is_out_of_time_is_answered_as_such(harness: AdmissionHarness) -> None:
-    uid = waiting(harness)
-    for reply in (
-        harness.validate(a_bind_review("web-1", uid=uid), seconds=0),
-        harness.mutate(a_bind_review("web-1", uid=uid), seconds=-1),
-    ):
-        assert is_undecided(reply, "the request's time ran out before it was decided")
-    assert harness.reservations() == {}
 
 
 def test_a_ledger_that_cannot_be_reached_is_no_permission(harness: AdmissionHarness) -> None:

@@ -261,57 +261,9 @@ def test_the_quotas_are_asked_in_the_order_of_their_names(open_harness: OpenHarn
     assert str(reply.message).startswith("exceeded quota: aa, ")
 
 
-def test_an_excluded_quota_is_left_to_the_api_server(open_harness: OpenHarness) -> None:
-    excluded = {"annotations": {"deferredquota.io/exclude": "true"}}
-    harness = open_harness(a_quota("p1", metadata=excluded))
-    assert resize(harness, harness.pod(node="n", requests={"cpu": "1"}), "9").decision == (
-        "nothing-charged"
-    )
-
-
-def test_a_namespace_that_has_not_opted_in_is_not_touched(open_harness: OpenHarness) -> None:
-    harness = open_harness(a_quota("p1"), mode="")
-    old = harness.pod(node="n", requests={"cpu": "1"})
-    assert resize(harness, old, "9").decision == "not-opted-in"
-
-
-def test_an_exempt_namespace_is_not_touched(open_harness: OpenHarness) -> None:
-    harness = open_harness(a_quota("p1"), settings={"exemptNamespaces": [NAMESPACE]})
-    old = harness.pod(node="n", requests={"cpu": "1"})
-    assert resize(harness, old, "9").decision == "exempt"
-
-
-def test_without_a_ledger_growth_is_undecided_and_shrinking_is_not(
-    open_harness: OpenHarness,
-) -> None:
+def test_a_pod_may_shrink_without_a_ledger(open_harness: OpenHarness) -> None:
     harness = open_harness(a_quota("p1"), with_controller=False)
-    old = harness.pod(node="n", requests={"cpu": "1"})
-    reply = resize(harness, old, "2")
-    assert (reply.code, reply.message) == (
-        429,
-        "the quota ledger of this namespace is not there yet",
-    )
-    assert reply.details["retryAfterSeconds"] == 1
-    assert resize(harness, old, "500m").allowed
-
-
-def test_a_quota_that_cannot_be_read_holds_resizes_up_and_is_named(
-    harness: AdmissionHarness,
-) -> None:
-    old = running(harness)
-    harness.create(a_quota("broken", hard={"requests.cpu": "many"}))
-    harness.catch_up()
-    reply = resize(harness, old, "2")
-    assert reply.code == 429
-    assert str(reply.message).startswith("quota broken cannot be read: spec.hard[requests.cpu]: ")
-
-
-def test_a_quota_whose_scopes_cannot_be_evaluated_is_named(open_harness: OpenHarness) -> None:
-    bad = [an_expression("PriorityClass", "In", "bad value!")]
-    harness = open_harness(a_quota("odd", expressions=bad))
-    reply = resize(harness, harness.pod(node="n", requests={"cpu": "1"}), "2")
-    assert reply.code == 429
-    assert str(reply.message).startswith("error matching scopes of quota odd, err: ")
+    assert resize(harness, harness.pod(node="n", requests={"cpu": "1"}), "500m").allowed
 
 
 def test_the_pods_come_with_the_request_so_no_cache_can_be_too_old(
@@ -389,12 +341,6 @@ def test_a_review_without_one_of_its_objects_is_a_bad_request(
     reply = harness.validate(review)
     assert (reply.code, reply.reason) == (400, "BadRequest")
     assert reply.message == f"request.{absent}: must be present for UPDATE of pods/resize"
-
-
-def test_a_request_that_is_out_of_time_is_undecided(harness: AdmissionHarness) -> None:
-    old = running(harness)
-    review = a_review("UPDATE", "pods", old, old=old, subresource="resize")
-    assert harness.validate(review, seconds=0).code == 429
 
 
 def test_the_mutating_webhook_leaves_resizes_alone(harness: AdmissionHarness) -> None:

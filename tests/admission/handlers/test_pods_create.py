@@ -8,7 +8,6 @@ import pytest
 
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import (
-    NAMESPACE,
     AdmissionHarness,
     Reply,
     a_review,
@@ -429,15 +428,6 @@ def test_a_scoped_quota_judges_the_pods_it_is_about(
 # -- what is not ours, and what cannot be decided ------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["", "shadow"])
-def test_a_namespace_that_has_not_opted_in_is_not_touched(
-    open_harness: OpenHarness, mode: str
-) -> None:
-    harness = open_harness(a_quota("p1"), mode=mode)
-    reply = pinned(harness, "9", status={"qosClass": "Platinum"})
-    assert (reply.allowed, reply.audit) == (True, {"decision": "not-opted-in"})
-
-
 def test_an_unknown_namespace_is_asked_for_and_not_touched(
     harness: AdmissionHarness,
 ) -> None:
@@ -458,42 +448,6 @@ def test_a_namespace_that_cannot_be_asked_for_is_undecided(
     reply = harness.post(review, phase)
     assert (reply.code, reply.reason) == (429, "TooManyRequests")
     assert reply.message == "the API server does not answer: no route to the namespaces"
-
-
-def test_exempt_namespaces_are_not_touched(open_harness: OpenHarness) -> None:
-    harness = open_harness(a_quota("p1"), settings={"exemptNamespaces": [NAMESPACE]})
-    assert pinned(harness, "9").decision == "exempt"
-
-
-def test_without_a_ledger_a_pod_with_a_node_is_undecided(open_harness: OpenHarness) -> None:
-    harness = open_harness(a_quota("p1"), with_controller=False)
-    reply = pinned(harness)
-    assert (reply.code, reply.message) == (
-        429,
-        "the quota ledger of this namespace is not there yet",
-    )
-
-
-@NODES
-def test_a_quota_that_cannot_be_read_holds_pods_up_and_is_named(
-    harness: AdmissionHarness, node: str
-) -> None:
-    harness.create(a_quota("broken", hard={"requests.cpu": ["2"]}))
-    harness.catch_up()
-    reply = harness.create_pod(requests={"cpu": "1"}, node=node)
-    assert reply.code == 429
-    assert str(reply.message).startswith("quota broken cannot be read: spec.hard[requests.cpu]: ")
-
-
-@NODES
-def test_a_quota_whose_scopes_cannot_be_evaluated_is_named(
-    open_harness: OpenHarness, node: str
-) -> None:
-    bad = [an_expression("PriorityClass", "In", "bad value!")]
-    harness = open_harness(a_quota("odd", expressions=bad))
-    reply = harness.create_pod(requests={"cpu": "1"}, node=node)
-    assert (reply.code, reply.reason) == (429, "TooManyRequests")
-    assert str(reply.message).startswith("error matching scopes of quota odd, err: ")
 
 
 @NODES
@@ -603,14 +557,6 @@ def test_a_review_without_its_object_is_a_bad_request(harness: AdmissionHarness)
     reply = harness.validate(a_review("CREATE", "pods", None, name="web-1"))
     assert (reply.code, reply.reason) == (400, "BadRequest")
     assert reply.message == "request.object: must be present for CREATE of pods"
-
-
-def test_a_request_that_is_out_of_time_is_undecided(harness: AdmissionHarness) -> None:
-    reply = harness.validate(a_review("CREATE", "pods", a_pod()), seconds=0)
-    assert (reply.code, reply.message) == (
-        429,
-        "the request's time ran out before it was decided",
-    )
 
 
 def test_a_pod_whose_name_is_taken_reserves_nothing(open_harness: OpenHarness) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from tests.admission.handlers.conftest import OpenHarness
 from tests.admission.handlers.harness import (
-    NAMESPACE,
     AdmissionHarness,
     Reply,
     a_review,
@@ -210,47 +209,6 @@ def test_other_changes_are_not_charged_whatever_the_ledger_says(
 def test_a_finished_pod_may_get_a_deadline(scoped: AdmissionHarness) -> None:
     old = a_stored(scoped, "3", status={"phase": "Failed"})
     assert flip(scoped, old, 60).decision == "nothing-charged"
-
-
-def test_an_excluded_quota_is_left_to_the_api_server(open_harness: OpenHarness) -> None:
-    excluded = {"annotations": {"deferredquota.io/exclude": "true"}}
-    harness = open_harness(a_quota("p1", scopes=["Terminating"], metadata=excluded))
-    old = harness.pod(node="n", requests={"cpu": "9"})
-    assert flip(harness, old, 60).decision == "nothing-charged"
-
-
-def test_a_namespace_that_has_not_opted_in_is_not_touched(open_harness: OpenHarness) -> None:
-    harness = open_harness(a_quota("p1", scopes=["Terminating"]), mode="")
-    assert (
-        flip(harness, harness.pod(node="n", requests={"cpu": "9"}), 60).decision == "not-opted-in"
-    )
-
-
-def test_an_exempt_namespace_is_not_touched(open_harness: OpenHarness) -> None:
-    harness = open_harness(
-        a_quota("p1", scopes=["Terminating"]), settings={"exemptNamespaces": [NAMESPACE]}
-    )
-    assert flip(harness, harness.pod(node="n", requests={"cpu": "9"}), 60).decision == "exempt"
-
-
-def test_without_a_ledger_a_deadline_is_undecided(open_harness: OpenHarness) -> None:
-    harness = open_harness(a_quota("p1", scopes=["Terminating"]), with_controller=False)
-    reply = flip(harness, harness.pod(node="n", requests={"cpu": "1"}), 60)
-    assert (reply.code, reply.message) == (
-        429,
-        "the quota ledger of this namespace is not there yet",
-    )
-
-
-def test_a_quota_that_cannot_be_read_holds_deadlines_up_and_is_named(
-    harness: AdmissionHarness,
-) -> None:
-    old = a_stored(harness)
-    harness.create(a_quota("broken", hard={"requests.cpu": "many"}))
-    harness.catch_up()
-    reply = flip(harness, old, 60)
-    assert reply.code == 429
-    assert str(reply.message).startswith("quota broken cannot be read: ")
 
 
 FRACTION = "a number with a fraction or an exponent"
