@@ -1,4 +1,4 @@
-"""More namespaces than are changed at the same time, and a client that shows how many are."""
+"""Namespaces to opt in: one, or more than are changed at a time, and what opts them in."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import threading
 from typing import Final
 
 from tests.builders import a_pod, a_quota
-from tests.operations.healthy import healthy
-from tests.operations.scenes import a_namespace, load
+from tests.operations.healthy import NOW, CreationGuard, Pulse, healthy, renewing
+from tests.operations.scenes import QUICK, a_namespace, load
 from tests.reactions import ReactiveClient, preceded_by
-from webhook.fakecluster.storage import FakeCluster
+from webhook.cli.cluster_context import read_bundle
+from webhook.cli.enable import Opting
+from webhook.config import Configuration
+from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import NAMESPACES
+from webhook.operations.doctor.check_context import Settings
 from webhook.operations.namespaces_at_once import AT_ONCE
 from webhook.operations.retry import RetryPolicy
+from webhook.state.well_known import DEFERRED_MODE
 
 MANY: Final = [f"team-{number:02}" for number in range(2 * AT_ONCE)]
 
@@ -25,6 +30,26 @@ def changes_meet(client: ReactiveClient) -> ReactiveClient:
 
 
 IMPATIENT = RetryPolicy(seconds=0.0, pause_seconds=0.001)
+
+
+def a_client(cluster: FakeCluster) -> ReactiveClient:
+    return ReactiveClient(cluster, admission=CreationGuard())
+
+
+def opting(
+    cluster: FakeCluster,
+    patience: RetryPolicy = QUICK,
+    *,
+    api: FakeClient | None = None,
+    mode: str = DEFERRED_MODE,
+) -> Opting:
+    """Opt namespaces in, or begin to watch them, while a controller renews its Lease."""
+    pulse = Pulse(renewing(cluster))
+    settings = Settings(
+        read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
+    )
+    client = api or a_client(cluster)
+    return Opting(client, Configuration(), patience=patience, settings=settings, mode=mode)
 
 
 def a_cluster_with_a_candidate() -> FakeCluster:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.clusters import write_kubeconfig
 from tests.cli.commands import line
 from webhook import __version__
 from webhook.cli import ExitCode, cli
@@ -77,6 +78,23 @@ def test_every_end_has_its_code_and_messages_go_to_stderr(
 ) -> None:
     result = run(name)
     assert (result.exit_code, result.stdout, result.stderr) == (code, out, err)
+
+
+ASKING = (
+    ("disable", "team-a", "--wait", "0"),
+    ("doctor",),
+    ("enable", "team-a"),
+    ("job", "resize", "train", "--requests", "cpu=2", "--timeout", "0"),
+    ("shadow", "report"),
+)
+
+
+@pytest.mark.parametrize("args", ASKING, ids=" ".join)
+def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path, args: tuple[str, ...]) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    result = CliRunner().invoke(cli, [*args, "--kubeconfig", str(kubeconfig)])
+    assert (result.exit_code, result.stdout) == (ExitCode.UNREACHABLE, "")
+    assert "the cluster does not answer" in result.stderr
 
 
 USAGE_ERRORS = {

@@ -278,14 +278,6 @@ def test_one_namespace_that_may_not_be_changed_stops_no_other(
     assert MODE_LABEL not in labels_of(FakeClient(cluster))
 
 
-def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
-    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
-    arguments = ["disable", "--kubeconfig", str(kubeconfig), NAMESPACE, "--wait", "0"]
-    result = CliRunner().invoke(cli, arguments)
-    assert result.exit_code == ExitCode.UNREACHABLE
-    assert "the cluster does not answer" in result.stderr
-
-
 def test_a_cluster_that_is_waited_for_is_named_at_once(tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
     arguments = ["disable", "--kubeconfig", str(kubeconfig), NAMESPACE, "--wait", "1"]
@@ -298,12 +290,6 @@ def test_a_kubeconfig_that_is_missing_ends_with_2(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["disable", "--kubeconfig", str(tmp_path / "no"), NAMESPACE])
     assert result.exit_code == ExitCode.BAD_INPUT
     assert str(tmp_path / "no") in result.stderr
-
-
-def test_help_has_examples() -> None:
-    result = CliRunner().invoke(cli, ["disable", "--help"])
-    assert "deferred-quota disable team-a team-b --dry-run" in result.stdout
-    assert CliRunner().invoke(cli, ["disable"]).exit_code == ExitCode.BAD_INPUT
 
 
 def test_many_are_opted_out_side_by_side_and_reported_in_order(

@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests.builders import a_quota
-from tests.cli.clusters import kubeconfig_of, write_kubeconfig
+from tests.cli.clusters import kubeconfig_of
 from tests.operations.healthy import NOW, Guard, Pulse, guarded, healthy, renewing
 from tests.operations.scenes import Crowd, a_namespace, load
 from webhook.cli import ExitCode, cli
@@ -159,12 +159,6 @@ def test_a_snapshot_that_cannot_be_read_ends_with_2(tmp_path: Path) -> None:
     assert str(path) in result.stderr
 
 
-def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
-    result = run("--kubeconfig", str(write_kubeconfig(tmp_path, "http://127.0.0.1:9")))
-    assert result.exit_code == ExitCode.UNREACHABLE
-    assert result.stdout == ""
-
-
 def test_the_configuration_of_the_cluster_is_read() -> None:
     cluster = healthy()
     api = FakeClient(cluster)
@@ -208,7 +202,3 @@ def test_a_configuration_file_comes_first(tmp_path: Path) -> None:
     )
     api = FakeClient(healthy())
     assert configuration_of(api, path, DEFAULT_NAMESPACE).exempt_namespaces == frozenset({"x"})
-
-
-def test_help_has_examples() -> None:
-    assert "deferred-quota doctor team-a team-b --fail-on warn" in run("--help").stdout

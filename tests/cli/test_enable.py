@@ -11,31 +11,30 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests.builders import a_quota
-from tests.cli.clusters import kubeconfig_of, write_kubeconfig
-from tests.cli.many import IMPATIENT, MANY, a_cluster_with_a_candidate, changes_meet
+from tests.cli.clusters import kubeconfig_of
+from tests.cli.many import (
+    IMPATIENT,
+    MANY,
+    a_client,
+    a_cluster_with_a_candidate,
+    changes_meet,
+    opting,
+)
 from tests.operations.healthy import (
-    NOW,
-    CreationGuard,
-    Pulse,
     a_controller,
     healthy,
     remove,
-    renewing,
 )
 from tests.operations.scenes import (
     NAMESPACE,
-    QUICK,
     a_namespace,
     a_terminating_namespace,
     labels_of,
     load,
 )
 from tests.quota.cluster_quotas import a_cluster_quota
-from tests.reactions import ReactiveClient, fail, for_name
+from tests.reactions import fail, for_name
 from webhook.cli import ExitCode, cli
-from webhook.cli.cluster_context import read_bundle
-from webhook.cli.enable import Opting
-from webhook.config import Configuration
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -47,8 +46,6 @@ from webhook.kube.api import (
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.operations.doctor.check_context import Settings
-from webhook.operations.retry import RetryPolicy
 from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL
 
 PLAN = """\
@@ -56,21 +53,6 @@ NAMESPACE  QUOTA  RESOURCE       HARD  USED NOW  AT THE BIND  FREED
 team-b     p1     requests.cpu      4         3            1      2
 team-b     p1     pods          stays
 """
-
-
-def a_client(cluster: FakeCluster) -> ReactiveClient:
-    return ReactiveClient(cluster, admission=CreationGuard())
-
-
-def opting(
-    cluster: FakeCluster, patience: RetryPolicy = QUICK, *, api: FakeClient | None = None
-) -> Opting:
-    pulse = Pulse(renewing(cluster))
-    settings = Settings(
-        read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
-    )
-    client = api or a_client(cluster)
-    return Opting(client, Configuration(), patience=patience, settings=settings)
 
 
 @pytest.mark.parametrize("mode", ["", "deferred"])
@@ -211,17 +193,6 @@ def test_a_snapshot_can_be_looked_at(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, [*arguments, "--dry-run"])
     assert result.exit_code == ExitCode.OK, result.output
     assert result.stdout.endswith("team-a: would be opted in\n")
-
-
-def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
-    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
-    result = CliRunner().invoke(cli, ["enable", "--kubeconfig", str(kubeconfig), NAMESPACE])
-    assert result.exit_code == ExitCode.UNREACHABLE
-
-
-def test_help_has_examples() -> None:
-    result = CliRunner().invoke(cli, ["enable", "--help"])
-    assert "deferred-quota enable team-a --dry-run" in result.stdout
 
 
 def test_many_are_opted_in_side_by_side_and_reported_in_order(

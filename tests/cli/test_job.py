@@ -229,14 +229,6 @@ def test_a_job_that_is_not_there_ends_with_1(tmp_path: Path) -> None:
     assert 'jobs.batch "nope" not found' in result.stderr
 
 
-def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
-    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
-    arguments = ["job", "resize", "train", "--kubeconfig", str(kubeconfig), *SMALLER]
-    result = CliRunner().invoke(cli, [*arguments, "--timeout", "0"])
-    assert result.exit_code == ExitCode.UNREACHABLE
-    assert "the cluster does not answer" in result.stderr
-
-
 def failing(error: BaseException) -> World:
     """A world in which the second write fails: the change."""
     world = World()

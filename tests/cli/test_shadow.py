@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from tests.cli.clusters import kubeconfig_of, write_kubeconfig
-from tests.cli.many import IMPATIENT, a_cluster_with_a_candidate
-from tests.operations.healthy import NOW, CreationGuard, Pulse, a_controller, renewing
-from tests.operations.scenes import NAMESPACE, QUICK, a_cluster, a_namespace, labels_of, record
+from tests.cli.clusters import kubeconfig_of
+from tests.cli.many import IMPATIENT, a_cluster_with_a_candidate, opting
+from tests.operations.healthy import a_controller
+from tests.operations.scenes import NAMESPACE, a_cluster, a_namespace, labels_of, record
 from webhook.cli import ExitCode, cli
-from webhook.cli.cluster_context import read_bundle
-from webhook.cli.enable import Opting
-from webhook.config import Configuration
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.operations.doctor.check_context import Settings
-from webhook.operations.retry import RetryPolicy
 from webhook.state.well_known import MODE_LABEL, SHADOW_MODE
 
 NANO = 10**9
@@ -265,34 +261,10 @@ def test_a_record_can_be_taken_away(tmp_path: Path) -> None:
     )
 
 
-def test_a_cluster_that_does_not_answer_ends_with_4(tmp_path: Path) -> None:
-    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
-    result = CliRunner().invoke(cli, ["shadow", "report", "--kubeconfig", str(kubeconfig)])
-    assert result.exit_code == ExitCode.UNREACHABLE
-
-
-@pytest.mark.parametrize("command", [[], ["report"], ["reset"]])
-def test_help_has_examples(command: list[str]) -> None:
-    result = CliRunner().invoke(cli, ["shadow", *command, "--help"])
-    assert result.exit_code == ExitCode.OK
-    assert "deferred-quota shadow" in result.stdout.partition("Examples:")[2]
-
-
 # -- beginning ---------------------------------------------------------------------------------
 
 
-def watching(cluster: FakeCluster, patience: RetryPolicy = QUICK) -> Opting:
-    pulse = Pulse(renewing(cluster))
-    settings = Settings(
-        read_bundle=read_bundle, now=lambda: NOW, clock=pulse.clock, sleep=pulse.sleep
-    )
-    return Opting(
-        FakeClient(cluster, admission=CreationGuard()),
-        Configuration(),
-        patience=patience,
-        settings=settings,
-        mode=SHADOW_MODE,
-    )
+watching = partial(opting, mode=SHADOW_MODE)
 
 
 def test_watching_begins_and_is_seen_to_have(capsys: pytest.CaptureFixture[str]) -> None:
