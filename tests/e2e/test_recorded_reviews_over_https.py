@@ -33,16 +33,21 @@ def decisions() -> dict[str, str]:
     return {**dict(kinds()), **created}
 
 
-def test_every_recorded_review_is_answered_validly_and_as_it_should_be(server: Server) -> None:
+def test_all_recorded_reviews_are_answered_as_they_should_be_on_one_connection(
+    server: Server,
+) -> None:
     expected = decisions()
     with contextlib.closing(server.connect()) as connection:
+        connection.connect()
+        local_port = connection.sock.getsockname()[1]
         for name in recorded_names():
             phase = phase_of(name)
             reply = post(connection, recorded(name), PATHS[phase])
-            assert reply.status == 200, name
+            assert (reply.status, reply.headers["Connection"]) == (200, "keep-alive"), name
             response = response_of(reply.body, json.loads(recorded(name)), phase)
             assert response["allowed"] == (name not in REFUSED), name
             if name in expected:
                 audit = response["auditAnnotations"]
                 assert isinstance(audit, dict)
                 assert audit["decision"] == expected[name], name
+        assert connection.sock.getsockname()[1] == local_port

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.admission.reviews import a_review, encoded, recorded, recorded_names
+from tests.admission.reviews import a_review, encoded
 from tests.e2e.harness import Reply, Server, post, running_server
 
 LIMIT = 7 * 1024 * 1024
@@ -26,20 +26,6 @@ LIMIT = 7 * 1024 * 1024
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running_server(tmp_path_factory.mktemp("reviews"), threads=4) as server:
         yield server
-
-
-def test_recorded_reviews_are_answered_on_one_kept_connection(server: Server) -> None:
-    with contextlib.closing(server.connect()) as connection:
-        connection.connect()
-        local_port = connection.sock.getsockname()[1]
-        for name in recorded_names():
-            path = {"mutate": "/mutate", "validate": "/validate"}[name.partition(".")[0]]
-            reply = post(connection, recorded(name), f"{path}?timeout=10s")
-            assert reply.status == 200
-            asked = json.loads(recorded(name))["request"]["uid"]
-            assert reply.json["response"]["uid"] == asked
-            assert reply.headers["Connection"] == "keep-alive"
-        assert connection.sock.getsockname()[1] == local_port
 
 
 def test_a_mutating_answer_carries_its_patch(server: Server) -> None:
