@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -110,13 +109,11 @@ def _ledgers(
     session: Session, wanted: tuple[str, ...], notes: list[str], unread: set[str | None]
 ) -> Iterator[tuple[str, Ledger]]:
     """Yield namespaces and ledgers; `unread` gets those that may not be read, None for all."""
-    none: tuple[Object, ...] = ()
     raws: list[Object] = []
     for place in wanted or (None,):
         what = "the ledgers of all namespaces" if place is None else f"the ledger of {place}"
-        list_them = partial(session.objects, QUOTA_LEDGERS, namespace=place)
         before = len(session.unknown)
-        raws.extend(session.read(list_them, none, what))
+        raws.extend(session.readable(QUOTA_LEDGERS, what, namespace=place) or ())
         if len(session.unknown) > before:
             unread.add(place)
     for raw in sorted(raws, key=name_of):

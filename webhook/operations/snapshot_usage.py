@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS, Object
+from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS
 from webhook.kube.metadata import object_namespace
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
 from webhook.operations.counting import counted_ledger
@@ -28,8 +27,6 @@ COUNTED_FROM_PODS: Final = (
 NOT_COUNTED: Final = (
     "the snapshot has neither quota ledgers nor pods: what quotas have used is not known"
 )
-
-_NONE: tuple[Object, ...] = ()
 
 
 def opted_in(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
@@ -51,8 +48,8 @@ def namespaces_of(session: Session) -> dict[str, Mapping[str, str]]:
     """
     options = session.options
     exempt = {*options.configuration.exempt_namespaces, options.system_namespace}
-    quotas = session.read(partial(session.objects, RESOURCE_QUOTAS), _NONE, "the quotas")
-    raws = session.read(partial(session.objects, NAMESPACES), _NONE, "the namespaces")
+    quotas = session.readable(RESOURCE_QUOTAS, "the quotas") or ()
+    raws = session.readable(NAMESPACES, "the namespaces") or ()
     found: dict[str, Mapping[str, str]] = {object_namespace(raw): {} for raw in quotas}
     for raw in raws:
         metadata = FieldReader(raw).child("metadata")

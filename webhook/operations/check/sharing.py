@@ -9,7 +9,14 @@ from typing import Final
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import COMPOSITE_ELASTIC_QUOTAS, ELASTIC_QUOTAS, NAMESPACES, PODS, Object
+from webhook.kube.api import (
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
+    NAMESPACES,
+    PODS,
+    Kind,
+    Object,
+)
 from webhook.kube.metadata import object_name
 from webhook.operations.check.overlay import Overlay
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
@@ -31,7 +38,6 @@ from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.shared.cluster_quotas import cluster_quota, own_name
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
-_NONE: Final[tuple[Object, ...]] = ()
 _NOT_YET: Final = "~"
 """Time of creation of an object that is not there yet: behind all that are."""
 
@@ -103,14 +109,9 @@ class SharedQuotas:
     @cached_property
     def _namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """Labels of all namespaces."""
-        raws = _NONE
-        if self._is_known:
-            raws = self._session.read(
-                lambda: self._session.objects(NAMESPACES), _NONE, "the labels of namespaces"
-            )
         stored = {
             object_name(raw): FieldReader(raw).child("metadata").string_map("labels")
-            for raw in raws
+            for raw in self._objects(NAMESPACES, "the labels of namespaces")
         }
         return {**stored, **self._overlay.namespaces}
 
@@ -121,13 +122,14 @@ class SharedQuotas:
     @cached_property
     def _pods(self) -> Mapping[str, Sequence[Pod]]:
         """Pods of the cluster, by namespace."""
-        raws = _NONE
-        if self._is_known:
-            raws = self._session.read(lambda: self._session.objects(PODS), _NONE, PODS.plural)
         pods: dict[str, list[Pod]] = {}
-        for pod in self._readable_pods(raws):
+        for pod in self._readable_pods(self._objects(PODS)):
             pods.setdefault(pod.namespace, []).append(pod)
         return pods
+
+    def _objects(self, kind: Kind, what: str = "") -> Sequence[Object]:
+        """Return the objects of the cluster; none where there is none."""
+        return (self._session.readable(kind, what) if self._is_known else None) or ()
 
     def _readable_pods(self, raws: Sequence[Object]) -> Iterator[Pod]:
         for raw in raws:
@@ -176,12 +178,8 @@ class SharedQuotas:
         return _Elastic(counting, refused)
 
     def _stored_elastic(self) -> Iterator[ElasticQuota]:
-        for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS) if self._is_known else ():
-            for raw in self._session.read(
-                lambda kind=kind: self._session.objects(kind),  # type: ignore[misc]
-                _NONE,
-                kind.plural,
-            ):
+        for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
+            for raw in self._objects(kind):
                 try:
                     yield read_stored_quota({**raw, "kind": kind.kind})
                 except InvalidFieldError as err:

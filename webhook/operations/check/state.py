@@ -128,10 +128,7 @@ class ClusterState:
             return {}
         key = kind, namespace
         if key not in self._statuses:
-            none: tuple[Object, ...] = ()
-            raws = self._session.read(
-                lambda: self._session.objects(kind, namespace=namespace or None), none, kind.plural
-            )
+            raws = self._session.readable(kind, namespace=namespace or None) or ()
             self._statuses[key] = {object_name(raw): _status(raw) for raw in raws}
         return self._statuses[key]
 
@@ -159,19 +156,16 @@ class ClusterState:
         """The nodes with their pods; None where they are not known."""
         if not self._is_known:
             return None
-        nodes = self._listed(NODES)
+        read = self._session.readable
+        nodes = read(NODES)
         if not nodes:
             return None
         claims, volumes, classes, namespaces = map(
-            self._listed, (_CLAIMS, _VOLUMES, _STORAGE_CLASSES, NAMESPACES)
+            read, (_CLAIMS, _VOLUMES, _STORAGE_CLASSES, NAMESPACES)
         )
-        pods = self._listed(PODS) or ()
+        pods = read(PODS) or ()
         devices = device_resources(self._session)
         return NodeView(nodes, pods, claims, volumes, classes, namespaces, devices)
-
-    def _listed(self, kind: Kind) -> Sequence[Object] | None:
-        unread: tuple[Object, ...] | None = None
-        return self._session.read(lambda: self._session.objects(kind), unread, kind.plural)
 
     @cached_property
     def _policy(self) -> Policy:
@@ -184,8 +178,8 @@ class ClusterState:
 
     @cached_property
     def _classes(self) -> ClassTable:
-        raw_priorities = self._listed(PRIORITY_CLASSES) if self._is_known else None
-        raw_runtimes = self._listed(_RUNTIME_CLASSES) if self._is_known else None
+        raw_priorities = self._session.readable(PRIORITY_CLASSES) if self._is_known else None
+        raw_runtimes = self._session.readable(_RUNTIME_CLASSES) if self._is_known else None
         priorities = self._read(raw_priorities or (), PriorityClass.from_object)
         runtimes = self._read(raw_runtimes or (), RuntimeClass.from_object)
         is_offline = self._session.options.is_offline
@@ -206,7 +200,7 @@ class ClusterState:
 
     @cached_property
     def _has_namespaces(self) -> bool:
-        return self._is_known and bool(self._listed(NAMESPACES))
+        return self._is_known and bool(self._session.readable(NAMESPACES))
 
     def _read_place(self, namespace: str) -> Place:
         # what is outside of namespaces has no quota of one
@@ -288,15 +282,10 @@ class ClusterState:
         return tuple(sorted(there.values(), key=lambda one: one.name))
 
     def _limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
-        none: tuple[Object, ...] = ()
-        raws = none
-        if self._is_known:
-            raws = self._session.read(
-                lambda: self._session.objects(LIMIT_RANGES, namespace=namespace),
-                none,
-                f"the LimitRanges of namespace {namespace}",
-            )
-        found = {one.name: one for one in self._read(raws, LimitRange.from_object)}
+        what = f"the LimitRanges of namespace {namespace}"
+        is_known = self._is_known
+        raws = self._session.readable(LIMIT_RANGES, what, namespace=namespace) if is_known else ()
+        found = {one.name: one for one in self._read(raws or (), LimitRange.from_object)}
         found.update(self._overlay.limit_ranges.get(namespace, {}))
         return tuple(found[name] for name in sorted(found))
 

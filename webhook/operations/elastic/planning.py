@@ -96,10 +96,7 @@ def _quota_of(elastic: Elastic, pod: Pod) -> ElasticQuota:
 
 
 def _budgets(session: Session, elastic: Elastic) -> DisruptionBudgets:
-    none: tuple[Object, ...] = ()
-    raws = session.read(
-        lambda: session.objects(POD_DISRUPTION_BUDGETS), none, POD_DISRUPTION_BUDGETS.plural
-    )
+    raws = session.readable(POD_DISRUPTION_BUDGETS) or ()
 
     def of_namespace(namespace: str) -> NamespaceBudgets:
         budgets = read_budgets(one for one in raws if object_namespace(one) == namespace)
@@ -130,8 +127,7 @@ class _Nodes:
     """The nodes of the cluster, as a plan would leave them."""
 
     def __init__(self, session: Session, elastic: Elastic, raw: Object) -> None:
-        unread: tuple[Object, ...] | None = None
-        nodes = session.read(lambda: session.objects(NODES), unread, "nodes")
+        nodes = session.readable(NODES)
         self._raw, self._elastic = raw, elastic
         namespace = object_namespace(raw)
         self._view = judged_view(session, raw, namespace, nodes) if nodes else None

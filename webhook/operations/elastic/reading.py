@@ -106,9 +106,8 @@ class _Reader:
 
     def _readable(self) -> Iterator[ElasticQuota]:
         for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
-            none: tuple[Object, ...] = ()
             before = len(self.session.unknown)
-            raws = self.session.read(lambda: self.session.objects(kind), none, kind.plural)  # noqa: B023 - called at once
+            raws = self.session.readable(kind) or ()
             self.is_whole = self.is_whole and len(self.session.unknown) == before
             for raw in raws:
                 quota = self._quota({"kind": kind.kind, **raw})
@@ -135,10 +134,7 @@ class _Reader:
 
     def _namespaces(self) -> Mapping[str, bool] | None:
         """Return whether each namespace has opted in; None where that is not known."""
-        unread: tuple[Object, ...] | None = None
-        raws = self.session.read(
-            lambda: self.session.objects(NAMESPACES), unread, "the labels of namespaces"
-        )
+        raws = self.session.readable(NAMESPACES, "the labels of namespaces")
         if not raws:
             return None
         return {
@@ -183,10 +179,8 @@ def read_elastic(session: Session, gb_per_gpu: int) -> Elastic:
         name: Pool(name, [one for one in quotas if one.pool == name])
         for name in sorted({one.pool for one in quotas})
     }
-    none: tuple[Object, ...] = ()
-    raws = session.read(
-        lambda: session.objects(PODS, field_selector=_ASSIGNED), none, "the pods of all namespaces"
-    )
+    what = "the pods of all namespaces"
+    raws = session.readable(PODS, what, field_selector=_ASSIGNED) or ()
     taken = newest_moment(session, raws) if session.options.is_offline else None
     now = taken or session.options.now()
     elastic = Elastic(pools, {one.key: [] for one in quotas}, frozenset(), raws, gb_per_gpu, now)
@@ -272,8 +266,7 @@ def priority_of(session: Session, raw: Object) -> PodPriority:
 
 
 def _priority_class(session: Session, name: str) -> FieldReader | None:
-    none: tuple[Object, ...] = ()
-    raws = session.read(lambda: session.objects(PRIORITY_CLASSES), none, "priority classes")
+    raws = session.readable(PRIORITY_CLASSES, "priority classes") or ()
     classes = list(map(FieldReader, raws))
     if name:
         return next((one for one in classes if one.child("metadata").text("name") == name), None)

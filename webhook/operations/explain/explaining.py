@@ -153,13 +153,8 @@ def _anew(session: Session, target: Target, subject: PodFacts) -> Iterator[str]:
 
 
 def _events(session: Session, target: Target) -> Iterator[FieldReader]:
-    none: tuple[Object, ...] = ()
-    raws = session.read(
-        lambda: session.objects(EVENTS, namespace=target.namespace),
-        none,
-        f"the events of namespace {target.namespace}",
-    )
-    for raw in raws:
+    what = f"the events of namespace {target.namespace}"
+    for raw in session.readable(EVENTS, what, namespace=target.namespace) or ():
         try:
             event = FieldReader(raw)
             about = event.child("involvedObject")

@@ -183,11 +183,7 @@ def _nodes(session: Session) -> tuple[Object, ...] | None:
     if session.options.no_nodes:
         session.unknown.append(f"nodes: {session.options.no_nodes}")
         return None
-
-    def read() -> tuple[Object, ...] | None:
-        return session.objects(NODES)
-
-    found = session.read(read, None, "nodes")
+    found = session.readable(NODES)
     if session.options.is_offline and not found:
         session.unknown.append("nodes: the snapshot has none")
         return None

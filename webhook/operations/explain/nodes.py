@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, PODS, Kind, Object, kind_of
+from webhook.kube.api import NAMESPACES, PODS, Object, kind_of
 from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.explain.namespaces import Inside
 from webhook.operations.explain.session import Session
@@ -68,10 +68,10 @@ def judged_view(session: Session, raw: Object, namespace: str, nodes: Sequence[O
     return NodeView(
         nodes,
         (),
-        claims=_all(session, _CLAIMS, namespace) if has_volumes else None,
-        volumes=_all(session, _VOLUMES) if has_volumes else None,
-        storage_classes=_all(session, _STORAGE_CLASSES) if has_volumes else None,
-        namespaces=_all(session, NAMESPACES) if has_affinity else None,
+        claims=session.readable(_CLAIMS, namespace=namespace) if has_volumes else None,
+        volumes=session.readable(_VOLUMES) if has_volumes else None,
+        storage_classes=session.readable(_STORAGE_CLASSES) if has_volumes else None,
+        namespaces=session.readable(NAMESPACES) if has_affinity else None,
     )
 
 
@@ -98,11 +98,10 @@ def _device_names(classes: Iterable[Object]) -> Iterator[str]:
 def _pods(session: Session, inside: Inside) -> Sequence[Object]:
     """Return the pods that have a node; those of the namespace where the others are not known."""
     what = "pods of other namespaces, which may take more of the nodes"
-    unread: tuple[Object, ...] | None = None
     # those of the namespace were read before, and a live cluster takes its time for each
     own = () if session.options.is_offline else inside.pods
     selector = f"{_ASSIGNED},metadata.namespace!={inside.facts.name}" if own else _ASSIGNED
-    found = session.read(lambda: session.objects(PODS, field_selector=selector), unread, what)
+    found = session.readable(PODS, what, field_selector=selector)
     if found is None:
         return inside.pods
     return (*(raw for raw in own if FieldReader(raw).child("spec").has("nodeName")), *found)
@@ -113,12 +112,3 @@ def _values(raw: object) -> int:
     if isinstance(raw, Mapping):
         return sum(map(_values, raw.values()))
     return sum(map(_values, raw)) if isinstance(raw, list) else 1
-
-
-def _all(session: Session, kind: Kind, namespace: str | None = None) -> Sequence[Object] | None:
-    unread: tuple[Object, ...] | None = None
-    return session.read(
-        lambda: session.objects(kind, namespace=namespace),
-        unread,
-        kind.plural,
-    )

@@ -62,8 +62,7 @@ def _waiting(
     others = {
         name for name, one in quotas.items() if one.pool == quota.pool and one.key != quota.key
     }
-    none: tuple[Object, ...] = ()
-    raws = session.read(lambda: session.objects(PODS, field_selector=_UNASSIGNED), none, _WHAT)
+    raws = session.readable(PODS, _WHAT, field_selector=_UNASSIGNED) or ()
     found = {}
     for name in sorted(others & {object_namespace(raw) for raw in raws if _is_in_queue(raw)}):
         elsewhere = read_namespace(session.apart(), name).facts

@@ -139,15 +139,36 @@ class Session:
             raise
         return tuple(found)
 
+    def readable(
+        self,
+        kind: Kind,
+        what: str = "",
+        *,
+        namespace: str | None = None,
+        field_selector: str = "",
+    ) -> tuple[Object, ...] | None:
+        """Return all objects of a kind; None where they may not be read, or are not served.
+
+        Args:
+            what: What they are called in the note; by default as their kind is.
+
+        Raises:
+            ApiError: The cluster does not answer.
+        """
+
+        def objects() -> tuple[Object, ...] | None:
+            return self.objects(kind, namespace=namespace, field_selector=field_selector)
+
+        return self.read(objects, None, what or kind.plural)
+
     def pods(self, namespace: str) -> tuple[Object, ...]:
         """Return the pods of a namespace; none where they may not be read.
 
         Raises:
             ApiError: The cluster does not answer.
         """
-        none: tuple[Object, ...] = ()
         what = f"the pods of namespace {namespace}"
-        return self.read(lambda: self.objects(PODS, namespace=namespace), none, what)
+        return self.readable(PODS, what, namespace=namespace) or ()
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """Return the quotas of a namespace that can be read, by name.

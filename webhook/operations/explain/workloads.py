@@ -94,12 +94,8 @@ def _owners(session: Session, own: _Owner, namespace: str) -> tuple[_Owner, ...]
     between = _BETWEEN.get(own.kind)
     if between is None:
         return (own,)
-    none: tuple[Object, ...] = ()
-    raws = session.read(
-        lambda: session.objects(between, namespace=namespace),
-        none,
-        f"{between.plural} of namespace {namespace}",
-    )
+    what = f"{between.plural} of namespace {namespace}"
+    raws = session.readable(between, what, namespace=namespace) or ()
     return tuple(_Owner.read(between.kind, raw) for raw in raws if own.uid in _owner_uids(raw))
 
 
@@ -176,12 +172,8 @@ def _refusal(session: Session, owners: Sequence[_Owner], namespace: str) -> Refu
                     condition.text("message"), condition.text("lastTransitionTime"), one.label
                 )
     labels = {one.uid: one.label for one in owners}
-    none: tuple[Object, ...] = ()
-    events = session.read(
-        lambda: session.objects(EVENTS, namespace=namespace),
-        none,
-        f"the events of namespace {namespace}",
-    )
+    what = f"the events of namespace {namespace}"
+    events = session.readable(EVENTS, what, namespace=namespace) or ()
     found = [*_refused_creations(events, labels)]
     return max(found, key=lambda one: one.at, default=None)
 
@@ -217,12 +209,8 @@ def _template(
     """
     if living:
         return replace(living[-1].pod, node_name="", phase="Pending", scheduling_gates=())
-    none: tuple[Object, ...] = ()
-    ranges = session.read(
-        lambda: session.objects(LIMIT_RANGES, namespace=namespace),
-        none,
-        f"the LimitRanges of namespace {namespace}",
-    )
+    what = f"the LimitRanges of namespace {namespace}"
+    ranges = session.readable(LIMIT_RANGES, what, namespace=namespace)
     found = pods_of(raw)
     if ranges or found is None:
         return None
