@@ -22,6 +22,7 @@ from tests.cli.many import (
 )
 from tests.operations.healthy import (
     a_controller,
+    edit,
     healthy,
     remove,
 )
@@ -41,12 +42,13 @@ from webhook.kube.api import (
     LEASES,
     NAMESPACES,
     QUOTA_LEDGERS,
+    VALIDATING_WEBHOOKS,
     ApiError,
     ForbiddenError,
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL
+from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, MODE_LABEL, REGISTRATION
 
 PLAN = """\
 NAMESPACE  QUOTA  RESOURCE       HARD  USED NOW  AT THE BIND  FREED
@@ -180,6 +182,23 @@ def test_over_http_programs_get_all_of_it(tmp_path: Path) -> None:
         }
     ]
     assert (entry["labelSet"], entry["missing"], entry["findings"]) == (False, [], [])
+
+
+def test_remedies_follow_the_configuration(tmp_path: Path) -> None:
+    cluster = a_cluster_with_a_candidate()
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, lose_ca)
+    config = tmp_path / "config.yaml"
+    head = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+    config.write_text(f"{head}certificates: {{rotate: false}}\n", encoding="utf-8")
+    result = run(cluster, tmp_path, "team-b", "--dry-run", "--config", str(config))
+    assert "[webhooks.ca]" in result.stderr
+    assert "Run scripts/install, which writes the CA" in result.stderr
+    assert "The controller that leads writes it" not in result.stderr
+
+
+def lose_ca(registration: dict[str, Any]) -> None:
+    for entry in registration["webhooks"]:
+        del entry["clientConfig"]["caBundle"]
 
 
 def test_a_snapshot_can_be_looked_at(tmp_path: Path) -> None:

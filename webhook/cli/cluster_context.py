@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 import click
@@ -15,7 +15,6 @@ from webhook.cli.exit_codes import printable
 from webhook.operations.doctor.check_context import Validity
 from webhook.operations.findings import Finding, Severity
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _SECONDS: Final = 3.0
 _COLORS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARN: "yellow"}
 

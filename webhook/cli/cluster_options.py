@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,14 +21,13 @@ from webhook.kube.api import (
     UnauthorizedError,
     UnavailableError,
 )
-from webhook.operations.retry import PASSING
+from webhook.operations.retry import PASSING, Report, silent
 
 if TYPE_CHECKING:
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
     from webhook.kube.files.documents import Document
     from webhook.kube.rest import RestConfig
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
 _WATCH_SECONDS: Final = 2.0
@@ -55,13 +54,9 @@ def read_access(kubeconfig: Path | None, context: str | None) -> RestConfig:
         raise InputError(str(err)) from err
 
 
-def _drop(_: str) -> None:
-    """Report nothing."""
-
-
 @contextmanager
 def live_cluster(
-    kubeconfig: Path | None, context: str | None, *, on_warning: Callable[[str], None] = _drop
+    kubeconfig: Path | None, context: str | None, *, on_warning: Report = silent
 ) -> Iterator[ClusterApi]:
     """Yield a client of the cluster.
 
@@ -89,7 +84,8 @@ def live_cluster(
 
 
 @contextmanager
-def _snapshot_errors(paths: Sequence[Path]) -> Iterator[None]:
+def snapshot_errors(paths: Sequence[Path]) -> Iterator[None]:
+    """Turn what cannot be read of snapshot files into the way a command ends."""
     from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
         SnapshotError,
         located_in,
@@ -113,12 +109,19 @@ def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     )
     from webhook.fakecluster.storage import FakeClient, FakeCluster  # noqa: PLC0415
 
-    with _snapshot_errors(paths):
+    with snapshot_errors(paths):
         found = parse_snapshot(_documents_of(paths))
     cluster = FakeCluster()
     cluster.load([(one.kind, one.object) for one in found])
     with cluster_errors():
         yield FakeClient(cluster)
+
+
+def cluster_of(
+    snapshots: Sequence[Path], kubeconfig: Path | None, context: str | None
+) -> AbstractContextManager[ClusterApi]:
+    """Return the way to a cluster: the snapshot where files are named, else the live one."""
+    return snapshot_cluster(snapshots) if snapshots else live_cluster(kubeconfig, context)
 
 
 @contextmanager
@@ -134,7 +137,7 @@ def snapshot_reader(paths: Sequence[Path]) -> Iterator[SnapshotClient]:
     from webhook.fakecluster.manifests.snapshot import read_files  # noqa: PLC0415
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient  # noqa: PLC0415
 
-    with _snapshot_errors(paths):
+    with snapshot_errors(paths):
         read = read_for_looking(read_files(paths))
     client = SnapshotClient(read.objects, read.extent, read.pods)
     keep(read, client)

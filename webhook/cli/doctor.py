@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,22 +18,16 @@ from webhook.cli.cluster_context import (
     refusal_at,
     served_at,
 )
-from webhook.cli.cluster_options import (
-    live_cluster,
-    progress,
-    snapshot_cluster,
-)
+from webhook.cli.cluster_options import cluster_of, progress
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.output import print_structured
-from webhook.config import Configuration, TerminatingPods
+from webhook.config import Configuration
 from webhook.kube.api import ClusterApi, Object
-from webhook.operations.creation import CreationRules
 from webhook.operations.deployments import system_namespace_of
 from webhook.operations.doctor.check_context import CheckContext, Settings
 from webhook.operations.doctor.runner import CHECKS, Examination, examine
 from webhook.operations.findings import Severity
-from webhook.quota.objects.names import DEFERRED_KEYS
 
 
 def run(  # noqa: PLR0913, PLR0917 - one for each option
@@ -47,26 +42,17 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     output: str,
 ) -> ExitCode:
     """Look whether everything is installed, enforced and counted as it should be."""
-    if snapshots:
-        with snapshot_cluster(snapshots) as api:
-            settings = _settings(
-                api, namespaces, system_namespace, config, pause_seconds, is_offline=True
-            )
-            return examine_and_print(api, settings, fail_on=fail_on, output=output)
-    with live_cluster(kubeconfig, context) as api:
-        settings = _settings(api, namespaces, system_namespace, config, pause_seconds)
+    with cluster_of(snapshots, kubeconfig, context) as api:
+        settings = replace(
+            _settings(api, system_namespace, config),
+            namespaces=tuple(dict.fromkeys(namespaces)),
+            is_offline=bool(snapshots),
+            pause_seconds=pause_seconds,
+        )
         return examine_and_print(api, settings, fail_on=fail_on, output=output)
 
 
-def _settings(
-    api: ClusterApi,
-    namespaces: tuple[str, ...],
-    system_namespace: str | None,
-    config: Path | None,
-    pause_seconds: float,
-    *,
-    is_offline: bool = False,
-) -> Settings:
+def _settings(api: ClusterApi, system_namespace: str | None, config: Path | None) -> Settings:
     place = system_namespace or system_namespace_of(api)
     rejected = ""
     try:
@@ -75,21 +61,9 @@ def _settings(
         if config is not None:
             raise
         configuration, rejected = Configuration(), str(err)
-    return Settings(
-        deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
-        holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
-        exempt=configuration.exempt_namespaces,
-        system_namespace=place,
-        rotates=configuration.certificates.rotate,
+    return replace(
+        Settings.of(configuration, place),
         rejected=rejected,
-        gating=configuration.gating,
-        creation=CreationRules.of(configuration),
-        trusted_users=configuration.trusted_users,
-        glass_breakers=configuration.break_glass_groups,
-        namespaces=tuple(dict.fromkeys(namespaces)),
-        expire_seconds=float(configuration.timeouts.expire_reservation_seconds),
-        is_offline=is_offline,
-        pause_seconds=pause_seconds,
         read_bundle=read_bundle,
         refusal=refusal,
         refusal_at=refusal_at,

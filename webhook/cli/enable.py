@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import click
 
-from webhook.cli.cluster_context import (
-    read_bundle,
-)
-from webhook.cli.cluster_options import (
-    live_cluster,
-    progress,
-    retried,
-    snapshot_cluster,
-)
+from webhook.cli.cluster_context import read_bundle
+from webhook.cli.cluster_options import cluster_of, progress, retried
 from webhook.cli.exit_codes import ExitCode
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.enable_report import Outcome, print_text, report_of
 from webhook.cli.printing.output import print_structured
-from webhook.config import Configuration, MustSpecify, TerminatingPods
+from webhook.config import Configuration, MustSpecify
 from webhook.kube.api import ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.operations.cluster_quotas import Company, company_of
 from webhook.operations.deployments import system_namespace_of
@@ -39,8 +33,7 @@ from webhook.operations.findings import Finding
 from webhook.operations.namespaces_at_once import NO_ANSWER, in_each
 from webhook.operations.retry import RetryPolicy
 from webhook.operations.shadow_mode import still_unwatched, watching_plan
-from webhook.quota.objects.names import DEFERRED_KEYS
-from webhook.state.well_known import DEFAULT_NAMESPACE, DEFERRED_MODE, SHADOW_MODE
+from webhook.state.well_known import DEFERRED_MODE, SHADOW_MODE
 
 _NO_ANSWER: Final = (*NO_ANSWER, UnauthorizedError)
 
@@ -63,17 +56,14 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     wanted = tuple(dict.fromkeys(namespaces))
     if snapshots and not dry_run:
         raise click.UsageError("--snapshot can only be looked at: add --dry-run")
-    if snapshots:
-        with snapshot_cluster(snapshots) as api:
-            place = system_namespace or system_namespace_of(api)
-            configuration = configuration_of(api, config, place)
-            opting = Opting(api, configuration, system_namespace=place, is_offline=True, mode=mode)
-            return opting.run(wanted, dry_run=True, force=force, output=output)
-    with live_cluster(kubeconfig, context) as api:
+    with cluster_of(snapshots, kubeconfig, context) as api:
         patience = RetryPolicy(seconds=seconds, report=retried)
         place = system_namespace or system_namespace_of(api)
         configuration = configuration_of(api, config, place)
-        opting = Opting(api, configuration, system_namespace=place, patience=patience, mode=mode)
+        settings = replace(
+            Settings.of(configuration, place), is_offline=bool(snapshots), read_bundle=read_bundle
+        )
+        opting = Opting(api, configuration, settings, patience=patience, mode=mode)
         return opting.run(wanted, dry_run=dry_run, force=force, output=output)
 
 
@@ -84,29 +74,16 @@ class Opting:
         self,
         api: ClusterApi,
         configuration: Configuration,
+        settings: Settings,
         *,
-        system_namespace: str = DEFAULT_NAMESPACE,
-        patience: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
-        is_offline: bool = False,
-        settings: Settings | None = None,
+        patience: RetryPolicy,
         mode: str = DEFERRED_MODE,
     ) -> None:
         self._api = api
         self._mode = mode
         self._patience = patience
         self._must_specify = configuration.must_specify is not MustSpecify.OFF
-        self._is_offline = is_offline
-        self._settings = settings or Settings(
-            deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
-            holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
-            exempt=configuration.exempt_namespaces,
-            system_namespace=system_namespace,
-            gating=configuration.gating,
-            trusted_users=configuration.trusted_users,
-            glass_breakers=configuration.break_glass_groups,
-            is_offline=is_offline,
-            read_bundle=read_bundle,
-        )
+        self._settings = settings
 
     def run(
         self, namespaces: Sequence[str], *, dry_run: bool, force: bool, output: str
@@ -169,7 +146,7 @@ class Opting:
             return
         if patience.halt is not None:
             patience.halt.check()
-        if not outcome.was_set and not self._is_offline:
+        if not outcome.was_set and not self._settings.is_offline:
             set_label(self._api, namespace, mode=self._mode, dry_run=dry_run)
         if dry_run:
             return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.cluster_options import live_cluster, snapshot_cluster
+from webhook.cli.cluster_options import cluster_of, live_cluster
 from webhook.cli.exit_codes import ExitCode, printable
 from webhook.cli.printing.output import print_structured
 from webhook.cli.printing.shadow_report import entry_of, print_text
@@ -22,10 +22,7 @@ def run_report(
     output: str,
 ) -> ExitCode:
     """Show what was found: by default of all namespaces that are or were watched."""
-    if snapshots:
-        with snapshot_cluster(snapshots) as api:
-            return report_on(api, namespaces, output=output)
-    with live_cluster(kubeconfig, context) as api:
+    with cluster_of(snapshots, kubeconfig, context) as api:
         return report_on(api, namespaces, output=output)
 
 

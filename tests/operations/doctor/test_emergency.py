@@ -16,12 +16,11 @@ from tests.operations.healthy import (
     the,
 )
 from tests.operations.scenes import NAMESPACE, QUICK
-from webhook.cli.emergency.running import settings_of
 from webhook.config import Configuration
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install.emergency.opening import open_emergency, plan_opening
 from webhook.kube.api import RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
-from webhook.operations.doctor.check_context import CheckContext
+from webhook.operations.doctor.check_context import CheckContext, Settings
 from webhook.operations.enable import installation_findings, obstacles
 from webhook.operations.retry import silent
 from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
@@ -85,7 +84,7 @@ def test_guards_that_another_program_restored_are_not_taken_for_closed() -> None
 def test_no_namespace_opts_in_while_it_is_open() -> None:
     cluster = opened()
     pulse = Pulse(renewing(cluster))
-    usual = settings_of(Configuration(), DEFAULT_NAMESPACE)
+    usual = Settings.of(Configuration(), DEFAULT_NAMESPACE)
     settings = replace(usual, clock=pulse.clock, sleep=pulse.sleep)
     found = installation_findings(FakeClient(cluster), settings, ["other"])
     assert "emergency.open" in ids(obstacles(found, force=False))
@@ -100,4 +99,4 @@ def test_selectors_that_are_widened_are_named_all_the_same() -> None:
 
     edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, widened)
     assert "registration.widened" in ids(examined(cluster))
-    assert CheckContext(FakeClient(cluster), settings_of(Configuration(), "x")).emergency().is_open
+    assert CheckContext(FakeClient(cluster), Settings.of(Configuration(), "x")).emergency().is_open

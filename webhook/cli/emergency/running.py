@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from webhook.cli.cluster_context import finding_lines, read_bundle
+from webhook.cli.cluster_context import finding_lines
 from webhook.cli.cluster_options import RefusedError, live_cluster, retried
 from webhook.cli.emergency.printing import (
     announce_closing,
@@ -18,7 +18,6 @@ from webhook.cli.emergency.printing import (
 )
 from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
 from webhook.cli.files.configuration import configuration_of
-from webhook.config import Configuration, TerminatingPods
 from webhook.install.apply import ApplyApi
 from webhook.install.emergency.closing import (
     Closed,
@@ -42,7 +41,6 @@ from webhook.operations.doctor.runner import CHECKS, examine
 from webhook.operations.enable import still_missing
 from webhook.operations.findings import Finding, Severity
 from webhook.operations.retry import RetryPolicy, silent
-from webhook.quota.objects.names import DEFERRED_KEYS
 
 _NEEDED = frozenset({"crd", "leader"})
 """The checks of the doctor without which nothing would be counted."""
@@ -115,24 +113,13 @@ def run_close(  # noqa: PLR0913, PLR0917 - one for each option
         configuration = configuration_of(api, config, place)
         return close_on(
             api,
-            settings_of(configuration, place),
+            Settings.of(configuration, place),
             dry_run=dry_run,
             asks=not yes,
             force=force,
             patience=RetryPolicy(seconds=seconds, report=retried),
             output=output,
         )
-
-
-def settings_of(configuration: Configuration, system_namespace: str) -> Settings:
-    """Return how the doctor's checks judge the cluster."""
-    return Settings(
-        deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
-        holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
-        exempt=configuration.exempt_namespaces,
-        system_namespace=system_namespace,
-        read_bundle=read_bundle,
-    )
 
 
 def close_on(

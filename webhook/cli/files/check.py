@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -195,17 +195,11 @@ def _ignore(text: str) -> Ignore:
     return Ignore(rule, pattern or "*")
 
 
-@contextmanager
 def _cluster(
     kubeconfig: Path | None, context: str | None, snapshots: tuple[Path, ...], *, is_live: bool
-) -> Iterator[ClusterApi]:
-    """Give the cluster that the manifests meet; an empty one where there is none."""
-    if is_live:
-        with live_cluster(kubeconfig, context) as api:
-            yield api
-    else:
-        with snapshot_reader(snapshots) as api:
-            yield api
+) -> AbstractContextManager[ClusterApi]:
+    """Return the cluster that the manifests meet; an empty one where there is none."""
+    return live_cluster(kubeconfig, context) if is_live else snapshot_reader(snapshots)
 
 
 def _read_options(

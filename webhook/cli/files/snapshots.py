@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
+from webhook.cli.cluster_options import snapshot_errors
 from webhook.cli.exit_codes import InputError
 from webhook.config import ConfigurationFile
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.manifests.loading import load_cluster
-from webhook.fakecluster.manifests.snapshot import SnapshotError, located_in
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.telemetry.metrics import Metrics
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 READY_SECONDS: Final = 60.0
 
@@ -27,10 +25,8 @@ def read_cluster(paths: Sequence[Path]) -> FakeCluster:
     Raises:
         InputError: One cannot be read; the text has file, document and field.
     """
-    try:
+    with snapshot_errors(paths):
         return load_cluster(paths)
-    except SnapshotError as err:
-        raise InputError(str(located_in(err, paths))) from err
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from webhook.config import Configuration
+from webhook.config import Configuration, TerminatingPods
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -140,6 +140,26 @@ class Settings:
     """The time, for certificates only."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+
+    @classmethod
+    def of(cls, configuration: Configuration, system_namespace: str) -> Settings:
+        """Return the settings that a configuration makes, and defaults for all others.
+
+        Raises:
+            InvalidFieldError: One of its rules cannot be evaluated.
+        """
+        return cls(
+            deferred_keys=DEFERRED_KEYS | set(configuration.deferred_resources),
+            holds_terminating=configuration.terminating_pods is TerminatingPods.HOLD,
+            exempt=configuration.exempt_namespaces,
+            system_namespace=system_namespace,
+            rotates=configuration.certificates.rotate,
+            gating=configuration.gating,
+            creation=CreationRules.of(configuration),
+            trusted_users=configuration.trusted_users,
+            glass_breakers=configuration.break_glass_groups,
+            expire_seconds=float(configuration.timeouts.expire_reservation_seconds),
+        )
 
     def deferred_of(self, quotas: Iterable[ResourceQuota]) -> NamespaceQuotas:
         """Choose those of some quotas that are deferred, as the configuration says."""
