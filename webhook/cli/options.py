@@ -224,42 +224,34 @@ def cluster_options(command: _F) -> _F:
     return kubeconfig(context(command))
 
 
-def snapshot_option(command: _F) -> _F:
-    """Add `--snapshot`, as `snapshots`."""
-    return click.option(
-        "--snapshot",
-        "snapshots",
-        type=click.Path(path_type=Path),
-        multiple=True,
-        metavar="FILE",
-        help="Work on objects as kubectl prints them, and ask no cluster. Repeatable.",
-    )(command)
+snapshot_option = click.option(
+    "--snapshot",
+    "snapshots",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Work on objects as kubectl prints them, and ask no cluster. Repeatable.",
+)
+"""`--snapshot`, as `snapshots`."""
 
+system_namespace_option = click.option(
+    "--system-namespace",
+    type=NAMESPACE,
+    metavar="NAME",
+    help="Namespace of the installation; else the one that the webhook's registration names.",
+)
+"""`--system-namespace`, by default as it is found in the cluster."""
 
-def system_namespace_option(command: _F) -> _F:
-    """Add `--system-namespace`, by default as it is found in the cluster."""
-    return click.option(
-        "--system-namespace",
-        type=NAMESPACE,
-        metavar="NAME",
-        help="Namespace of the installation; else the one that the webhook's registration names.",
-    )(command)
+installed_config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration file; else the one that the cluster has, else the defaults.",
+)
+"""`--config`, by default what is installed in the cluster."""
 
-
-def installed_config_option(command: _F) -> _F:
-    """Add `--config`, by default what is installed in the cluster."""
-    return click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Configuration file; else the one that the cluster has, else the defaults.",
-    )(command)
-
-
-def config_option(command: _F) -> _F:
-    """Add `--config`."""
-    return click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        help="Configuration file; without it everything has its default.",
-    )(command)
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Configuration file; without it everything has its default.",
+)

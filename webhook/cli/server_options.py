@@ -40,33 +40,25 @@ class Address(click.ParamType["ListenAddress"]):
             self.fail(str(err), param, ctx)
 
 
-def ops_option(command: _F) -> _F:
-    """Add `--ops`."""
-    return click.option(
-        "--ops",
-        type=Address(),
-        default="127.0.0.1:8080",
-        show_default=True,
-        help="Where probes and metrics are, plain HTTP.",
-    )(command)
+ops_option = click.option(
+    "--ops",
+    type=Address(),
+    default="127.0.0.1:8080",
+    show_default=True,
+    help="Where probes and metrics are, plain HTTP.",
+)
 
+announce_option = click.option(
+    "--announce", type=click.Path(path_type=Path), help="Write the addresses here, JSON."
+)
 
-def announce_option(command: _F) -> _F:
-    """Add `--announce`."""
-    return click.option(
-        "--announce", type=click.Path(path_type=Path), help="Write the addresses here, JSON."
-    )(command)
-
-
-def log_level_option(command: _F) -> _F:
-    """Add `--log-level`."""
-    return click.option(
-        "--log-level",
-        type=click.Choice(("debug", "info", "warning", "error")),
-        default="info",
-        show_default=True,
-        help="How much is logged, as JSON lines on standard error.",
-    )(command)
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    show_default=True,
+    help="How much is logged, as JSON lines on standard error.",
+)
 
 
 def candidate_options(command: _F) -> _F:

@@ -36,27 +36,19 @@ def certs() -> None:
     """Make, show and rotate certificates."""
 
 
-def _directory_option() -> click.Option:
-    return click.Option(
-        ["--dir", "directory"],
-        type=click.Path(file_okay=False, path_type=Path),
-        default=_DEFAULT_DIRECTORY,
-        show_default=True,
-        help="Where ca.crt, ca.key, tls.crt and tls.key are.",
-    )
-
-
-class _DirectoryCommand(Command):
-    """A command that works on one directory of certificates."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options, with the directory first."""
-        return [_directory_option(), *super().get_params(ctx)]
+_directory_option = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=_DEFAULT_DIRECTORY,
+    show_default=True,
+    help="Where ca.crt, ca.key, tls.crt and tls.key are.",
+)
 
 
 @certs.command(
     "bootstrap",
-    cls=_DirectoryCommand,
+    cls=Command,
     epilog="""\b
 Examples:
   deferred-quota certs bootstrap
@@ -64,6 +56,7 @@ Examples:
   deferred-quota certs bootstrap --service deferred-quota-webhook.deferred-quota-system --dir certs
 """,
 )
+@_directory_option
 @click.option(
     "--dns-name",
     "dns_names",
@@ -105,13 +98,14 @@ def make(**options: Any) -> None:
 
 @certs.command(
     "show",
-    cls=_DirectoryCommand,
+    cls=Command,
     epilog="""\b
 Examples:
   deferred-quota certs show
   deferred-quota certs show --dir /etc/deferred-quota/tls -o json
 """,
 )
+@_directory_option
 @output_option("text", "json")
 def show(**options: Any) -> ExitCode:
     """Show what certificates say, and whether they can be used.

@@ -5,8 +5,7 @@ Nothing is imported here that a body needs: help and usage errors do not wait fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -21,21 +20,17 @@ from webhook.cli.options import (
     snapshot_option,
 )
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 _ORDERS = ("CreationTime", "Priority")
 _DEFAULT_GB = 32
 
-
-def _counting_options(command: _F) -> _F:
-    memory = click.option(
-        "--gpu-memory-gb",
-        "gb_per_gpu",
-        type=click.IntRange(min=1),
-        default=_DEFAULT_GB,
-        show_default=True,
-        help="Memory of a whole GPU, GB, for nos.nebuly.com/gpu-memory.",
-    )
-    return memory(command)
+_memory_option = click.option(
+    "--gpu-memory-gb",
+    "gb_per_gpu",
+    type=click.IntRange(min=1),
+    default=_DEFAULT_GB,
+    show_default=True,
+    help="Memory of a whole GPU, GB, for nos.nebuly.com/gpu-memory.",
+)
 
 
 @click.group(
@@ -54,7 +49,7 @@ Exit status: 0 shown, 1 something may not be read, 2 wrong usage, 4 the cluster 
 @click.option("--watch", "watches", is_flag=True, help="Print the table whenever it changes.")
 @cluster_options
 @snapshot_option
-@_counting_options
+@_memory_option
 @output_option(*FORMATS)
 @click.pass_context
 def elastic(ctx: click.Context, /, **options: Any) -> ExitCode | None:
@@ -96,7 +91,7 @@ pod, 2 wrong usage or bad input, 4 the cluster does not answer.
 )
 @cluster_options
 @snapshot_option
-@_counting_options
+@_memory_option
 @click.option(
     "--label-order",
     type=click.Choice(_ORDERS),

@@ -5,8 +5,7 @@ Nothing is imported here that a body needs: help and usage errors do not wait fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -25,19 +24,15 @@ from webhook.cli.options import (
 )
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def system_namespace_option(command: _F) -> _F:
-    """Add `--namespace`, by default where the registration of the webhook says."""
-    return click.option(
-        "--namespace",
-        "system_namespace",
-        type=NAMESPACE,
-        metavar="NAME",
-        help="Namespace of the installation; else the one that the webhook's registration names,"
-        f" else {DEFAULT_NAMESPACE}.",
-    )(command)
+system_namespace_option = click.option(
+    "--namespace",
+    "system_namespace",
+    type=NAMESPACE,
+    metavar="NAME",
+    help="Namespace of the installation; else the one that the webhook's registration names,"
+    f" else {DEFAULT_NAMESPACE}.",
+)
+"""`--namespace`, by default where the registration of the webhook says."""
 
 
 @click.command(
