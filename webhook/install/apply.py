@@ -16,6 +16,7 @@ from webhook.kube.api import (
     NotFoundError,
     Object,
     Revision,
+    find_object,
     kind_of,
 )
 from webhook.operations.retry import CONFLICTS, PASSING, Report, RetryPolicy
@@ -139,10 +140,7 @@ def current(api: ClusterApi, obj: Object) -> Object | None:
     """Return the object as it is in the cluster; None when it is not there."""
     metadata = mapping(obj.get("metadata"), "metadata")
     namespace, name = metadata.get("namespace") or "", metadata["name"]
-    try:
-        return api.get(kind_of_object(obj), str(name), namespace=str(namespace))
-    except NotFoundError:
-        return None
+    return find_object(api, kind_of_object(obj), str(name), namespace=str(namespace))
 
 
 def is_foreign_definition(found: Object | None) -> bool:

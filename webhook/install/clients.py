@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from webhook.install.kustomizations import InstallError, Manifest, add_component
 from webhook.jsonfields.fields import string_map
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import CONFIG_MAPS, ClusterApi, NotFoundError, Object
+from webhook.kube.api import CONFIG_MAPS, ClusterApi, find_object
 from webhook.operations.deployments import DEPLOYMENTS, WEBHOOK
 
 CLIENT_CA: Final = "deferred-quota-client-ca"
@@ -71,16 +71,14 @@ def installed_clients(api: ClusterApi, namespace: str) -> KnownClients | None:
         InstallError: The webhook asks for certificates of a CA that is not there.
         ApiError: The API server does not answer.
     """
-    try:
-        webhook = api.get(DEPLOYMENTS, WEBHOOK, namespace=namespace)
-    except NotFoundError:
-        return None
+    webhook = find_object(api, DEPLOYMENTS, WEBHOOK, namespace=namespace) or {}
     pod = FieldReader(webhook).child("spec").child("template").child("spec")
     arguments = [each for one in pod.children("containers") for each in one.strings("args")]
     names = tuple(each.removeprefix(_NAME) for each in arguments if each.startswith(_NAME))
     if not names:
         return None
-    ca_pem = string_map(_authority(api, namespace).get("data"), "data").get(_KEY)
+    authority = find_object(api, CONFIG_MAPS, CLIENT_CA, namespace=namespace) or {}
+    ca_pem = string_map(authority.get("data"), "data").get(_KEY)
     if not ca_pem:
         raise InstallError(
             f"ConfigMap {namespace}/{CLIENT_CA}: has no {_KEY}, the CA of the clients that the"
@@ -88,13 +86,6 @@ def installed_clients(api: ClusterApi, namespace: str) -> KnownClients | None:
             " all with --all-clients"
         )
     return KnownClients(ca_pem, names)
-
-
-def _authority(api: ClusterApi, namespace: str) -> Object:
-    try:
-        return api.get(CONFIG_MAPS, CLIENT_CA, namespace=namespace)
-    except NotFoundError:
-        return {}
 
 
 def _containers(workloads: Sequence[Manifest]) -> list[Manifest]:

@@ -11,7 +11,7 @@ from webhook.install.apply import current
 from webhook.install.rendering import render
 from webhook.jsonfields.fields import mapping
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import VALIDATING_WEBHOOKS, ClusterApi, NotFoundError
+from webhook.kube.api import VALIDATING_WEBHOOKS, ClusterApi, find_object
 from webhook.operations.deployments import asked_at
 from webhook.state.well_known import REGISTRATION
 from webhook.tls.rotation_store import SERVICE
@@ -69,21 +69,15 @@ def trusted_now(api: ClusterApi, url: str) -> bytes:
         ApiError: The cluster does not answer.
         InvalidFieldError: The registration that is there cannot be read.
     """
-    try:
-        entries = FieldReader(api.get(VALIDATING_WEBHOOKS, REGISTRATION)).children("webhooks")
-    except NotFoundError:
-        return b""
-    clients = [entry.child("clientConfig") for entry in entries]
+    registration = FieldReader(find_object(api, VALIDATING_WEBHOOKS, REGISTRATION) or {})
+    clients = [entry.child("clientConfig") for entry in registration.children("webhooks")]
     bundles = [one.text("caBundle") for one in clients if _base(one.text("url")) == _base(url)]
     return next((base64.b64decode(bundle) for bundle in bundles if bundle), b"")
 
 
 def _asked_now(api: ClusterApi) -> str | None:
     """Return where the API server asks now; empty is the Service, None nowhere."""
-    try:
-        return asked_at(api.get(VALIDATING_WEBHOOKS, REGISTRATION))
-    except NotFoundError:
-        return None
+    return asked_at(find_object(api, VALIDATING_WEBHOOKS, REGISTRATION) or {})
 
 
 def _base(url: str) -> str:

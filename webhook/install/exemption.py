@@ -19,7 +19,7 @@ from webhook.kube.api import (
     VALIDATING_WEBHOOKS,
     ClusterApi,
     ListOptions,
-    NotFoundError,
+    find_object,
 )
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.reading import parted, read_all, read_quota
@@ -37,10 +37,8 @@ def dropped_resources(api: ClusterApi, wanted: Iterable[str]) -> tuple[str, ...]
     Raises:
         ApiError: The API server does not answer.
     """
-    try:
-        registered = registered_resources(api.get(VALIDATING_WEBHOOKS, REGISTRATION)) or ()
-    except NotFoundError:
-        return ()
+    registration = find_object(api, VALIDATING_WEBHOOKS, REGISTRATION) or {}
+    registered = registered_resources(registration) or ()
     return tuple(sorted(set(registered) - set(wanted)))
 
 
@@ -93,13 +91,12 @@ def wait_until_enforced(
 
 def _guarded(api: ClusterApi) -> list[str]:
     """Return the opted-in namespaces that the guard selects."""
-    try:
-        entries = FieldReader(api.get(VALIDATING_WEBHOOKS, REGISTRATION)).children("webhooks")
-    except NotFoundError:
+    registration = find_object(api, VALIDATING_WEBHOOKS, REGISTRATION)
+    if registration is None:
         return []
     guards = [
         WebhookSelector.read(entry.child("namespaceSelector"))
-        for entry in entries
+        for entry in FieldReader(registration).children("webhooks")
         if entry.text("name") == BIND_ENTRY
     ]
     label = f"{MODE_LABEL}={DEFERRED_MODE}"

@@ -14,7 +14,7 @@ from webhook.kube.api import (
     ClusterApi,
     ForbiddenError,
     ListOptions,
-    NotFoundError,
+    find_object,
 )
 from webhook.kube.metadata import object_name
 from webhook.operations.leader import Holding, changed, holding_of
@@ -68,11 +68,8 @@ def _outside(api: ClusterApi, namespace: str, patience: RetryPolicy, wait: Retry
     """Return the holder that renews the Lease and is no pod of the cluster; else empty."""
 
     def look() -> Holding | None:
-        try:
-            lease = wait.retry(lambda: api.get(LEASES, LEADER_LEASE, namespace=namespace))
-        except NotFoundError:
-            return None
-        return holding_of(FieldReader(lease))
+        lease = wait.retry(lambda: find_object(api, LEASES, LEADER_LEASE, namespace=namespace))
+        return None if lease is None else holding_of(FieldReader(lease))
 
     found = look()
     if found is None or not found.holder or _is_pod(api, namespace, found, wait):

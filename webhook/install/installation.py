@@ -76,8 +76,8 @@ from webhook.kube.api import (
     SECRETS,
     ClusterApi,
     ListOptions,
-    NotFoundError,
     Object,
+    find_object,
 )
 from webhook.operations.creation import (
     AUTO_GATE_POLICY,
@@ -447,10 +447,7 @@ def _supported_minor(api: InstallApi) -> int:
 
 def _installed_configuration(api: ClusterApi, namespace: str) -> str | None:
     """Return the text of the configuration that is installed; None when there is none."""
-    try:
-        installed = api.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
-    except NotFoundError:
-        return None
+    installed = find_object(api, CONFIG_MAPS, CONFIG_MAP, namespace=namespace) or {}
     return string_map(installed.get("data"), "data").get(CONFIG_KEY)
 
 
@@ -593,7 +590,9 @@ def _certificates(
     Raises:
         InstallError: One of them is not ours.
     """
-    ca, tls = (_secret(api, name, namespace) for name in (CA_SECRET, TLS_SECRET))
+    ca, tls = (
+        find_object(api, SECRETS, name, namespace=namespace) for name in (CA_SECRET, TLS_SECRET)
+    )
     wanted = certificates(
         ca,
         tls,
@@ -637,13 +636,6 @@ def _opted_in(api: ClusterApi, exempt: Collection[str]) -> list[Object]:
         for each in metadata
         if not each.get("deletionTimestamp") and str(each["name"]) not in exempt
     ]
-
-
-def _secret(api: ClusterApi, name: str, namespace: str) -> Object | None:
-    try:
-        return api.get(SECRETS, name, namespace=namespace)
-    except NotFoundError:
-        return None
 
 
 def _at_version(wanted: Object, found: Object | None) -> Object:

@@ -11,7 +11,7 @@ from typing import Final
 
 from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError
+from webhook.kube.api import NAMESPACES, ClusterApi, find_object
 from webhook.operations.deployments import NAME_LABEL, installed_namespace, proven_namespace
 from webhook.operations.names import CLUSTER_ROLE_BINDINGS
 from webhook.state.well_known import DEFAULT_NAMESPACE
@@ -79,17 +79,14 @@ def is_kept_by_helm(api: ClusterApi) -> bool:
     Raises:
         ApiError: The API server does not answer.
     """
-    try:
-        found = FieldReader(api.get(CLUSTER_ROLE_BINDINGS, _WEBHOOK_RIGHTS))
-    except NotFoundError:
-        return False
+    found = FieldReader(find_object(api, CLUSTER_ROLE_BINDINGS, _WEBHOOK_RIGHTS) or {})
     return _HELM_RELEASE in found.child("metadata").string_map("annotations")
 
 
 def _is_ours(api: ClusterApi, namespace: str) -> bool:
     """Return whether a namespace is missing, or labelled as this product's."""
-    try:
-        found = FieldReader(api.get(NAMESPACES, namespace))
-    except NotFoundError:
+    found = find_object(api, NAMESPACES, namespace)
+    if found is None:
         return True
-    return found.child("metadata").string_map("labels").get(NAME_LABEL) == _PRODUCT
+    labels = FieldReader(found).child("metadata").string_map("labels")
+    return labels.get(NAME_LABEL) == _PRODUCT

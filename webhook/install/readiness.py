@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from webhook.install.apply import describe, kind_of_object
+from webhook.install.apply import current, describe, kind_of_object
 from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.fields import mapping
-from webhook.kube.api import ClusterApi, NotFoundError, Object
+from webhook.kube.api import ClusterApi, Object
 from webhook.operations.deployments import conditions_of, pods_of, troubles_of
 from webhook.operations.retry import Report, RetryPolicy, silent
 
@@ -122,7 +122,7 @@ def wait_for_deletions(
         InstallError: Something is being deleted, and not gone in time.
         ApiError: The API server does not answer.
     """
-    ending = [each for each in objects if _is_ending(_found(api, each))]
+    ending = [each for each in objects if _is_ending(current(api, each))]
     if not ending:
         return
     names = ", ".join(map(describe, ending))
@@ -185,15 +185,8 @@ class _Teller:
 
 def _left(api: ClusterApi, objects: Iterable[Object]) -> dict[str, str]:
     """Return the objects that are there by what they are called, and what keeps them."""
-    found = {describe(each): _found(api, each) for each in objects}
+    found = {describe(each): current(api, each) for each in objects}
     return {name: _keeping(there) for name, there in found.items() if there is not None}
-
-
-def _found(api: ClusterApi, obj: Object) -> Object | None:
-    try:
-        return _read(api, obj)
-    except NotFoundError:
-        return None
 
 
 def _is_ending(found: Object | None) -> bool:

@@ -129,6 +129,7 @@ __all__ = [
     "UnsupportedMediaTypeError",
     "WatchEvent",
     "WatchStream",
+    "find_object",
     "kind_of",
     "kind_of_resource",
     "known_kind",
@@ -416,3 +417,15 @@ class ClusterApi(Protocol):
             ConflictError: It has another uid.
             TooManyRequestsError: A PodDisruptionBudget does not allow it now.
         """
+
+
+def find_object(api: ClusterApi, kind: Kind, name: str, *, namespace: str = "") -> Object | None:
+    """Return one object as it is now; None where there is none.
+
+    Raises:
+        ApiError: It cannot be read.
+    """
+    try:
+        return api.get(kind, name, namespace=namespace)
+    except NotFoundError:
+        return None

@@ -14,7 +14,7 @@ from webhook.fakecluster.manifests.loading import with_defaults
 from webhook.fakecluster.rest.apiserver import ApiServer
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.jsonfields.fields import mapping
-from webhook.kube.api import NAMESPACES, NotFoundError
+from webhook.kube.api import NAMESPACES, find_object
 from webhook.runtime.engine import Engine, EngineOptions
 from webhook.runtime.server_parts import server_parts
 from webhook.telemetry.metrics import Metrics
@@ -52,9 +52,6 @@ def embedded_server(
 
 
 def _namespace_labels(client: FakeClient, namespace: str) -> Mapping[str, str]:
-    try:
-        found = client.get(NAMESPACES, namespace)
-    except NotFoundError:
-        return {}
+    found = find_object(client, NAMESPACES, namespace) or {}
     labels = mapping(mapping(found.get("metadata"), "metadata").get("labels"), "metadata.labels")
     return {name: str(value) for name, value in labels.items()}

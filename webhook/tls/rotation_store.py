@@ -25,7 +25,7 @@ from webhook.jsonfields.fields import (
     timestamp,
 )
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import SECRETS, ClusterApi, Kind, NotFoundError, Object
+from webhook.kube.api import SECRETS, ClusterApi, Kind, Object, find_object
 from webhook.kube.metadata import time_text
 from webhook.state.well_known import (
     CA_SECRET,
@@ -169,7 +169,11 @@ class CertificateStore:
             ForeignCertificatesError: One of them is not ours.
             ApiError: They cannot be read.
         """
-        return parse_secrets(self._get(CA_SECRET), self._get(TLS_SECRET))
+        ca, tls = (
+            find_object(self._api, SECRETS, name, namespace=self._namespace)
+            for name in (CA_SECRET, TLS_SECRET)
+        )
+        return parse_secrets(ca, tls)
 
     def entries(self) -> tuple[RegisteredEntry, ...]:
         """Return the registered entries that call the Service of this installation.
@@ -181,7 +185,7 @@ class CertificateStore:
         return tuple(
             entry
             for kind, name in REGISTRATIONS
-            if (found := self._registration(kind, name)) is not None
+            if (found := find_object(self._api, kind, name)) is not None
             for entry in _entries(kind, found, self._namespace)
         )
 
@@ -218,18 +222,6 @@ class CertificateStore:
             ]
             self._api.patch(kind, name, patch, dry_run=self._dry_run)
         return tuple(one.name for one in lacking)
-
-    def _get(self, name: str) -> Object | None:
-        try:
-            return self._api.get(SECRETS, name, namespace=self._namespace)
-        except NotFoundError:
-            return None
-
-    def _registration(self, kind: Kind, name: str) -> Object | None:
-        try:
-            return self._api.get(kind, name)
-        except NotFoundError:
-            return None
 
     def _write(self, secret: Object, before: Object | None, *, dry_run: bool = False) -> Object:
         write = self._api.create if before is None else self._api.update

@@ -18,6 +18,7 @@ from webhook.kube.api import (
     Kind,
     NotFoundError,
     Object,
+    find_object,
 )
 from webhook.operations.emergency_state import (
     GUARDS,
@@ -74,10 +75,7 @@ class EmergencySwitch:
 
     def find(self, kind: Kind, name: str) -> Object | None:
         """Return an object as it is now; None where there is none."""
-        try:
-            return self._patience.begin().retry(lambda: self._api.get(kind, name))
-        except NotFoundError:
-            return None
+        return self._patience.begin().retry(lambda: find_object(self._api, kind, name))
 
     def open(self, kind: Kind, name: str, *, since: str = "") -> None:
         """Let an object select no namespace, and note since when in the same write."""

@@ -18,7 +18,6 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ForbiddenError,
-    NotFoundError,
     Object,
 )
 from webhook.kube.metadata import object_name
@@ -164,11 +163,7 @@ def _shared(session: Session, namespace: str, labels: _Labels) -> tuple[SharedQu
 
 
 def _ledger(session: Session, namespace: str) -> Ledger | None:
-    try:
-        raw = session.api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
-    except NotFoundError:
-        return None
-    return read_ledger(raw).ledger
+    return read_ledger(session.api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)).ledger
 
 
 def _left_out(session: Session) -> tuple[str, ...]:

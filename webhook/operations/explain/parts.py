@@ -9,7 +9,7 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, timestamp
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import LEASES, ApiError, ForbiddenError, NotFoundError, UnavailableError
+from webhook.kube.api import LEASES, ApiError, ForbiddenError, UnavailableError, find_object
 from webhook.operations.doctor.check_context import CheckContext, Settings
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.doctor.webhook_probe import answers
@@ -53,10 +53,8 @@ def controller_part(session: Session, moment: datetime | None) -> Part:
 
 def _holding(session: Session) -> Holding | None:
     place = session.options.system_namespace
-    try:
-        return holding_of(FieldReader(session.api.get(LEASES, LEADER_LEASE, namespace=place)))
-    except NotFoundError:
-        return None
+    lease = find_object(session.api, LEASES, LEADER_LEASE, namespace=place)
+    return None if lease is None else holding_of(FieldReader(lease))
 
 
 def _is_fresh(held: Holding, moment: datetime | None) -> bool:
