@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.config import Configuration, ConfigurationError, ConfigurationFile, MustSpecify, Reload
+from webhook.config import Configuration, ConfigurationError, ConfigurationFile, MustSpecify
 from webhook.policy import check_configuration
 
 HEAD = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
@@ -21,6 +21,10 @@ def path(tmp_path: Path) -> Path:
     file = tmp_path / "config.yaml"
     file.write_text(HEAD)
     return file
+
+
+def rejection_of(file: ConfigurationFile) -> str:
+    return file.rejection.error if file.rejection else ""
 
 
 def test_a_change_takes_effect_at_the_next_poll(path: Path) -> None:
@@ -44,25 +48,22 @@ def test_its_digest_is_that_of_the_text_in_force(path: Path) -> None:
 
 
 def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
-    seen: list[Reload] = []
-    file = ConfigurationFile(path, observe=seen.append)
+    file = ConfigurationFile(path)
     before = file.current
     assert not file.poll()
     assert file.current is before
-    assert seen == []
 
 
 def test_a_wrong_change_keeps_the_configuration_and_says_so_once(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen: list[Reload] = []
     path.write_text(BIND)
-    file = ConfigurationFile(path, observe=seen.append)
+    file = ConfigurationFile(path)
     path.write_text(WRONG)
     with caplog.at_level(logging.INFO):
         assert [file.poll(), file.poll()] == [False, False]
     assert file.current.must_specify is MustSpecify.BIND
-    assert [(each.source, "must be one of" in each.error) for each in seen] == [(str(path), True)]
+    assert f"{path}: mustSpecify: must be one of" in rejection_of(file)
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("ERROR", "configuration rejected, the one before stays")
     ]
@@ -88,39 +89,41 @@ UNUSABLE_RULES = {
 def test_a_class_rule_that_cannot_be_evaluated_never_replaces_one_that_can(
     path: Path, rule: dict[str, str], error: str
 ) -> None:
-    seen: list[Reload] = []
     good, bad = CLASS_RULE.format(operator="In", value="gold"), CLASS_RULE.format(**rule)
     path.write_text(HEAD + good)
-    file = ConfigurationFile(path, check=check_configuration, observe=seen.append)
+    file = ConfigurationFile(path, check=check_configuration)
     before = file.current
     path.write_text(HEAD + bad)
     assert not file.poll()
     assert file.current is before
-    assert [each.error for each in seen] == [f"{path}: {error}"]
+    assert rejection_of(file) == f"{path}: {error}"
     with pytest.raises(ConfigurationError) as caught:
         ConfigurationFile(path, check=check_configuration)
     assert str(caught.value) == f"{path}: {error}"
 
 
-def test_a_repaired_file_takes_effect_and_is_reported(path: Path) -> None:
-    seen: list[Reload] = []
-    file = ConfigurationFile(path, observe=seen.append)
+def test_a_repaired_file_takes_effect_and_is_reported(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = ConfigurationFile(path)
     path.write_text(WRONG)
     file.poll()
+    caplog.clear()
+    caplog.set_level(logging.INFO)
     path.write_text(BIND)
     assert file.poll()
     assert file.current.must_specify is MustSpecify.BIND
-    assert seen[-1] == Reload(str(path), error="")
+    assert file.rejection is None
+    assert [record.message for record in caplog.records] == ["configuration reloaded"]
 
 
 def test_a_file_that_went_away_keeps_the_configuration(path: Path) -> None:
-    seen: list[Reload] = []
     path.write_text(BIND)
-    file = ConfigurationFile(path, observe=seen.append)
+    file = ConfigurationFile(path)
     path.unlink()
     assert [file.poll(), file.poll()] == [False, False]
     assert file.current.must_specify is MustSpecify.BIND
-    assert [each.error for each in seen] == [f"{path}: No such file or directory"]
+    assert rejection_of(file) == f"{path}: No such file or directory"
 
 
 def test_a_refusal_of_the_callers_check_keeps_the_configuration(path: Path) -> None:
@@ -128,12 +131,11 @@ def test_a_refusal_of_the_callers_check_keeps_the_configuration(path: Path) -> N
         if configuration.must_specify is MustSpecify.BIND:
             raise ValueError("mustSpecify: not yet")
 
-    seen: list[Reload] = []
-    file = ConfigurationFile(path, check=check, observe=seen.append)
+    file = ConfigurationFile(path, check=check)
     path.write_text(BIND)
     assert not file.poll()
     assert file.current == Configuration()
-    assert [each.error for each in seen] == [f"{path}: mustSpecify: not yet"]
+    assert rejection_of(file) == f"{path}: mustSpecify: not yet"
 
 
 def test_a_mounted_config_map_is_followed_through_its_links(tmp_path: Path) -> None:

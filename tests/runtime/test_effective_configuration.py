@@ -32,6 +32,20 @@ TEAM = "team-a"
 GPU = "requests.nvidia.com/gpu"
 
 
+class ObservedFile(ConfigurationFile):
+    """A file that tells of each new configuration before its poll returns."""
+
+    def __init__(self, path: Path, observe: Callable[[], None]) -> None:
+        super().__init__(path, check=check_configuration)
+        self._observe = observe
+
+    def poll(self) -> bool:
+        is_new = super().poll()
+        if is_new:
+            self._observe()
+        return is_new
+
+
 class EngineHarness:
     """An engine with webhook and controller, its configuration file, and the registrations."""
 
@@ -49,11 +63,7 @@ class EngineHarness:
         self.api.create(VALIDATING_WEBHOOKS, self.registration(deferred=[GPU]))
         self.metrics = Metrics()
         self.met: list[tuple[str, str]] = []
-        self.file = ConfigurationFile(
-            path,
-            check=check_configuration,
-            observe=lambda _reload: self.met.append(self.in_force()),
-        )
+        self.file = ObservedFile(path, lambda: self.met.append(self.in_force()))
         quick = ControllerOptions(timings=ControllerTimings(event_repeat_seconds=0.1))
         options = EngineOptions(self.file, controller=quick, is_registered=True)
         self.engine = Engine(self.api, self.metrics, options)

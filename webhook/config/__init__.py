@@ -42,7 +42,7 @@ from webhook.config.settings import (
     TerminatingPods,
     Timeouts,
 )
-from webhook.config.watched_file import ConfigurationFile, Reload
+from webhook.config.watched_file import ConfigurationFile
 
 __all__ = [
     "API_VERSION",
@@ -73,7 +73,6 @@ __all__ = [
     "QuotaUpdate",
     "ReclaimMode",
     "ReclaimSettings",
-    "Reload",
     "TerminatingPods",
     "Timeouts",
     "configuration_schema",

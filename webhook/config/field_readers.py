@@ -258,6 +258,22 @@ def section(
     return read
 
 
+Table: TypeAlias = Mapping[str, tuple[str, Reader[object]]]
+"""Name in the file → name of the dataclass' field ("" is read and dropped), reader."""
+
+
+def renaming_section(
+    make: Callable[..., _T], table: Table, *, required: tuple[str, ...] = ()
+) -> Reader[_T]:
+    """Return a reader as of `section`; `make` is called with the fields under their new names."""
+
+    def rename(**given: object) -> _T:
+        return make(**{table[key][0]: value for key, value in given.items() if table[key][0]})
+
+    readers = {key: reader for key, (_, reader) in table.items()}
+    return section(rename, readers, required=required)
+
+
 def _unknown(key: str, table: Mapping[str, object]) -> str:
     close = get_close_matches(key, table, n=1)
     return f"unknown field, did you mean {close[0]!r}?" if close else "unknown field"

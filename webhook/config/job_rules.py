@@ -11,11 +11,13 @@ from typing import Final, TypeAlias, TypeVar
 from webhook.config.field_readers import (
     InvalidSettingError,
     Reader,
+    Table,
     boolean,
     choice,
     list_of,
     name,
     reads,
+    renaming_section,
     schema_of,
     section,
     set_of,
@@ -183,41 +185,27 @@ _SELECTOR: Reader[dict[str, object]] = section(
 )
 
 
-def _resizers(
-    users: frozenset[str] = frozenset(),
-    groups: frozenset[str] = frozenset(),
-    serviceAccounts: frozenset[str] = frozenset(),  # noqa: N803 - the name in the file
-) -> JobResizers:
-    return JobResizers(users=users, groups=groups, service_accounts=serviceAccounts)
-
-
+_RESIZERS: Final[Table] = {
+    "users": ("users", set_of(name)),
+    "groups": ("groups", set_of(name)),
+    "serviceAccounts": ("service_accounts", set_of(_account)),
+}
 _VERDICT: Final = choice(JobVerdict)
-_FIELDS: Final[Mapping[str, tuple[str, Reader[object]]]] = {
+_FIELDS: Final[Table] = {
     "namespaces": ("namespaces", _SELECTOR),
     "selector": ("selector", _SELECTOR),
     "growth": ("growth", _by_resource(JobGrowth)),
     "shrink": ("shrink", _by_resource(JobVerdict)),
     "claims": ("claims", _VERDICT),
     "templateMetadata": ("template_metadata", _VERDICT),
-    "resizers": (
-        "resizers",
-        section(
-            _resizers,
-            {"users": set_of(name), "groups": set_of(name), "serviceAccounts": set_of(_account)},
-        ),
-    ),
+    "resizers": ("resizers", renaming_section(JobResizers, _RESIZERS)),
     "podReplacementPolicy": ("pod_replacement_policy", _VERDICT),
     "terminating": ("terminating", _VERDICT),
     "neverFits": ("never_fits", _VERDICT),
     "unsuspend": ("unsuspend", _VERDICT),
 }
 
-
-def _rule(**given: object) -> JobRuleSettings:
-    return JobRuleSettings(**{_FIELDS[key][0]: value for key, value in given.items()})  # type: ignore[arg-type]
-
-
 job_rules: Final[Reader[tuple[JobRuleSettings, ...]]] = list_of(
-    section(_rule, {key: reader for key, (_, reader) in _FIELDS.items()})
+    renaming_section(JobRuleSettings, _FIELDS)
 )
 """Reads the section."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from webhook.config.field_readers import (
     InvalidSettingError,
     Reader,
     Schema,
+    Table,
     boolean,
     choice,
     exactly,
@@ -18,6 +19,7 @@ from webhook.config.field_readers import (
     name,
     parse_yaml,
     reads,
+    renaming_section,
     schema_of,
     section,
     set_of,
@@ -56,8 +58,6 @@ API_VERSION = "deferredquota.io/v1alpha1"
 KIND = "Configuration"
 
 _log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 Check: TypeAlias = Callable[[Configuration], None]
 """Judges a configuration whose fields are well-formed; raises ValueError."""
@@ -130,31 +130,19 @@ def _namespace(value: object, field: str) -> str:
     return found
 
 
-_Table: TypeAlias = Mapping[str, tuple[str, Reader[object]]]
-"""Name in the file → name of the dataclass' field ("" is read and dropped), reader."""
-
-
-def _section(make: Callable[..., _T], table: _Table, *, required: Iterable[str] = ()) -> Reader[_T]:
-    def rename(**given: object) -> _T:
-        return make(**{table[key][0]: value for key, value in given.items() if table[key][0]})
-
-    readers = {key: reader for key, (_, reader) in table.items()}
-    return section(rename, readers, required=tuple(required))
-
-
-_TIMEOUTS: _Table = {
+_TIMEOUTS: Table = {
     "ledgerSeconds": ("ledger_seconds", whole(1, 30)),
     "expireReservationSeconds": ("expire_reservation_seconds", whole(35, 3600)),
     "gateReleaseSeconds": ("gate_release_seconds", whole(1, 86_400)),
 }
 
-_QUEUE: _Table = {
+_QUEUE: Table = {
     "order": ("order", choice(QueueOrder)),
     "maxOvertakes": ("max_overtakes", whole(0, 1_000_000)),
     "maxWaitSeconds": ("max_wait_seconds", whole(0, 604_800)),
 }
 
-_LIMITS: _Table = {
+_LIMITS: Table = {
     "bodyBytes": ("body_bytes", whole(64 * 1024, 64 * 1024 * 1024)),
     "threads": ("threads", whole(1, 64)),
     "reservationsPerNamespace": ("reservations_per_namespace", whole(1, 4000)),
@@ -163,16 +151,16 @@ _LIMITS: _Table = {
     "logAllowedEvery": ("log_allowed_every", whole(0, 1_000_000)),
 }
 
-_EXTENDER: _Table = {"enabled": ("enabled", boolean)}
+_EXTENDER: Table = {"enabled": ("enabled", boolean)}
 
-_PAGE: _Table = {
+_PAGE: Table = {
     "enabled": ("enabled", boolean),
     "port": ("port", whole(1024, 65_535)),
 }
 
-_CERTIFICATES: _Table = {"rotate": ("rotate", boolean)}
+_CERTIFICATES: Table = {"rotate": ("rotate", boolean)}
 
-_RECLAIM: _Table = {
+_RECLAIM: Table = {
     "mode": ("mode", choice(ReclaimMode)),
     "afterSeconds": ("after_seconds", whole(0, 86_400)),
     "protectOwnSeconds": ("protect_own_seconds", whole(0, 86_400)),
@@ -182,15 +170,15 @@ _RECLAIM: _Table = {
     "coolDownSeconds": ("cool_down_seconds", whole(0, 86_400)),
 }
 
-_ELASTIC: _Table = {
+_ELASTIC: Table = {
     "enabled": ("enabled", boolean),
     "gpuMemoryGB": ("gpu_memory_gb", whole(1, 100_000)),
     "labelOrder": ("label_order", choice(ElasticLabelOrder)),
     "headroom": ("headroom", boolean),
-    "reclaim": ("reclaim", _section(ReclaimSettings, _RECLAIM)),
+    "reclaim": ("reclaim", renaming_section(ReclaimSettings, _RECLAIM)),
 }
 
-_JOB_GATES: _Table = {
+_JOB_GATES: Table = {
     MUTABLE_POD_RESOURCES: ("mutable_pod_resources", gate),
     MUTABLE_SCHEDULING_DIRECTIVES: ("mutable_scheduling_directives", gate),
 }
@@ -212,7 +200,7 @@ _LIMITED_RESOURCE: Reader[dict[str, object]] = section(
     required=("resource",),
 )
 
-_FIELDS: _Table = {
+_FIELDS: Table = {
     "apiVersion": ("", exactly(API_VERSION)),
     "kind": ("", exactly(KIND)),
     "deferredResources": ("deferred_resources", list_of(_deferrable)),
@@ -228,18 +216,18 @@ _FIELDS: _Table = {
     "breakGlassGroups": ("break_glass_groups", set_of(name)),
     "trustedUsers": ("trusted_users", set_of(name)),
     "exemptNamespaces": ("exempt_namespaces", set_of(_namespace)),
-    "queue": ("queue", _section(Queue, _QUEUE)),
-    "timeouts": ("timeouts", _section(Timeouts, _TIMEOUTS)),
-    "limits": ("limits", _section(Limits, _LIMITS)),
-    "extender": ("extender", _section(Extender, _EXTENDER)),
-    "page": ("page", _section(PageSettings, _PAGE)),
-    "certificates": ("certificates", _section(CertificateSettings, _CERTIFICATES)),
-    "elastic": ("elastic", _section(ElasticSettings, _ELASTIC)),
-    "jobGates": ("job_gates", _section(JobFeatureGates, _JOB_GATES)),
+    "queue": ("queue", renaming_section(Queue, _QUEUE)),
+    "timeouts": ("timeouts", renaming_section(Timeouts, _TIMEOUTS)),
+    "limits": ("limits", renaming_section(Limits, _LIMITS)),
+    "extender": ("extender", renaming_section(Extender, _EXTENDER)),
+    "page": ("page", renaming_section(PageSettings, _PAGE)),
+    "certificates": ("certificates", renaming_section(CertificateSettings, _CERTIFICATES)),
+    "elastic": ("elastic", renaming_section(ElasticSettings, _ELASTIC)),
+    "jobGates": ("job_gates", renaming_section(JobFeatureGates, _JOB_GATES)),
     "jobs": ("jobs", job_rules),
 }
 
-_CONFIGURATION = _section(Configuration, _FIELDS, required=("apiVersion", "kind"))
+_CONFIGURATION = renaming_section(Configuration, _FIELDS, required=("apiVersion", "kind"))
 
 
 def configuration_schema() -> Schema:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Reload:
-    """Outcome of a changed file."""
-
-    source: str
-    """Name of the file."""
-
-    error: str = ""
-    """Why the configuration before it stays in force; empty when the new one took effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +32,23 @@ class Rejection:
 class ConfigurationFile:
     """The configuration in a file, kept up to date.
 
-    A changed file that cannot be used leaves the configuration before it in force; that is logged
-    and passed to `observe`, once for each change. A file that went away is such a change. `current`
-    may be read from any thread; `poll` belongs to one thread.
+    A changed file that cannot be used leaves the configuration before it in force; that is logged,
+    once for each change. A file that went away is such a change. `current` may be read from any
+    thread; `poll` belongs to one thread.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        check: Check = accept,
-        observe: Callable[[Reload], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, path: Path, *, check: Check = accept) -> None:
         """Read the file for the first time.
 
         Args:
             path: The file; links are followed, as in a mounted ConfigMap.
             check: As for `load_configuration`.
-            observe: Called at every reload, for metrics.
 
         Raises:
             ConfigurationError: The file cannot be read or used, and there is nothing before it.
         """
         self._path = path
         self._check = check
-        self._observe = observe
         self._digest = 0
         self._seen = _signature(path)
         self._current = self._read()
@@ -105,10 +86,12 @@ class ConfigurationFile:
         except ConfigurationError as err:
             since = time.time() if self._rejection is None else self._rejection.since
             self._rejection = Rejection(str(err), since)
-            self._report(Reload(str(self._path), str(err)))
+            log.error(  # noqa: TRY400 - no traceback helps
+                "configuration rejected, the one before stays", extra={"error": str(err)}
+            )
             return False
         self._rejection, self._loaded_at = None, time.time()
-        self._report(Reload(str(self._path)))
+        log.info("configuration reloaded", extra={"path": str(self._path)})
         return True
 
     def _read(self) -> Configuration:
@@ -122,13 +105,6 @@ class ConfigurationFile:
         configuration = load_configuration(text, source, check=self._check)
         self._digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
         return configuration
-
-    def _report(self, reload: Reload) -> None:
-        if reload.error:
-            log.error("configuration rejected, the one before stays", extra={"error": reload.error})
-        else:
-            log.info("configuration reloaded", extra={"path": reload.source})
-        self._observe(reload)
 
 
 def _signature(path: Path) -> Hashable:
