@@ -118,8 +118,6 @@ class TestNamespaces:
         pod = a_pod(namespace="")
         (found,) = read(yaml.safe_dump(pod))
         assert meta(found.object)["namespace"] == "default"
-        (found,) = read(yaml.safe_dump(pod), default_namespace="team-b")
-        assert meta(found.object)["namespace"] == "team-b"
 
     def test_namespaces_are_made_for_their_inhabitants(self) -> None:
         own = {

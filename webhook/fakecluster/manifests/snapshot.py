@@ -88,16 +88,14 @@ def located_in(err: SnapshotError, paths: Iterable[Path]) -> SnapshotError:
 
 
 def read_snapshot(
-    inputs: Iterable[tuple[str, bytes]],
-    *,
-    default_namespace: str = "default",
-    namespace_labels: Mapping[str, str] | None = None,
+    inputs: Iterable[tuple[str, bytes]], *, namespace_labels: Mapping[str, str] | None = None
 ) -> tuple[SnapshotObject, ...]:
     """Read all objects of some files, in their order.
 
+    Objects of a known, namespaced kind that name no namespace are in `default`.
+
     Args:
         inputs: Name and content of each file.
-        default_namespace: For objects of a known, namespaced kind that name none.
         namespace_labels: Make a Namespace with these labels for every namespace that objects are
             in and that has none in the snapshot. None makes no Namespaces.
 
@@ -105,22 +103,18 @@ def read_snapshot(
         SnapshotError: Something cannot be read, or an object appears twice.
     """
     documents = [document for file, data in inputs for document in read_documents(file, data)]
-    return parse_snapshot(
-        documents, default_namespace=default_namespace, namespace_labels=namespace_labels
-    )
+    return parse_snapshot(documents, namespace_labels=namespace_labels)
 
 
 def parse_snapshot(
-    documents: Iterable[Document],
-    *,
-    default_namespace: str = "default",
-    namespace_labels: Mapping[str, str] | None = None,
+    documents: Iterable[Document], *, namespace_labels: Mapping[str, str] | None = None
 ) -> tuple[SnapshotObject, ...]:
     """Take the objects out of documents; see `read_snapshot`."""
     objects: dict[tuple[str, str, str, str], SnapshotObject] = {}
     for document in documents:
         extent_of([document])  # a newer format is refused
-        for item in _objects_in(document, default_namespace):
+        for field, value in flatten_lists(document):
+            item = one_object(document, value, field)
             first = objects.setdefault(item.place, item)
             if first is not item:
                 raise document.error(
@@ -154,28 +148,20 @@ def _namespace(name: str, labels: Mapping[str, str]) -> Object:
     }
 
 
-def _objects_in(document: Document, default_namespace: str) -> Iterator[SnapshotObject]:
-    for field, value in flatten_lists(document):
-        yield one_object(document, value, field, default_namespace)
-
-
-def one_object(
-    document: Document, value: Mapping[str, object], field: str, default_namespace: str = "default"
-) -> SnapshotObject:
+def one_object(document: Document, value: Mapping[str, object], field: str) -> SnapshotObject:
     """Take one object, that is no list, out of a document.
 
     Args:
         document: The document.
         value: The object; it says what it is.
         field: YAML path of it.
-        default_namespace: For an object of a namespaced kind that names none.
 
     Raises:
         SnapshotError: It cannot be read.
     """
     namespaced = _has_namespace(value)
     kind = kind_of(str(value["apiVersion"]), str(value["kind"]), namespaced=namespaced)
-    placed = _placed(value, default_namespace) if kind.namespaced and not namespaced else value
+    placed = _in_default(value) if kind.namespaced and not namespaced else value
     prefix = f"{field}." if field else ""
     meta = _ordinary(kind, placed)
     if meta is None:
@@ -235,8 +221,8 @@ def _has_namespace(value: Mapping[str, object]) -> bool:
     return isinstance(meta, Mapping) and bool(meta.get("namespace"))
 
 
-def _placed(value: Mapping[str, object], namespace: str) -> Mapping[str, object]:
+def _in_default(value: Mapping[str, object]) -> Mapping[str, object]:
     meta = value.get("metadata")
     if not isinstance(meta, Mapping):
         return value
-    return {**value, "metadata": {**meta, "namespace": namespace}}
+    return {**value, "metadata": {**meta, "namespace": "default"}}

@@ -59,7 +59,8 @@ class FakeClient:
 
     def list(self, kind: Kind, options: ListOptions = ALL) -> ObjectList:
         """Read objects; see `ClusterApi.list`."""
-        return self.cluster.read_list(kind, options)
+        chosen, version = self.cluster.select(kind, options)
+        return ObjectList(tuple(stored.decode() for stored in chosen), version)
 
     def pages(
         self, kind: Kind, options: ListOptions = ALL, *, limit: int = 500, is_brief: bool = False
@@ -78,7 +79,8 @@ class FakeClient:
         bookmarks: bool = True,
     ) -> FakeWatch:
         """Follow changes; see `ClusterApi.watch`."""
-        return self.cluster.watch(
+        return FakeWatch(
+            self.cluster.store,
             kind,
             options,
             version=resource_version,

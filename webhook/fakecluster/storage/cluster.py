@@ -12,7 +12,7 @@ from webhook.fakecluster.storage.pod_strategy import Qos, selectable_field
 from webhook.fakecluster.storage.store import Store
 from webhook.fakecluster.storage.stored_object import StoredObject, read_object
 from webhook.fakecluster.storage.strategies import StoreContext, check_readable, with_name_label
-from webhook.fakecluster.storage.watch import FakeWatch, too_old
+from webhook.fakecluster.storage.watch import too_old
 from webhook.kube.api import (
     NAMESPACES,
     ApiError,
@@ -21,7 +21,6 @@ from webhook.kube.api import (
     ListOptions,
     NotFoundError,
     Object,
-    ObjectList,
     Page,
 )
 from webhook.kube.selectors import Selector, parse_selector
@@ -151,11 +150,6 @@ class FakeCluster:
         chosen = [stored for stored in found if _is_selected(selector, stored)]
         return sorted(chosen, key=lambda stored: (stored.meta.namespace, stored.meta.name)), version
 
-    def read_list(self, kind: Kind, options: ListOptions) -> ObjectList:
-        """Return the selected objects decoded, for one caller; see `select`."""
-        chosen, version = self.select(kind, options)
-        return ObjectList(tuple(stored.decode() for stored in chosen), version)
-
     def read_pages(self, kind: Kind, options: ListOptions, limit: int) -> Iterator[Page]:
         """Yield the selected objects in parts, all as they were at the first one; see `select`.
 
@@ -169,25 +163,6 @@ class FakeCluster:
                 raise too_old(version, table.history.floor)
             some = chosen[start : start + limit]
             yield Page(tuple(stored.revision() for stored in some), version)
-
-    def watch(
-        self,
-        kind: Kind,
-        options: ListOptions,
-        *,
-        version: int,
-        timeout_seconds: float | None,
-        bookmarks: bool,
-    ) -> FakeWatch:
-        """Begin a watch; see `ClusterApi.watch`."""
-        return FakeWatch(
-            self.store,
-            kind,
-            options,
-            version=version,
-            timeout_seconds=timeout_seconds,
-            bookmarks=bookmarks,
-        )
 
     def check_namespace(self, namespace: str) -> None:
         """Refuse to write into a namespace that is not there, if that is required."""
