@@ -19,6 +19,7 @@ from webhook.kube.api import (
     find_object,
     kind_of,
 )
+from webhook.kube.metadata import object_name, object_namespace
 from webhook.operations.retry import CONFLICTS, PASSING, Report, RetryPolicy
 
 FIELD_MANAGER: Final = "deferred-quota-install"
@@ -138,9 +139,8 @@ def delete(
 
 def current(api: ClusterApi, obj: Object) -> Object | None:
     """Return the object as it is in the cluster; None when it is not there."""
-    metadata = mapping(obj.get("metadata"), "metadata")
-    namespace, name = metadata.get("namespace") or "", metadata["name"]
-    return find_object(api, kind_of_object(obj), str(name), namespace=str(namespace))
+    namespace = object_namespace(obj)
+    return find_object(api, kind_of_object(obj), object_name(obj), namespace=namespace)
 
 
 def is_foreign_definition(found: Object | None) -> bool:

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from webhook.install.apply import current
 from webhook.install.rendering import render
-from webhook.jsonfields.fields import mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import VALIDATING_WEBHOOKS, ClusterApi, find_object
+from webhook.kube.metadata import object_name
 from webhook.operations.deployments import asked_at
 from webhook.state.well_known import REGISTRATION
 from webhook.tls.rotation_store import SERVICE
@@ -89,7 +89,7 @@ def _left_behind(api: ClusterApi, namespace: str, manifests: Path) -> Iterator[s
     """Name the Deployments that go on without being asked."""
     inside = render(namespace=namespace, manifests=manifests).workloads
     found = [
-        str(mapping(each.get("metadata"), "metadata")["name"])
+        object_name(each)
         for each in inside
         if each["kind"] == "Deployment" and current(api, each) is not None
     ]

@@ -25,8 +25,10 @@ from urllib.parse import urlsplit
 from webhook.install.apply import Applier, ApplyApi, current, describe, kind_of_object, patch_once
 from webhook.install.endpoint_probe import CannotProbeError, Namespaces, probing, remove_probe
 from webhook.install.kustomizations import InstallError, entries_of
+from webhook.install.readiness import wait_out
 from webhook.jsonfields.fields import mapping
 from webhook.kube.api import ConflictError, InvalidError, Object
+from webhook.kube.metadata import object_name
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.state.well_known import BIND_ENTRY
 from webhook.tls.bundles import certificate_set, joined
@@ -141,7 +143,8 @@ class Redirection:
             with probing(self._api, probed_client(chosen.wanted), namespaces) as probe:
                 obstacle = probe.settled_obstacle(patience)
             if obstacle and self._answers_now(chosen, namespaces, patience):
-                self._wait_until_reached(chosen, namespaces, patience)
+                with probing(self._api, probed_client(chosen.wanted), namespaces) as probe:
+                    wait_out(after, probe.obstacle, patience)
             elif obstacle:
                 self._report(f"{after}: does not answer, as what was asked before: {obstacle}")
         except CannotProbeError as err:
@@ -205,23 +208,12 @@ class Redirection:
         with probing(self._api, probed_client(entry.now), namespaces) as probe:
             return not probe.settled_obstacle(patience)
 
-    def _wait_until_reached(
-        self, entry: _Entry, namespaces: Namespaces, patience: RetryPolicy
-    ) -> None:
-        wait = patience.begin()
-        with probing(self._api, probed_client(entry.wanted), namespaces) as probe:
-            while obstacle := wait.retry(probe.obstacle):
-                if not wait.pause():
-                    raise InstallError(
-                        f"{_called(entry.wanted)}: {obstacle}; gave up after {patience.seconds:g} s"
-                    )
-
     def _patch(
         self, registration: Object, changes: Callable[[Object], Iterable[tuple[int, _Client]]]
     ) -> bool:
         """Change entries of a registration as it is; return whether there was anything to do."""
         kind = kind_of_object(registration)
-        name = str(mapping(registration.get("metadata"), "metadata")["name"])
+        name = object_name(registration)
         for attempt in range(_ATTEMPTS):
             found = current(self._api, registration)
             wanted = [] if found is None else list(changes(found))

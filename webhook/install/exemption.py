@@ -22,13 +22,14 @@ from webhook.kube.api import (
     find_object,
 )
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.operations.names import OPTED_IN
 from webhook.operations.reading import parted, read_all, read_quota
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import incomplete_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.state.webhook_selectors import WebhookSelector
-from webhook.state.well_known import BIND_ENTRY, DEFERRED_MODE, MODE_LABEL, REGISTRATION
+from webhook.state.well_known import BIND_ENTRY, REGISTRATION
 
 
 def dropped_resources(api: ClusterApi, wanted: Iterable[str]) -> tuple[str, ...]:
@@ -99,8 +100,7 @@ def _guarded(api: ClusterApi) -> list[str]:
         for entry in FieldReader(registration).children("webhooks")
         if entry.text("name") == BIND_ENTRY
     ]
-    label = f"{MODE_LABEL}={DEFERRED_MODE}"
-    found = api.list(NAMESPACES, ListOptions(label_selector=label)).items
+    found = api.list(NAMESPACES, OPTED_IN).items
     metadata = [FieldReader(raw).child("metadata") for raw in found]
     opted_in = {each.text("name"): each.string_map("labels") for each in metadata}
     return sorted(

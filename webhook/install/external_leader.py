@@ -18,12 +18,13 @@ from webhook.kube.api import (
 )
 from webhook.kube.metadata import object_name
 from webhook.operations.leader import Holding, changed, holding_of
+from webhook.operations.names import OPTED_IN
 from webhook.operations.reading import parted, read_quota
 from webhook.operations.retry import RetryPolicy, RetryTimer
 from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import incomplete_keys
 from webhook.quota.objects.model import ResourceQuota
-from webhook.state.well_known import DEFERRED_MODE, LEADER_LEASE, MODE_LABEL
+from webhook.state.well_known import LEADER_LEASE
 
 CONTROLLER_PODS: Final = (
     "app.kubernetes.io/name=deferred-quota,app.kubernetes.io/component=controller"
@@ -55,8 +56,7 @@ def leader_in_the_way(
 
 def _hidden(api: ClusterApi, wait: RetryTimer) -> tuple[str, ...]:
     """Return the namespaces that are opted in and have quotas of which something is hidden."""
-    label = f"{MODE_LABEL}={DEFERRED_MODE}"
-    found = wait.retry(lambda: api.list(NAMESPACES, ListOptions(label_selector=label))).items
+    found = wait.retry(lambda: api.list(NAMESPACES, OPTED_IN)).items
     opted_in = {object_name(raw) for raw in found}
     raws = wait.retry(lambda: api.list(RESOURCE_QUOTAS)).items if opted_in else ()
     quotas, _ = parted(map(read_quota, raws), ResourceQuota)

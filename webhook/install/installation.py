@@ -29,7 +29,6 @@ from webhook.config import (
     BindNodeFit,
     Configuration,
     ConfigurationError,
-    PageSettings,
     ReclaimMode,
     load_configuration,
 )
@@ -66,6 +65,7 @@ from webhook.install.rendering import (
     configured,
     excluded_namespaces,
     render,
+    render_everything,
 )
 from webhook.jsonfields.fields import differences, mapping, string_map
 from webhook.kube.api import (
@@ -75,10 +75,10 @@ from webhook.kube.api import (
     POD_GATINGS,
     SECRETS,
     ClusterApi,
-    ListOptions,
     Object,
     find_object,
 )
+from webhook.kube.metadata import object_name, object_namespace
 from webhook.operations.creation import (
     AUTO_GATE_POLICY,
     CreationRules,
@@ -87,11 +87,11 @@ from webhook.operations.creation import (
     without_gating,
 )
 from webhook.operations.emergency_state import opened_object
-from webhook.operations.names import CONFIG_KEY
+from webhook.operations.names import CONFIG_KEY, OPTED_IN
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.policy import check_configuration
 from webhook.state.feature_gates import PROBE_MINOR
-from webhook.state.well_known import CA_SECRET, CONFIG_MAP, DEFERRED_MODE, MODE_LABEL, TLS_SECRET
+from webhook.state.well_known import CA_SECRET, CONFIG_MAP, TLS_SECRET
 from webhook.tls.bootstrap import IssuedParts
 from webhook.tls.rotation_store import CertificateStore, ForeignCertificatesError
 
@@ -340,16 +340,16 @@ def _wait_until_gated(
 
 
 def _gates_by_need(obj: Object) -> bool:
-    return mapping(obj.get("metadata"), "metadata").get("name") == AUTO_GATE_POLICY
+    return object_name(obj) == AUTO_GATE_POLICY
 
 
 def _ungated(api: InstallApi, gating: str, exempt: Collection[str]) -> list[str]:
-    stored = (mapping(each.get("metadata"), "metadata") for each in api.list(POD_GATINGS).items)
+    stored = set(map(object_namespace, api.list(POD_GATINGS).items))
     namespaces = {
         str(each["name"]): string_map(each.get("labels"), "metadata.labels")
         for each in _opted_in(api, exempt)
     }
-    return without_gating(namespaces, gating, {str(each["namespace"]) for each in stored})
+    return without_gating(namespaces, gating, stored)
 
 
 def _is_other(wanted: Object, found: Object | None) -> bool:
@@ -505,16 +505,7 @@ def _reclaim_of(configuration: Configuration) -> ReclaimMode:
 
 def _unwanted(wish: InstallOptions, mask: Mask, wanted: Rendered) -> list[Object]:
     """Return the objects that an earlier installation may have left, and this one has not."""
-    every = render(
-        namespace=wish.namespace,
-        mask="policy",
-        stamps=True,
-        page=PageSettings(enabled=True),
-        reclaim=ReclaimMode.ACT,
-        judges_nodes=True,
-        creation=CreationRules(),
-        manifests=wish.manifests,
-    )
+    every = render_everything(wish.namespace, wish.manifests)
     kept = {describe(each) for each in (*wanted.features, *wanted.creation)}
     former = [each for each in (*every.features, *every.creation) if describe(each) not in kept]
     stamps = () if wish.stamps else every.stamps
@@ -629,7 +620,7 @@ def _asked_about(api: ClusterApi, exempt: Collection[str]) -> list[str]:
 
 def _opted_in(api: ClusterApi, exempt: Collection[str]) -> list[Object]:
     """Return the metadata of opted-in namespaces, but of those that are being deleted."""
-    found = api.list(NAMESPACES, ListOptions(label_selector=f"{MODE_LABEL}={DEFERRED_MODE}")).items
+    found = api.list(NAMESPACES, OPTED_IN).items
     metadata = (mapping(each.get("metadata"), "metadata") for each in found)
     return [
         each

@@ -12,13 +12,16 @@ from typing import Final
 from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ClusterApi, find_object
-from webhook.operations.deployments import NAME_LABEL, installed_namespace, proven_namespace
+from webhook.operations.deployments import (
+    NAME_LABEL,
+    WEBHOOK_RIGHTS,
+    installed_namespace,
+    proven_namespace,
+)
 from webhook.operations.names import CLUSTER_ROLE_BINDINGS
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 _PRODUCT: Final = "deferred-quota"
-_WEBHOOK_RIGHTS: Final = "deferred-quota-webhook"
-"""The ClusterRoleBinding of the webhook's service account, which every installation has."""
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 """The annotation by which Helm knows the objects of a release."""
 _PLATFORM: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
@@ -79,7 +82,7 @@ def is_kept_by_helm(api: ClusterApi) -> bool:
     Raises:
         ApiError: The API server does not answer.
     """
-    found = FieldReader(find_object(api, CLUSTER_ROLE_BINDINGS, _WEBHOOK_RIGHTS) or {})
+    found = FieldReader(find_object(api, CLUSTER_ROLE_BINDINGS, WEBHOOK_RIGHTS) or {})
     return _HELM_RELEASE in found.child("metadata").string_map("annotations")
 
 

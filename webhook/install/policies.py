@@ -18,6 +18,7 @@ from webhook.install.kustomizations import InstallError, entries_of
 from webhook.jsonfields.fields import mapping, sequence
 from webhook.kube.api import JsonPatch, NotFoundError, Object
 from webhook.kube.kinds import DEVICE_CLASSES
+from webhook.kube.metadata import object_name
 from webhook.operations.names import DEVICE_CLAIMS_POLICY, DEVICE_CLASS_MINOR
 from webhook.operations.retry import Report
 
@@ -171,7 +172,7 @@ def apply_identities(
 
 
 def _is_about_devices(policy: Object) -> bool:
-    return mapping(policy.get("metadata"), "metadata").get("name") == DEVICE_CLAIMS_POLICY
+    return object_name(policy) == DEVICE_CLAIMS_POLICY
 
 
 def _served(api: Paths, group: str = _POLICY_GROUP) -> set[object]:

@@ -9,6 +9,7 @@ from webhook.install.apply import current, describe, kind_of_object
 from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.fields import mapping
 from webhook.kube.api import ClusterApi, Object
+from webhook.kube.metadata import object_name, object_namespace
 from webhook.operations.deployments import conditions_of, pods_of, troubles_of
 from webhook.operations.retry import Report, RetryPolicy, silent
 
@@ -38,7 +39,7 @@ def wait_until_established(api: ClusterApi, definition: Object, patience: RetryP
         refused = conditions.get("NamesAccepted", ("", ""))
         return refused[1] if refused[0] == "False" else "is not served yet"
 
-    _wait(describe(definition), obstacle, patience)
+    wait_out(describe(definition), obstacle, patience)
 
 
 def wait_until_available(api: ClusterApi, deployment: Object, patience: RetryPolicy) -> None:
@@ -64,10 +65,16 @@ def wait_until_available(api: ClusterApi, deployment: Object, patience: RetryPol
             return _former_pods(api, found)
         return f"{counts[1]} of {wanted} replicas are available{_pod_troubles(api, found)}"
 
-    _wait(describe(deployment), obstacle, patience)
+    wait_out(describe(deployment), obstacle, patience)
 
 
-def _wait(what: str, obstacle: Callable[[], str], patience: RetryPolicy) -> None:
+def wait_out(what: str, obstacle: Callable[[], str], patience: RetryPolicy) -> None:
+    """Wait until nothing is in the way of something any more.
+
+    Raises:
+        InstallError: Something is, still.
+        ApiError: The API server does not answer.
+    """
     wait = patience.begin()
     while found := wait.retry(obstacle):
         if not wait.pause():
@@ -75,9 +82,7 @@ def _wait(what: str, obstacle: Callable[[], str], patience: RetryPolicy) -> None
 
 
 def _read(api: ClusterApi, obj: Object) -> Object:
-    metadata = mapping(obj.get("metadata"), "metadata")
-    name, namespace = str(metadata["name"]), str(metadata.get("namespace") or "")
-    return api.get(kind_of_object(obj), name, namespace=namespace)
+    return api.get(kind_of_object(obj), object_name(obj), namespace=object_namespace(obj))
 
 
 def _configuration_of(obj: Object) -> object:
@@ -92,7 +97,7 @@ def _former_pods(api: ClusterApi, deployment: Object) -> str:
     spec = mapping(deployment.get("spec"), "spec")
     wanted = _configuration_of(mapping(spec.get("template"), "spec.template"))
     names = [
-        str(mapping(pod.get("metadata"), "metadata")["name"])
+        object_name(pod)
         for pod in pods_of(api, deployment)
         if _configuration_of(pod) != wanted and not _has_ended(pod)
     ]

@@ -266,6 +266,20 @@ def render(  # noqa: PLR0913 - what installations differ in
     )
 
 
+def render_everything(namespace: str, manifests: Path) -> Rendered:
+    """Return the objects that an installation may have left, however it was made."""
+    return render(
+        namespace=namespace,
+        mask="policy",
+        stamps=True,
+        page=PageSettings(enabled=True),
+        reclaim=ReclaimMode.ACT,
+        judges_nodes=True,
+        creation=CreationRules(),
+        manifests=manifests,
+    )
+
+
 def configured(objects: Sequence[Object], configuration: str) -> list[Object]:
     """Return objects with the configuration in its ConfigMap, and its hash on the pods.
 

@@ -27,7 +27,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from webhook.config import PageSettings, ReclaimMode
 from webhook.install.apply import (
     current,
     delete,
@@ -40,7 +39,7 @@ from webhook.install.external_leader import CONTROLLER_PODS, leader_in_the_way
 from webhook.install.kustomizations import entries_of, read_directory
 from webhook.install.place import chosen_namespace
 from webhook.install.readiness import wait_until_gone
-from webhook.install.rendering import API_PRIORITY, MANIFESTS, render
+from webhook.install.rendering import API_PRIORITY, MANIFESTS, render_everything
 from webhook.jsonfields.fields import mapping
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -57,7 +56,7 @@ from webhook.kube.api import (
     NotFoundError,
     Object,
 )
-from webhook.operations.creation import CreationRules
+from webhook.kube.metadata import object_name, object_namespace
 from webhook.operations.disable import opt_out, opted_in_namespaces
 from webhook.operations.gates import gated_pods
 from webhook.operations.names import MARKS_ENTRY, STAMP_ENTRY
@@ -116,16 +115,7 @@ class _Uninstall:
         self._problems: list[str] = []
 
     def run(self) -> tuple[str, ...]:
-        objects = render(
-            namespace=self._removal.namespace,
-            mask="policy",
-            stamps=True,
-            page=PageSettings(enabled=True),
-            reclaim=ReclaimMode.ACT,
-            judges_nodes=True,
-            creation=CreationRules(),
-            manifests=self._removal.manifests,
-        )
+        objects = render_everything(self._removal.namespace, self._removal.manifests)
         concerned = self._concerned()
         if self._is_undone_outside():
             return tuple(self._problems)
@@ -159,7 +149,7 @@ class _Uninstall:
             for label in (GATING_LABEL, FORMER_GATING_LABEL):
                 options = ListOptions(label_selector=label)
                 labeled = wait.retry(partial(self._api.list, NAMESPACES, options))
-                found.update(map(_name, labeled.items))
+                found.update(map(object_name, labeled.items))
         gated, odd = wait.retry(lambda: gated_pods(self._api, None))
         self._problems += odd
         found.update(each.namespace for each in gated)
@@ -167,7 +157,7 @@ class _Uninstall:
             ledgers = wait.retry(lambda: self._api.list(QUOTA_LEDGERS)).items
         except NotFoundError:
             ledgers = ()  # their definition is gone
-        found.update(_namespace(each) for each in ledgers)
+        found.update(map(object_namespace, ledgers))
         return sorted(found)
 
     def _is_undone_outside(self) -> bool:
@@ -211,7 +201,7 @@ class _Uninstall:
             fate = f"would not be enforced; it {fate}"
         else:
             fate = f"is not enforced from now on; it {fate}"
-        for name in sorted(map(_name, found)):
+        for name in sorted(map(object_name, found)):
             self._report(f"{CLUSTER_DEFERRED_QUOTAS.kind} {name}: {fate}")
 
     def _delete(self, objects: Iterable[Object]) -> None:
@@ -232,7 +222,7 @@ class _Uninstall:
                     {"op": "test", "path": "/metadata/resourceVersion", "value": version},
                     {"op": "replace", "path": "/webhooks", "value": kept},
                 ]
-                self._api.patch(kind_of_object(configuration), _name(configuration), patch)
+                self._api.patch(kind_of_object(configuration), object_name(configuration), patch)
             return ", ".join(str(entry.get("name")) for entry in every if entry not in kept)
 
         try:
@@ -263,8 +253,8 @@ class _Uninstall:
             delete(
                 self._api,
                 kind_of_object(obj),
-                _name(obj),
-                namespace=_namespace(obj),
+                object_name(obj),
+                namespace=object_namespace(obj),
                 patience=self._removal.patience,
             )
         except NotFoundError:
@@ -288,7 +278,9 @@ class _Uninstall:
 
         while left := wait.retry(pods):
             if not wait.pause():
-                self._problems += [f"Pod {_name(each)}: the controller still runs" for each in left]
+                self._problems += [
+                    f"Pod {object_name(each)}: the controller still runs" for each in left
+                ]
                 return
 
     def _give_back(self, namespaces: Sequence[str]) -> None:
@@ -328,7 +320,7 @@ class _Uninstall:
 
 
 def _called(objects: Iterable[Object], name: str) -> list[Object]:
-    return [each for each in objects if each["kind"] == "Deployment" and _name(each) == name]
+    return [each for each in objects if each["kind"] == "Deployment" and object_name(each) == name]
 
 
 def _without(objects: Iterable[Object], removal: Removal) -> list[Object]:
@@ -338,13 +330,5 @@ def _without(objects: Iterable[Object], removal: Removal) -> list[Object]:
     return [
         each
         for each in objects
-        if each["kind"] != "CustomResourceDefinition" or _name(each) == POD_GATINGS.resource
+        if each["kind"] != "CustomResourceDefinition" or object_name(each) == POD_GATINGS.resource
     ]
-
-
-def _name(obj: Object) -> str:
-    return str(mapping(obj.get("metadata"), "metadata")["name"])
-
-
-def _namespace(obj: Object) -> str:
-    return str(mapping(obj.get("metadata"), "metadata").get("namespace") or "")

@@ -31,8 +31,8 @@ NAME_LABEL: Final = "app.kubernetes.io/name"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 _OWN: Final = f"{NAME_LABEL}=deferred-quota,{COMPONENT_LABEL}=namespace"
 """The labels of the namespace of an installation."""
-_WEBHOOK_RIGHTS: Final = "deferred-quota-webhook"
-"""The ClusterRoleBinding of the webhook's service account."""
+WEBHOOK_RIGHTS: Final = "deferred-quota-webhook"
+"""The ClusterRoleBinding of the webhook's service account, which every installation has."""
 
 
 def asked_at(registration: Object) -> str | None:
@@ -87,7 +87,7 @@ def proven_namespace(api: ClusterApi) -> str:
             if named:
                 return named
     with suppress(NotFoundError, ForbiddenError, InvalidFieldError):
-        rights = FieldReader(api.get(CLUSTER_ROLE_BINDINGS, _WEBHOOK_RIGHTS))
+        rights = FieldReader(api.get(CLUSTER_ROLE_BINDINGS, WEBHOOK_RIGHTS))
         return next((each.text("namespace") for each in rights.children("subjects")), "")
     return ""
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from webhook.kube.api import ListOptions
 from webhook.kube.kinds import Kind, kind_of
 from webhook.kube.selectors import Term
 from webhook.state.webhook_selectors import BINDS
 from webhook.state.well_known import (
     BIND_ENTRY,
     DEFERRED_MODE,
+    MODE_LABEL,
     SHADOW_ENTRY,
     SHADOW_MODE,
     UNEVALUATED,
@@ -36,6 +38,8 @@ EXEMPT: Final = "exempt"
 TRUSTED: Final = "trusted"
 GLASS_BREAKERS: Final = "glassBreakers"
 """Variables of these policies, which list what the configuration says."""
+OPTED_IN: Final = ListOptions(label_selector=f"{MODE_LABEL}={DEFERRED_MODE}")
+"""What lists the namespaces whose quotas are deferred."""
 CONFIG_KEY: Final = "config.yaml"
 """Where an installation keeps its configuration, in its ConfigMap."""
 LEDGER_CRD: Final = "quotaledgers.deferredquota.io"

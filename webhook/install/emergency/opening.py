@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from webhook.install.emergency.switching import EmergencySwitch
-from webhook.kube.api import NAMESPACES, ClusterApi, ListOptions
+from webhook.kube.api import NAMESPACES, ClusterApi
 from webhook.kube.metadata import object_name
 from webhook.operations.disable import preview
 from webhook.operations.emergency_state import GUARDS, OTHERS, EmergencyState
 from webhook.operations.gates import gated_pods, strip_gates
+from webhook.operations.names import OPTED_IN
 from webhook.operations.namespaces_at_once import in_each
 from webhook.operations.native_enforcement import OverQuota, restore_statuses
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.operations.server_time import server_time
-from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 _SOME_NAMESPACE = "default"
 
@@ -130,13 +130,8 @@ def deferred_namespaces(api: ClusterApi, patience: RetryPolicy) -> tuple[str, ..
     Raises:
         ApiError: They cannot be listed.
     """
-    label = f"{MODE_LABEL}={DEFERRED_MODE}"
-    found = (
-        patience.begin()
-        .retry(lambda: api.list(NAMESPACES, ListOptions(label_selector=label)))
-        .items
-    )
-    return tuple(sorted(object_name(raw) for raw in found))
+    found = patience.begin().retry(lambda: api.list(NAMESPACES, OPTED_IN)).items
+    return tuple(sorted(map(object_name, found)))
 
 
 def _made_native(
