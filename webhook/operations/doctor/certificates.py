@@ -13,7 +13,6 @@ from typing import Final, TypeAlias
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import SECRETS, VALIDATING_WEBHOOKS, Object
 from webhook.kube.kinds import Kind
-from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, ResourceAttributes
 from webhook.operations.emergency_state import GUARDS, OTHERS
@@ -53,8 +52,7 @@ def certificates(scene: CheckContext) -> Iterator[Finding]:
     """
     if scene.settings.is_offline:
         return  # a snapshot has no Secrets
-    raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
-    place = None if raw is None else asked_at(raw)
+    place = scene.asked_at()
     if place is None:
         return
     if not place:
@@ -197,8 +195,7 @@ def _is_readable(scene: CheckContext, pem: bytes) -> bool:
 
 def _called(scene: CheckContext, kind: Kind, name: str, *, is_url: bool) -> Iterator[_Call]:
     """Yield the entries of a registration that call such a place."""
-    raw = scene.find(kind, name)
-    for entry in [] if raw is None else FieldReader(raw).children("webhooks"):
+    for entry in scene.entries(kind, name):
         client = entry.child("clientConfig")
         try:
             bundle = base64.b64decode(client.text("caBundle"), validate=True)

@@ -20,6 +20,7 @@ from webhook.kube.api import (
     NAMESPACES,
     PODS,
     RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
     ApiError,
     ClusterApi,
     ForbiddenError,
@@ -30,6 +31,7 @@ from webhook.kube.api import (
 from webhook.kube.kinds import DEVICE_CLASSES, Kind
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, read_shared
 from webhook.operations.creation import CreationRules
+from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError, ResourceAttributes
 from webhook.operations.emergency_state import (
     GUARDS,
@@ -331,6 +333,20 @@ class CheckContext:
         if self.lacks_policies:
             raise NotInSnapshotError(policy_kinds(POLICY_VERSIONS[0])[0])
 
+    def entries(self, kind: Kind, name: str = REGISTRATION) -> Sequence[FieldReader]:
+        """Return the webhooks of a webhook configuration; none where that is missing.
+
+        Raises:
+            NoRightError: It may not be read.
+            NotInSnapshotError: A snapshot has no such configuration.
+            InvalidFieldError: It cannot be read.
+        """
+        return FieldReader(self.find(kind, name) or {}).children("webhooks")
+
+    def asked_at(self) -> str | None:
+        """Return where the API server asks; see `deployments.asked_at`, and `entries`."""
+        return asked_at(self.find(VALIDATING_WEBHOOKS, REGISTRATION) or {})
+
     def has_mutating_entry(self, name: str) -> bool:
         """Return whether the mutating registration has a webhook of a name.
 
@@ -339,9 +355,7 @@ class CheckContext:
             NotInSnapshotError: A snapshot has no such registration.
         """
         try:
-            raw = self.find(MUTATING_WEBHOOKS, REGISTRATION)
-            found = [] if raw is None else FieldReader(raw).children("webhooks")
-            return name in [one.text("name") for one in found]
+            return name in [one.text("name") for one in self.entries(MUTATING_WEBHOOKS)]
         except InvalidFieldError:
             return False  # the check of registrations says what cannot be read
 

@@ -37,12 +37,7 @@ from webhook.operations.names import (
     VALIDATING_POLICIES,
 )
 from webhook.state.webhook_selectors import WebhookSelector
-from webhook.state.well_known import (
-    ALWAYS_GATING,
-    AUTO_GATING,
-    GATING_LABEL,
-    REGISTRATION,
-)
+from webhook.state.well_known import ALWAYS_GATING, AUTO_GATING, GATING_LABEL
 
 _Found: TypeAlias = Mapping[tuple[str, str], Object]
 """Kind and name → object."""
@@ -190,12 +185,10 @@ def _entries_beside(scene: CheckContext) -> list[str]:
     beside: list[str] = []
     gates_by_need = any(name == AUTO_GATE_POLICY for _, name in map(_key, _wanted(scene)))
     for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        raw = scene.find(kind, REGISTRATION)
         try:
-            entries = [] if raw is None else list(FieldReader(raw).children("webhooks"))
             beside += [
                 name
-                for one in entries
+                for one in scene.entries(kind)
                 if (name := one.text("name")) and _is_beside(one, gates_by_need=gates_by_need)
             ]
         except InvalidFieldError:

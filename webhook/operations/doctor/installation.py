@@ -278,8 +278,7 @@ def configuration(scene: CheckContext) -> Iterator[Finding]:
             f" {report.text('message')}",
             "Correct the file that it reads, or run: scripts/install --config FILE",
         )
-    raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
-    for entry in () if raw is None else FieldReader(raw).children("webhooks"):
+    for entry in scene.entries(VALIDATING_WEBHOOKS):
         if entry.text("name") != BIND_ENTRY:
             continue
         selector = WebhookSelector.read(entry.child("namespaceSelector"))

@@ -8,13 +8,7 @@ from typing import Final
 from webhook.jsonfields.fields import mapping, sequence
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import VALIDATING_WEBHOOKS, NotFoundError, Object
-from webhook.operations.deployments import (
-    COMPONENT_LABEL,
-    DEPLOYMENTS,
-    NAME_LABEL,
-    WEBHOOK,
-    asked_at,
-)
+from webhook.operations.deployments import COMPONENT_LABEL, DEPLOYMENTS, NAME_LABEL, WEBHOOK
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.findings import Finding, Subject, information, subject_of
@@ -37,8 +31,7 @@ def port(scene: CheckContext) -> Iterator[Finding]:
         NoRightError: NetworkPolicies may not be listed.
         NotInSnapshotError: A snapshot has none.
     """
-    raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
-    place = None if raw is None else asked_at(raw)
+    place = scene.asked_at()
     if place is None:
         return
     if place:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import uuid4
 
-from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     BINDINGS,
     CLUSTER_DEFERRED_QUOTAS,
@@ -29,7 +28,6 @@ from webhook.kube.api import (
     RequestTimeoutError,
     UnavailableError,
 )
-from webhook.operations.deployments import asked_at
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, ResourceAttributes
 from webhook.operations.findings import Finding, Severity, Subject, error, warning
@@ -100,7 +98,7 @@ def _about_cluster_quota(scene: CheckContext) -> Iterator[Finding]:
     except RequestTimeoutError as err:
         yield error("webhooks.silent", _SUBJECT, f"does not answer: {err.message}", _look(scene))
         return
-    place = asked_at(scene.find(VALIDATING_WEBHOOKS, REGISTRATION) or {}) or "its Service"
+    place = scene.asked_at() or "its Service"
     yield error(
         "webhooks.silent",
         _SUBJECT,
@@ -110,9 +108,7 @@ def _about_cluster_quota(scene: CheckContext) -> Iterator[Finding]:
 
 
 def _is_registered(scene: CheckContext) -> bool:
-    raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
-    entries = () if raw is None else FieldReader(raw).children("webhooks")
-    return BIND_ENTRY in [each.text("name") for each in entries]
+    return BIND_ENTRY in [each.text("name") for each in scene.entries(VALIDATING_WEBHOOKS)]
 
 
 def _binding(namespace: str, pod: str) -> Object:

@@ -8,12 +8,11 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import PODS, VALIDATING_WEBHOOKS, ApiError, Object
+from webhook.kube.api import PODS, ApiError, Object
 from webhook.operations.deployments import (
     COMPONENT_LABEL,
     DEPLOYMENTS,
     NAME_LABEL,
-    asked_at,
     conditions_of,
     pods_of,
     troubles_of,
@@ -28,7 +27,7 @@ from webhook.operations.findings import (
     subject_of,
     warning,
 )
-from webhook.state.well_known import REGISTRATION, own_users
+from webhook.state.well_known import own_users
 
 _READYZ: Final = "/api/v1/namespaces/{}/pods/{}:8080/proxy/readyz"
 _PRODUCT: Final = "deferred-quota"
@@ -83,8 +82,7 @@ def workloads(scene: CheckContext) -> Iterator[Finding]:
 def _place(scene: CheckContext) -> str:
     """Return which webhook outside of the cluster the API server asks; empty if it asks none."""
     try:
-        raw = scene.find(VALIDATING_WEBHOOKS, REGISTRATION)
-        return "" if raw is None else asked_at(raw) or ""
+        return scene.asked_at() or ""
     except (InvalidFieldError, NoRightError, NotInSnapshotError):
         return ""  # the check of the webhooks says so
 
