@@ -33,46 +33,45 @@ def in_parallel(
     Raises:
         Exception: The first in the order of the items, when the calls that had begun have ended.
     """
-    running = _Workers(call, items)
-    threads = [
-        # daemons: a process that ends does not wait for them
-        threading.Thread(target=running.work, name=f"{name}-{index}", daemon=True)
-        for index in range(min(workers, len(items)))
-    ]
+    calls = CallThreads(call, items, workers=workers, name=name)
     try:
-        for thread in threads:
-            thread.start()
-        for _ in threads:
-            running.wait_for_one()
+        calls.begin()
+        calls.wait()
     finally:
-        running.stop()
-    return running.results()
+        calls.stop()
+    return calls.results()
 
 
-class _Workers(Generic[_Item, _Result]):
-    """Calls of several threads, and their results."""
+class CallThreads(Generic[_Item, _Result]):
+    """Threads that make one call after another, and the results; see `in_parallel`."""
 
-    def __init__(self, call: Callable[[_Item], _Result], items: Sequence[_Item]) -> None:
+    def __init__(
+        self, call: Callable[[_Item], _Result], items: Sequence[_Item], *, workers: int, name: str
+    ) -> None:
         self._call = call
         self._waiting = iter(enumerate(items))
         self._lock = threading.Lock()
         self._results: dict[int, _Result] = {}
         self._faults: dict[int, Exception] = {}
         self._is_over = False
+        self._threads = [
+            # daemons: a process that ends does not wait for them
+            threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True)
+            for index in range(min(workers, len(items)))
+        ]
+        self._idle: set[threading.Thread] = set()
         self._ends = threading.Semaphore(0)
 
-    def work(self) -> None:
-        """Make one call after another: the outermost frame of a thread."""
-        try:
-            while (taken := self._take()) is not None:
-                self._do(*taken)
-        finally:
-            self._ends.release()
+    def begin(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
 
-    def wait_for_one(self) -> None:
-        """Wait until one more thread has nothing left to do."""
-        while not self._ends.acquire(timeout=_LOOK_SECONDS):
-            pass  # by turns: a wait does not see a signal that came just before it began
+    def wait(self) -> None:
+        """Wait until no call is under way, however many the keyboard has let begin."""
+        while any(each.is_alive() and each not in self._idle for each in self._threads):
+            # by turns: a wait does not see a signal that came just before it began
+            self._ends.acquire(timeout=_LOOK_SECONDS)
 
     def stop(self) -> None:
         """Let no further call begin."""
@@ -87,6 +86,15 @@ class _Workers(Generic[_Item, _Result]):
         if self._faults:
             raise self._faults[min(self._faults)]
         return [self._results[index] for index in sorted(self._results)]
+
+    def _work(self) -> None:
+        """Make one call after another: the outermost frame of a thread."""
+        try:
+            while (taken := self._take()) is not None:
+                self._do(*taken)
+        finally:
+            self._idle.add(threading.current_thread())
+            self._ends.release()
 
     def _take(self) -> tuple[int, _Item] | None:
         with self._lock:
