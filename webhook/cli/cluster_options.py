@@ -25,7 +25,6 @@ from webhook.operations.retry import PASSING, Report, silent
 
 if TYPE_CHECKING:
     from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
-    from webhook.kube.files.documents import Document
     from webhook.kube.rest import RestConfig
 
 _T = TypeVar("_T")
@@ -106,11 +105,13 @@ def snapshot_cluster(paths: Sequence[Path]) -> Iterator[ClusterApi]:
     """
     from webhook.fakecluster.manifests.snapshot import (  # noqa: PLC0415 - only where it is asked for
         parse_snapshot,
+        read_files,
     )
     from webhook.fakecluster.storage import FakeClient, FakeCluster  # noqa: PLC0415
+    from webhook.kube.files.snapshot_format import documents_of  # noqa: PLC0415
 
     with snapshot_errors(paths):
-        found = parse_snapshot(_documents_of(paths))
+        found = parse_snapshot(documents_of(read_files(paths)))
     cluster = FakeCluster()
     cluster.load([(one.kind, one.object) for one in found])
     with cluster_errors():
@@ -143,24 +144,6 @@ def snapshot_reader(paths: Sequence[Path]) -> Iterator[SnapshotClient]:
     keep(read, client)
     with cluster_errors():
         yield client
-
-
-def _documents_of(paths: Sequence[Path]) -> list[Document]:
-    """Return the documents of all files.
-
-    Raises:
-        SnapshotError: A file cannot be read, or is empty.
-    """
-    from webhook.fakecluster.manifests.snapshot import read_files  # noqa: PLC0415 - as above
-    from webhook.kube.files.documents import read_documents  # noqa: PLC0415
-    from webhook.kube.files.snapshot_format import check_holds_something  # noqa: PLC0415
-
-    found: list[Document] = []
-    for file, data in read_files(paths):
-        documents = read_documents(file, data)
-        check_holds_something(file, documents)
-        found += documents
-    return found
 
 
 @contextmanager

@@ -11,12 +11,12 @@ import click
 
 from webhook.cli.cluster_options import live_cluster, progress, retried
 from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
-from webhook.cli.printing.output import print_structured
+from webhook.cli.printing.output import over_entries, over_text, print_structured
 from webhook.kube.api import ApiError, ClusterApi, ForbiddenError, UnauthorizedError
 from webhook.operations.disable import OptedOut, Released, opt_out, preview, to_be_released
 from webhook.operations.namespaces_at_once import NO_ANSWER, Ended, in_each
 from webhook.operations.retry import RetryPolicy
-from webhook.quota.amounts.resources import render, to_text
+from webhook.quota.amounts.resources import render
 
 _NO_ANSWER: Final = (*NO_ANSWER, UnauthorizedError)
 
@@ -129,8 +129,8 @@ def _lines(outcome: OptedOut, *, dry_run: bool) -> Iterator[str]:
         yield f"  status of quotas {would}completed: {', '.join(outcome.restored)}"
     for over in outcome.over:
         yield (
-            f"  over quota {'then' if dry_run else 'now'}: {over.quota}: used: {render(over.used)},"
-            f" limited: {render(over.hard)}; pods that are there stay, new ones are refused"
+            f"  over quota {'then' if dry_run else 'now'}: {over_text(over)};"
+            " pods that are there stay, new ones are refused"
         )
     if outcome.left:
         names = ", ".join(outcome.left)
@@ -158,10 +158,7 @@ def _entry(outcome: OptedOut) -> dict[str, object]:
         "wasOptedIn": outcome.had_label,
         "gatesRemoved": outcome.gates,
         "quotasCompleted": list(outcome.restored),
-        "overQuota": [
-            {"quota": over.quota, "used": to_text(over.used), "hard": to_text(over.hard)}
-            for over in outcome.over
-        ],
+        "overQuota": over_entries(outcome.over),
         "clusterQuotasLeft": list(outcome.left),
         "problems": list(outcome.problems),
     }

@@ -20,6 +20,11 @@ from webhook.state.well_known import (
     UNEVALUATED_LABEL,
 )
 
+RUNTIME_CLASSES: Final = kind_of("node.k8s.io/v1", "RuntimeClass", namespaced=False)
+CLAIMS: Final = kind_of("v1", "PersistentVolumeClaim", namespaced=True)
+VOLUMES: Final = kind_of("v1", "PersistentVolume", namespaced=False)
+STORAGE_CLASSES: Final = kind_of("storage.k8s.io/v1", "StorageClass", namespaced=False)
+CRON_JOBS: Final = kind_of("batch/v1", "CronJob", namespaced=True)
 MASK_POLICY: Final = "deferred-quota-mask"
 STAMP_POLICY: Final = "deferred-quota-stamp"
 SERVICE_ACCOUNTS_POLICY: Final = "deferred-quota-service-accounts"

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 import click
 
 from webhook.cli.exit_codes import printable
-from webhook.cli.printing.output import print_structured
+from webhook.cli.printing.output import over_entries, over_text, print_structured
 from webhook.install.emergency.closing import Closed, Counted
 from webhook.install.emergency.opening import Native, Opened, OpeningPlan
-from webhook.operations.native_enforcement import OverQuota
-from webhook.quota.amounts.resources import render, to_text
 
 
 def announce_opening(plan: OpeningPlan, *, releases: bool, dry_run: bool) -> None:
@@ -52,7 +50,7 @@ def print_closed(
             {
                 "namespace": one.namespace,
                 "missing": list(one.missing),
-                "overQuota": _over_entries(one.over),
+                "overQuota": over_entries(one.over),
             }
             for one in counted
         ]
@@ -99,10 +97,7 @@ def _opened(done: Opened, *, dry_run: bool) -> Iterator[str]:
     for one in done.namespaces:
         yield f"{one.namespace}: {_native(one, dry_run=dry_run)}"
         for over in one.over:
-            yield (
-                f"  over quota: {over.quota}: used: {render(over.used)}, limited:"
-                f" {render(over.hard)}; pods that are there stay, new ones are refused"
-            )
+            yield f"  over quota: {over_text(over)}; pods that are there stay, new ones are refused"
         if one.waiting:
             yield (
                 f"  pods that keep our scheduling gate: {one.waiting}; they count in the quotas,"
@@ -141,10 +136,7 @@ def _closed(
     for one in counted:
         yield f"{one.namespace}: {'not in force yet' if one.missing else complete}"
         for over in one.over:
-            yield (
-                f"  over quota: {over.quota}: used: {render(over.used)}, limited:"
-                f" {render(over.hard)}; nothing more is bound until there is room"
-            )
+            yield f"  over quota: {over_text(over)}; nothing more is bound until there is room"
         for missing in one.missing:
             yield f"  not yet: {missing}"
     for problem in done.problems:
@@ -171,17 +163,11 @@ def _entry(one: Native) -> dict[str, object]:
     return {
         "namespace": one.namespace,
         "quotasCompleted": list(one.restored),
-        "overQuota": _over_entries(one.over),
+        "overQuota": over_entries(one.over),
         "gatesKept": one.waiting,
         "gatesRemoved": one.released,
         "problems": list(one.problems),
     }
-
-
-def _over_entries(over: Sequence[OverQuota]) -> list[dict[str, object]]:
-    return [
-        {"quota": one.quota, "used": to_text(one.used), "hard": to_text(one.hard)} for one in over
-    ]
 
 
 def _names(places: Sequence[str]) -> str:

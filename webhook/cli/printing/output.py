@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -10,6 +11,10 @@ import yaml
 
 from webhook.cli.exit_codes import printable
 from webhook.jsonfields.encoding import encode_json
+from webhook.quota.amounts.resources import render, to_text
+
+if TYPE_CHECKING:
+    from webhook.operations.native_enforcement import OverQuota
 
 
 def print_json(value: object) -> None:
@@ -35,6 +40,18 @@ def print_table(
 def note_lines(notes: Iterable[str]) -> list[str]:
     """Return a line for each note of a report."""
     return [f"note: {printable(note)}" for note in notes]
+
+
+def over_text(over: OverQuota) -> str:
+    """Return what is too much of a quota, for a line that begins with `over quota`."""
+    return f"{over.quota}: used: {render(over.used)}, limited: {render(over.hard)}"
+
+
+def over_entries(every: Iterable[OverQuota]) -> list[dict[str, object]]:
+    """Return the same as plain values."""
+    return [
+        {"quota": one.quota, "used": to_text(one.used), "hard": to_text(one.hard)} for one in every
+    ]
 
 
 def table_text(

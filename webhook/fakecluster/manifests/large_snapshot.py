@@ -20,14 +20,8 @@ from webhook.jsonfields.encoding import InvalidJsonError, encode_json
 from webhook.kube.api import PODS, object_key
 from webhook.kube.codec import decode_object
 from webhook.kube.files.aside import LARGE_BYTES, done_aside
-from webhook.kube.files.documents import (
-    Document,
-    count_keys,
-    decode_plain,
-    has_plain_keys,
-    read_documents,
-)
-from webhook.kube.files.snapshot_format import SnapshotExtent, check_holds_something, extent_of
+from webhook.kube.files.documents import Document, count_keys, decode_plain, has_plain_keys
+from webhook.kube.files.snapshot_format import SnapshotExtent, documents_of, extent_of
 from webhook.kube.metadata import ObjectMeta, name_causes
 from webhook.quota.nodes.brief_pods import BriefPod
 
@@ -215,11 +209,7 @@ def read_for_looking(files: Sequence[tuple[str, bytes]]) -> ReadSnapshot:
         read = _read_list(*files[0])
         if read is not None:
             return read
-    documents: list[Document] = []
-    for file, data in files:
-        found = read_documents(file, data)
-        check_holds_something(file, found)
-        documents += found
+    documents = documents_of(files)
     return ReadSnapshot(parse_snapshot(documents), extent_of(documents))
 
 

@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, timestamp
-from webhook.kube.files.documents import Document, SnapshotError
+from webhook.kube.files.documents import Document, SnapshotError, read_documents
 
 API_VERSION: Final = "deferredquota.io/v1alpha1"
 SNAPSHOT_KIND: Final = "SnapshotList"
@@ -90,14 +90,20 @@ class SnapshotExtent:
         return bool(self.namespaces) or any(one.startswith(f"{kind} in ") for one in self.unread)
 
 
-def check_holds_something(file: str, documents: Iterable[Document]) -> None:
-    """Refuse a file that says nothing of a cluster: that is not a cluster without objects.
+def documents_of(files: Iterable[tuple[str, bytes]]) -> list[Document]:
+    """Return the documents of some files, by name and content.
 
     Raises:
-        SnapshotError: All documents are empty, or there is none.
+        SnapshotError: A file cannot be read, or says nothing of a cluster, which is not a cluster
+            without objects: all its documents are empty, or there is none.
     """
-    if all(document.value is None for document in documents):
-        raise SnapshotError(file, "is empty: not what a command prints of a cluster")
+    every: list[Document] = []
+    for file, data in files:
+        found = read_documents(file, data)
+        if all(document.value is None for document in found):
+            raise SnapshotError(file, "is empty: not what a command prints of a cluster")
+        every += found
+    return every
 
 
 def extent_of(documents: Iterable[Document]) -> SnapshotExtent:

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import (
-    LIMIT_RANGES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    PRIORITY_CLASSES,
-    Kind,
-    Object,
-    kind_of,
-)
+from webhook.kube.api import LIMIT_RANGES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind, Object
 from webhook.kube.metadata import object_name
 from webhook.operations.check.overlay import Overlay
 from webhook.operations.check.owners import pods_by_owner
@@ -27,6 +18,7 @@ from webhook.operations.counting import taken_at_bind
 from webhook.operations.explain.namespaces import Inside, read_namespace
 from webhook.operations.explain.nodes import device_resources
 from webhook.operations.explain.session import Session
+from webhook.operations.names import CLAIMS, RUNTIME_CLASSES, STORAGE_CLASSES, VOLUMES
 from webhook.policy import Policy, compile_policy, queue_policy
 from webhook.quota.amounts.resources import ResourceList, add, mask
 from webhook.quota.charging.deferral import DeferredQuota, deferred_quotas, is_excluded
@@ -45,11 +37,6 @@ from webhook.quota.queue.queued_pods import QueueingStrategy
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, NEVER_GATING, gating_of
 
 _T = TypeVar("_T")
-
-_RUNTIME_CLASSES: Final = kind_of("node.k8s.io/v1", "RuntimeClass", namespaced=False)
-_CLAIMS: Final = kind_of("v1", "PersistentVolumeClaim", namespaced=True)
-_VOLUMES: Final = kind_of("v1", "PersistentVolume", namespaced=False)
-_STORAGE_CLASSES: Final = kind_of("storage.k8s.io/v1", "StorageClass", namespaced=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +148,7 @@ class ClusterState:
         if not nodes:
             return None
         claims, volumes, classes, namespaces = map(
-            read, (_CLAIMS, _VOLUMES, _STORAGE_CLASSES, NAMESPACES)
+            read, (CLAIMS, VOLUMES, STORAGE_CLASSES, NAMESPACES)
         )
         pods = read(PODS) or ()
         devices = device_resources(self._session)
@@ -179,7 +166,7 @@ class ClusterState:
     @cached_property
     def _classes(self) -> ClassTable:
         raw_priorities = self._session.readable(PRIORITY_CLASSES) if self._is_known else None
-        raw_runtimes = self._session.readable(_RUNTIME_CLASSES) if self._is_known else None
+        raw_runtimes = self._session.readable(RUNTIME_CLASSES) if self._is_known else None
         priorities = self._read(raw_priorities or (), PriorityClass.from_object)
         runtimes = self._read(raw_runtimes or (), RuntimeClass.from_object)
         is_offline = self._session.options.is_offline

@@ -24,6 +24,7 @@ from webhook.operations.explain.nodes import judged_nodes
 from webhook.operations.explain.owners import with_owners
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.explain.workloads import OwnedPods, event_time, read_workload
+from webhook.operations.names import CRON_JOBS
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.explaining.facts import PodFacts, pod_facts
 from webhook.quota.explaining.pods import explain_pod, is_starting
@@ -33,7 +34,7 @@ from webhook.quota.explaining.workloads import explain_workload
 KINDS: Final[Mapping[str, Kind]] = {
     "pod": PODS,
     "job": JOBS,
-    "cronjob": kind_of("batch/v1", "CronJob", namespaced=True),
+    "cronjob": CRON_JOBS,
     **{
         kind.lower(): kind_of("apps/v1", kind, namespaced=True)
         for kind in ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from webhook.jsonfields.fields import InvalidFieldError, mapping
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, PODS, Object, kind_of
+from webhook.kube.api import NAMESPACES, PODS, Object
 from webhook.kube.kinds import DEVICE_CLASSES
 from webhook.operations.explain.namespaces import Inside
 from webhook.operations.explain.session import Session
+from webhook.operations.names import CLAIMS, STORAGE_CLASSES, VOLUMES
 from webhook.quota.explaining.node_causes import NodeAnswer, node_answer
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView, PendingPod
@@ -22,9 +23,6 @@ _REQUIRED = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstrain
 _NOT_FROM_HERE = (
     "not looked at from here, as the pod requires too much of them; the command line looks at them"
 )
-_CLAIMS = kind_of("v1", "PersistentVolumeClaim", namespaced=True)
-_VOLUMES = kind_of("v1", "PersistentVolume", namespaced=False)
-_STORAGE_CLASSES = kind_of("storage.k8s.io/v1", "StorageClass", namespaced=False)
 
 
 def judged_nodes(session: Session, inside: Inside, raw: Object) -> NodeAnswer | None:
@@ -68,9 +66,9 @@ def judged_view(session: Session, raw: Object, namespace: str, nodes: Sequence[O
     return NodeView(
         nodes,
         (),
-        claims=session.readable(_CLAIMS, namespace=namespace) if has_volumes else None,
-        volumes=session.readable(_VOLUMES) if has_volumes else None,
-        storage_classes=session.readable(_STORAGE_CLASSES) if has_volumes else None,
+        claims=session.readable(CLAIMS, namespace=namespace) if has_volumes else None,
+        volumes=session.readable(VOLUMES) if has_volumes else None,
+        storage_classes=session.readable(STORAGE_CLASSES) if has_volumes else None,
         namespaces=session.readable(NAMESPACES) if has_affinity else None,
     )
 

@@ -18,6 +18,7 @@ from webhook.kube.api import (
     MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     POD_GATINGS,
     POD_GROUPS,
     PODS,
@@ -32,13 +33,18 @@ from webhook.kube.api import (
 from webhook.kube.pager import of_newest_version
 from webhook.operations.explain.session import Session
 from webhook.operations.names import (
+    CLAIMS,
     CLUSTER_QUOTA_CRD,
+    CRON_JOBS,
     CUSTOM_RESOURCE_DEFINITIONS,
     LEDGER_CRD,
     OTHER_MANAGERS,
     POLICY_VERSIONS,
+    RUNTIME_CLASSES,
+    STORAGE_CLASSES,
     VALIDATING_BINDINGS,
     VALIDATING_POLICIES,
+    VOLUMES,
     policy_kinds,
 )
 from webhook.operations.snapshots.redaction import redacted
@@ -54,9 +60,9 @@ _INSIDE: Final = (
         kind_of("apps/v1", name, namespaced=True)
         for name in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
     ),
-    kind_of("batch/v1", "CronJob", namespaced=True),
-    kind_of("v1", "PersistentVolumeClaim", namespaced=True),
-    kind_of("policy/v1", "PodDisruptionBudget", namespaced=True),
+    CRON_JOBS,
+    CLAIMS,
+    POD_DISRUPTION_BUDGETS,
     ELASTIC_QUOTAS,
     COMPOSITE_ELASTIC_QUOTAS,
     POD_GATINGS,
@@ -69,9 +75,9 @@ _OUTSIDE: Final = (
     LEASES,  # of all namespaces: the newest is the moment of the snapshot
     CLUSTER_DEFERRED_QUOTAS,
     PRIORITY_CLASSES,
-    kind_of("node.k8s.io/v1", "RuntimeClass", namespaced=False),
-    kind_of("v1", "PersistentVolume", namespaced=False),
-    kind_of("storage.k8s.io/v1", "StorageClass", namespaced=False),
+    RUNTIME_CLASSES,
+    VOLUMES,
+    STORAGE_CLASSES,
 )
 _OURS: Final = (
     MUTATING_WEBHOOKS,
