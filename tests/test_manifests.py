@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import pytest
 
-from tests.install.manifests import Manifest, everything, identity, of_kind
+from tests.install.manifests import Manifest, everything, identity, of_cert_manager, of_kind
 from webhook import __version__
 from webhook.config import load_configuration
-from webhook.install import MANIFESTS, render
-from webhook.install.kustomizations import InstallError, read_file
+from webhook.install import MANIFESTS
+from webhook.install.kustomizations import read_file
 from webhook.install.rendering import Mask
 from webhook.operations.names import CLUSTER_QUOTA_CRD, LEDGER_CRD, MASK_POLICY, STAMP_POLICY
 from webhook.quota.ledger import ledger_codec
@@ -132,21 +132,10 @@ def test_a_webhook_elsewhere_needs_nothing_that_runs_in_the_cluster() -> None:
     assert patched == registered, "one for each entry"
 
 
-def with_cert_manager() -> list[Manifest]:
-    made = render(rotates=False, cert_manager=True, mask="webhook").objects
-    return cast("list[Manifest]", made)
-
-
-@pytest.mark.parametrize("other", [{"rotates": True}, {"url": "https://a:1"}, {"ca_pem": b"x"}])
-def test_beside_cert_manager_nothing_else_keeps_the_certificates(other: dict[str, Any]) -> None:
-    with pytest.raises(InstallError, match="cert-manager keeps the certificates"):
-        render(**{"rotates": False, "cert_manager": True, **other})
-
-
 def certificate(name: str) -> Manifest:
     (found,) = [
         each["spec"]
-        for each in of_kind("Certificate", with_cert_manager())
+        for each in of_kind("Certificate", of_cert_manager())
         if each["metadata"]["name"] == name
     ]
     return cast("Manifest", found)
@@ -159,7 +148,7 @@ def test_cert_manager_issues_what_the_webhook_serves_for_the_names_that_are_call
     assert tuple(leaf["dnsNames"]) == wanted.dns_names
     called = {
         f"{client['service']['name']}.{client['service']['namespace']}.svc"
-        for each in with_cert_manager()
+        for each in of_cert_manager()
         for entry in each.get("webhooks", ())
         for client in [entry["clientConfig"]]
     }
@@ -171,7 +160,7 @@ def test_cert_manager_issues_what_the_webhook_serves_for_the_names_that_are_call
 
 
 def test_cert_manager_writes_the_ca_into_every_registration() -> None:
-    objects = with_cert_manager()
+    objects = of_cert_manager()
     noted = {
         each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
         for each in objects

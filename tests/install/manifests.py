@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, cast
 
 from webhook.config import PageSettings
-from webhook.install import render
+from webhook.install import MANIFESTS, render
+from webhook.install.kustomizations import add_component
 from webhook.install.rendering import Mask
+from webhook.kube.api import Object
 
 Manifest = Mapping[str, Any]
 
@@ -25,6 +28,19 @@ def everything(mask: Mask = "webhook", url: str = "") -> tuple[Manifest, ...]:
             "list[Manifest]", render(mask=mask, stamps=mask == "policy", url=url, page=PAGE).objects
         )
     )
+
+
+def with_cert_manager(objects: Iterable[Object], namespace: str = SYSTEM) -> list[Manifest]:
+    """Return the objects of an installation as they are where cert-manager keeps certificates."""
+    copied = json.loads(json.dumps(list(objects)))  # it is patched in place
+    made = add_component(MANIFESTS / "components/cert-manager", copied)
+    return cast("list[Manifest]", json.loads(json.dumps(made).replace(SYSTEM, namespace)))
+
+
+def of_cert_manager(namespace: str = SYSTEM) -> list[Manifest]:
+    """Return the objects of the overlay for cert-manager, in a namespace."""
+    made = render(namespace=namespace, rotates=False, mask="webhook").objects
+    return with_cert_manager(made, namespace)
 
 
 def of_kind(kind: str, objects: Sequence[Manifest]) -> list[Manifest]:

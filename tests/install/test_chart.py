@@ -55,7 +55,7 @@ def test_every_place_of_an_installation_is_one_of_the_chart() -> None:
     # what is added here has to be a mark in `places`, and a set of values in the tests of templates
     assert inspect.signature(render).parameters.keys() == {
         *("namespace", "url", "ca_pem", "mask", "stamps", "page", "rotates", "reclaim"),
-        *("cert_manager", "judges_nodes", "clients", "deferred_resources"),
+        *("judges_nodes", "clients", "deferred_resources"),
         *(
             "exempt_namespaces",
             "gating",

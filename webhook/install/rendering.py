@@ -50,7 +50,6 @@ MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 API_PRIORITY: Final = "components/api-priority"
 """A component that `scripts/install` does not apply, and that goes with the installation."""
 
-CERT_MANAGER: Final = "components/cert-manager"
 """A component that `scripts/install` does not apply: its objects are of cert-manager's kinds."""
 
 IMAGE: Final = f"deferred-quota:{__version__}"
@@ -76,10 +75,6 @@ _RECLAIM: Final[dict[ReclaimMode, tuple[str, ...]]] = {
     ReclaimMode.PLAN: ("reclaim-plan",),
     ReclaimMode.ACT: ("reclaim-plan", "reclaim"),
 }
-_TWO_OWNERS: Final = (
-    "cert-manager keeps the certificates of a webhook in the cluster alone: not beside"
-    " certificates.rotate, a url or a CA"
-)
 _CONFIG_MAP: Final = ("ConfigMap", CONFIG_MAP)
 _PLAIN_KEYS: Final = (
     "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"
@@ -101,8 +96,6 @@ class Rendered:
     """Rights and the Service of the controller's page, where that is wanted."""
     rotation: tuple[Object, ...]
     """Rights of the controller to keep the certificates, where that is wanted."""
-    issuing: tuple[Object, ...]
-    """What cert-manager issues and by which CA, where it keeps the certificates."""
     reclaim: tuple[Object, ...]
     """Rights of the controller to plan evictions for elastic quotas, and to evict."""
     node_fit: tuple[Object, ...]
@@ -139,7 +132,6 @@ class Rendered:
             *self.features,
             *self.configuration,
             *self.identities,
-            *self.issuing,
             *self.workloads,
             *self.stamps,
             *self.creation,
@@ -157,7 +149,6 @@ def render(  # noqa: PLR0913 - what installations differ in
     stamps: bool = False,
     page: PageSettings | None = None,
     rotates: bool = True,
-    cert_manager: bool = False,
     reclaim: ReclaimMode = ReclaimMode.PLAN,
     judges_nodes: bool = False,
     clients: KnownClients | None = None,
@@ -181,7 +172,6 @@ def render(  # noqa: PLR0913 - what installations differ in
         stamps: Whether Bindings are marked, by a policy.
         page: Settings of the controller's page; None is the default, without it.
         rotates: Whether the controller keeps the certificates of a webhook in the cluster.
-        cert_manager: Whether cert-manager keeps them.
         reclaim: What the controller does for elastic quotas that lent.
         judges_nodes: Whether the webhook judges the nodes of binds.
         clients: What clients a webhook in the cluster answers; None is all.
@@ -197,12 +187,10 @@ def render(  # noqa: PLR0913 - what installations differ in
         manifests: The directory.
 
     Raises:
-        InstallError: The manifests are not there, or not as they have to be; or two programs are to
-            keep the certificates.
+        InstallError: The manifests are not there, or not as they have to be.
     """
     if not manifests.is_dir():
         raise InstallError(f"{manifests}: the manifests are missing; run this from a checkout")
-    _check_owner(cert_manager=cert_manager, is_owned=rotates or bool(url or ca_pem))
     cluster = read_directory(manifests / "base/cluster")
     configuration = read_directory(manifests / "base/configuration")
     workloads = [] if url else read_directory(manifests / "base/workloads")
@@ -214,14 +202,12 @@ def render(  # noqa: PLR0913 - what installations differ in
     rest = read_directory(manifests / "base/registrations")
     for name in (*_IDENTITIES, *_COMPONENTS[mask], *((_STAMPS,) if stamps else ())):
         rest = add_component(manifests / "components" / name, rest)
-    component = manifests / CERT_MANAGER if cert_manager else None
-    rest, issuing = _issued(rest, configuration, component)
     if namespace != DEFAULT_NAMESPACE:
-        cluster, configuration, workloads, rest, served, rotation, reclaiming, judging, issuing = (
+        cluster, configuration, workloads, rest, served, rotation, reclaiming, judging = (
             [cast("Manifest", _moved(each, namespace)) for each in some]
             for some in (
-                *(cluster, configuration, workloads, rest, served, rotation, reclaiming),
-                *(judging, issuing),
+                *(cluster, configuration, workloads, rest),
+                *(served, rotation, reclaiming, judging),
             )
         )
     for each in rest:
@@ -252,7 +238,6 @@ def render(  # noqa: PLR0913 - what installations differ in
         cluster=tuple(cluster),
         page=tuple(served),
         rotation=tuple(rotation),
-        issuing=tuple(issuing),
         reclaim=tuple(reclaiming),
         node_fit=tuple(judging),
         configuration=tuple(configuration),
@@ -305,22 +290,6 @@ def _annotated(deployment: Object, digest: str) -> Object:
     annotations = {**annotations, CONFIGURATION_ANNOTATION: digest}
     template = {**template, "metadata": {**metadata, "annotations": annotations}}
     return {**deployment, "spec": {**spec, "template": template}}
-
-
-def _check_owner(*, cert_manager: bool, is_owned: bool) -> None:
-    """Check that cert-manager does not keep what another program or a person keeps."""
-    if cert_manager and is_owned:
-        raise InstallError(_TWO_OWNERS)
-
-
-def _issued(
-    rest: list[Manifest], configuration: list[Manifest], component: Path | None
-) -> tuple[list[Manifest], list[Manifest]]:
-    """Let cert-manager write into the registrations; return them, and what it issues by."""
-    if component is None:
-        return rest, []
-    whole = add_component(component, [*rest, *configuration])
-    return whole[: len(rest)], whole[len(rest) + len(configuration) :]
 
 
 def _creation(rules: CreationRules | None, namespace: str) -> list[Manifest]:

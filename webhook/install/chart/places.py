@@ -29,7 +29,6 @@ from webhook.install.clients import KnownClients
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import (
     API_PRIORITY,
-    CERT_MANAGER,
     MANIFESTS,
     Mask,
     Rendered,
@@ -91,7 +90,7 @@ _ELSEWHERE: Final = frozenset({_DEFINITION, "Namespace", JOBS.kind})
 """Kinds that are not in the template of rights."""
 _NETWORK_POLICY: Final = MANIFESTS / "components/network-policy"
 _MONITORING: Final = MANIFESTS / "components/monitoring"
-_CERT_MANAGER: Final = MANIFESTS / CERT_MANAGER
+_CERT_MANAGER: Final = MANIFESTS / "components/cert-manager"
 _API_PRIORITY: Final = MANIFESTS / API_PRIORITY
 _RUNBOOK: Final = "runbook_url"
 _NEVER: Final = f'eq (include "deferred-quota.gating" .) "{NEVER_GATING}"'

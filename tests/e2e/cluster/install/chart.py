@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.installed import of_an_overlay
+from tests.install.manifests import with_cert_manager
 from tests.tools.programs import provide
 from webhook import __version__
 from webhook.config import BindNodeFit, ReclaimMode, load_configuration
@@ -149,7 +150,6 @@ def wanted_objects(
         stamps=values.get("stamps", False),
         page=settings.page,
         rotates=settings.certificates.rotate,
-        cert_manager=is_issued,
         reclaim=settings.elastic.reclaim.mode if settings.elastic.enabled else ReclaimMode.OFF,
         judges_nodes=settings.node_fit is not BindNodeFit.OFF,
         clients=_clients(values.get("clientAuth", {})),
@@ -161,7 +161,8 @@ def wanted_objects(
         break_glass_groups=settings.break_glass_groups,
         image=_image(values.get("image", {})),
     )
-    objects = cast("list[Any]", configured(parts.objects, text))
+    every = with_cert_manager(parts.objects, home) if is_issued else parts.objects
+    objects = cast("list[Any]", configured(every, text))
     objects = objects if serves_all else of_an_overlay(objects)
     wanted = by_identity([each for each in objects if each["kind"] != "Namespace"])
     for each in wanted.values():

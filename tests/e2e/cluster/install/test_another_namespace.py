@@ -28,6 +28,7 @@ from tests.e2e.cluster.objects import a_namespace
 from tests.e2e.cluster.product import apply
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
+from tests.install.manifests import of_cert_manager
 from webhook.cli import cli
 from webhook.install import MANIFESTS, render
 from webhook.install.kustomizations import read_directory
@@ -166,8 +167,7 @@ def test_kustomize_moves_the_certificates_of_cert_manager(cluster: Cluster, tmp_
     (tmp_path / "kustomization.yaml").write_text(text.replace("../default", base))
     printed = cluster.plane.kubectl("kustomize", str(tmp_path))
     made = [each.value for each in read_documents("mine", printed.encode())]
-    wanted = render(namespace=HOME, rotates=False, cert_manager=True, mask="webhook")
-    assert by_name(made) == by_name(of_an_overlay(wanted.objects))
+    assert by_name(made) == by_name(of_an_overlay(of_cert_manager(HOME)))
 
 
 def test_of_a_prefix_to_the_names_doctor_says_that_nothing_finds_them(

@@ -34,6 +34,7 @@ from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant, marked
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.install.definitions import RARE_LEDGER
+from tests.install.manifests import of_cert_manager
 from tests.quota.ledger_world.driver import STEPS, random_steps
 from tests.quota.ledger_world.world import World
 from webhook.install import MANIFESTS, render
@@ -115,8 +116,7 @@ def test_kustomize_changes_the_deployments_only(cluster: Cluster, overlay: str) 
 def test_kustomize_asks_cert_manager_for_the_certificates(cluster: Cluster) -> None:
     text = cluster.plane.kubectl("kustomize", str(MANIFESTS / "overlays/cert-manager"))
     made = [each.value for each in read_documents("cert-manager", text.encode())]
-    wanted = render(rotates=False, cert_manager=True, mask="webhook")
-    assert by_name(made) == by_name(of_an_overlay(wanted.objects))
+    assert by_name(made) == by_name(of_an_overlay(of_cert_manager()))
 
 
 @pytest.mark.parametrize("overlay", ["another-namespace", "cert-manager", "default", "dev", "ha"])
