@@ -8,7 +8,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,15 @@ class Embedded:
 
 
 @contextlib.contextmanager
-def serving(directory: Path, snapshot: str, *arguments: str) -> Iterator[Embedded]:
-    """Serve a snapshot, ready to decide, and stop in the end."""
+def serving(
+    directory: Path, objects: Iterable[Mapping[str, object]], *arguments: str
+) -> Iterator[Embedded]:
+    """Serve a snapshot with these objects, ready to decide, and stop in the end."""
     cluster, announce, log = (
         directory / name for name in ("cluster.yaml", "announce.json", "server.log")
     )
-    cluster.write_text(snapshot)
+    snapshot = {"apiVersion": "v1", "kind": "List", "items": [*objects]}
+    cluster.write_text(json.dumps(snapshot))
     certificates = make_certificates(directory / "certs")
     command = [
         sys.executable, "-m", "webhook", "serve",

@@ -10,30 +10,17 @@ from typing import Any
 
 import pytest
 
+from tests.admission.handlers.harness import a_namespace
+from tests.builders import a_quota, an_expression
 from tests.e2e.embedded import Embedded, serving
 
-SNAPSHOT = """\
-apiVersion: v1
-kind: Namespace
-metadata: {name: team-a, labels: {deferredquota.io/mode: deferred}}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: broken, labels: {deferredquota.io/mode: deferred}}
----
-apiVersion: v1
-kind: ResourceQuota
-metadata: {name: compute, namespace: team-a}
-spec: {hard: {requests.cpu: "2"}}
----
-apiVersion: v1
-kind: ResourceQuota
-metadata: {name: unmatchable, namespace: broken}
-spec:
-  hard: {requests.cpu: "2"}
-  scopeSelector:
-    matchExpressions: [{scopeName: PriorityClass, operator: In, values: ["bad value!"]}]
-"""
+BAD = [an_expression("PriorityClass", "In", "bad value!")]
+SNAPSHOT = (
+    a_namespace("team-a"),
+    a_namespace("broken"),
+    a_quota("compute"),
+    a_quota("unmatchable", namespace="broken", uid="u", expressions=BAD),
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,27 +8,20 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from tests.admission.handlers.harness import a_namespace
+from tests.builders import a_quota
 from tests.cli.clusters import write_kubeconfig
 from tests.e2e.embedded import Embedded, serving
 from tests.e2e.harness import eventually
 from webhook.cli import cli
 
-SNAPSHOT = """\
-apiVersion: v1
-kind: Namespace
-metadata: {name: team-a, labels: {deferredquota.io/mode: deferred}}
----
-apiVersion: v1
-kind: ResourceQuota
-metadata: {name: compute, namespace: team-a}
-spec: {hard: {requests.cpu: "2"}}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {name: deferred-quota}
-webhooks:
-- {name: bind.deferredquota.io}
-"""
+REGISTRATION = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingWebhookConfiguration",
+    "metadata": {"name": "deferred-quota"},
+    "webhooks": [{"name": "bind.deferredquota.io"}],
+}
+SNAPSHOT = (a_namespace("team-a"), a_quota("compute"), REGISTRATION)
 LEDGER = "/apis/deferredquota.io/v1alpha1/namespaces/team-a/quotaledgers/ledger"
 
 

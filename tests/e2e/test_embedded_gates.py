@@ -10,44 +10,21 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_binding, a_pod
+from tests.admission.handlers.harness import a_namespace
+from tests.builders import a_binding, a_pod, a_quota
 from tests.e2e.embedded import Embedded, serving
 from tests.e2e.harness import eventually
 from webhook.state.well_known import SCHEDULING_GATE, UNEVALUATED_LABEL, UNGATED_ANNOTATION
 
-SNAPSHOT = """\
-apiVersion: v1
-kind: Namespace
-metadata: {name: team-a, labels: {deferredquota.io/mode: deferred}}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: team-b, labels: {deferredquota.io/mode: deferred, deferredquota.io/gating: never}}
----
-apiVersion: v1
-kind: ResourceQuota
-metadata: {name: compute, namespace: team-a}
-spec: {hard: {requests.cpu: "2"}}
----
-apiVersion: v1
-kind: ResourceQuota
-metadata: {name: compute, namespace: team-b}
-spec: {hard: {requests.cpu: "2"}}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: team-c, labels: {deferredquota.io/mode: deferred, deferredquota.io/gating: auto}}
----
-apiVersion: v1
-kind: ResourceQuota
-metadata: {name: compute, namespace: team-c}
-spec: {hard: {requests.cpu: "4"}}
----
-apiVersion: v1
-kind: ResourceQuota
-metadata: {name: compute, namespace: mentioned}
-spec: {hard: {requests.cpu: "2"}}
-"""
+SNAPSHOT = (
+    a_namespace("team-a"),
+    a_namespace("team-b", gating="never"),
+    a_namespace("team-c", gating="auto"),
+    a_quota("compute", namespace="team-a", uid="a"),
+    a_quota("compute", namespace="team-b", uid="b"),
+    a_quota("compute", namespace="team-c", uid="c", hard={"requests.cpu": "4"}),
+    a_quota("compute", namespace="mentioned", uid="d"),
+)
 TAKE_OFF = {"spec": {"schedulingGates": None}}
 
 

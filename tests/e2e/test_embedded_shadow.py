@@ -11,21 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_binding, a_pod
+from tests.admission.handlers.harness import a_namespace
+from tests.builders import a_binding, a_pod, a_quota
+from tests.cli.clusters import write_kubeconfig
 from tests.e2e.embedded import Embedded, serving
 from tests.e2e.harness import ROOT, eventually
 
-SNAPSHOT = """\
-apiVersion: v1
-kind: Namespace
-metadata: {name: team-a, labels: {deferredquota.io/mode: shadow}}
----
-apiVersion: v1
-kind: ResourceQuota
-metadata: {name: compute, namespace: team-a}
-spec: {hard: {requests.cpu: "2"}}
-status: {hard: {requests.cpu: "2"}, used: {requests.cpu: "2"}}
-"""
+SNAPSHOT = (a_namespace("team-a", mode="shadow"), a_quota("compute", used={"requests.cpu": "2"}))
 LEDGER = "/apis/deferredquota.io/v1alpha1/namespaces/team-a/quotaledgers/ledger"
 PODS = "/api/v1/namespaces/team-a/pods"
 
@@ -71,17 +63,8 @@ def test_pods_are_watched_and_left_alone(server: Embedded, tmp_path: Path) -> No
     assert eventually(lambda: {**wanted, **counts()} == counts(), 30), counts()
     assert "podsResourceVersion" not in ledger(server)
 
-    kubeconfig = tmp_path / "kubeconfig"
     port = server.webhook.announcement["listeners"]["api"]["port"]
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "clusters": [{"name": "it", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "me", "user": {}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}],
-    }
-    kubeconfig.write_text(json.dumps(content), encoding="utf-8")
+    kubeconfig = write_kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
     done = subprocess.run(
         [sys.executable, "-m", "webhook", "shadow", "report", "--kubeconfig", str(kubeconfig)],
         cwd=ROOT,

@@ -22,8 +22,7 @@ PATHS = {Phase.MUTATING: "/mutate?timeout=10s", Phase.VALIDATING: "/validate?tim
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     objects = [a_namespace(NAMESPACE), *(obj for _, obj in stored())]
-    snapshot = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    with serving(tmp_path_factory.mktemp("recorded"), snapshot) as served:
+    with serving(tmp_path_factory.mktemp("recorded"), objects) as served:
         yield served.webhook
 
 

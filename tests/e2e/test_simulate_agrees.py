@@ -8,12 +8,11 @@ off, and the ledger have to be those of the simulation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.builders import Object, a_binding
 from tests.e2e.embedded import Embedded, serving
@@ -50,8 +49,8 @@ def scenario_of(seed: int, mode: Mode, order: str) -> tuple[Scenario, list[Objec
     return replace(scenario, until=UNTIL), quotas
 
 
-def snapshot(order: str) -> str:
-    objects: list[object] = [
+def snapshot(order: str) -> list[Mapping[str, object]]:
+    objects: list[Mapping[str, object]] = [
         {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",
@@ -73,7 +72,7 @@ def snapshot(order: str) -> str:
                 }
             )
             objects += [*quotas, *scenario.nodes]
-    return yaml.safe_dump_all(objects)
+    return objects
 
 
 def configuration(order: str) -> str:
