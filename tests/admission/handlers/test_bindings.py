@@ -614,24 +614,6 @@ def test_a_stored_pod_that_cannot_be_read_is_refused_with_the_path(
     assert "spec.containers[0].resources.requests.cpu" in str(reply.message)
 
 
-# -- dry run -------------------------------------------------------------------------------
-
-
-@LEGACY
-@pytest.mark.parametrize(("cpu", "fits"), [("2", True), ("3", False)], ids=["fits", "does not"])
-def test_a_dry_run_tells_the_truth_and_writes_nothing(
-    harness: AdmissionHarness, cpu: str, fits: bool, legacy: bool
-) -> None:
-    uid = waiting(harness, cpu=cpu)
-    harness.wait_until_settled()
-    before = harness.version_at_rest()
-    reply = harness.bind("web-1", uid=uid, legacy=legacy, dry_run=True)
-    assert reply.allowed == fits
-    assert fits or is_exceeded(reply)
-    assert reply.decision == ("would-reserve" if fits else "denied")
-    assert harness.cluster.resource_version == before
-
-
 # -- a class of the pod's own invention ----------------------------------------------------
 
 

@@ -36,14 +36,14 @@ def create(_harness: AdmissionHarness, *, node: str = "node-1", qos: str = "Burs
     return a_review("CREATE", "pods", made)
 
 
-def resize(harness: AdmissionHarness) -> Object:
-    old = harness.pod(node="node-1", requests={"cpu": "500m"})
+def resize(harness: AdmissionHarness, *, node: str = "node-1") -> Object:
+    old = harness.pod(node=node, requests={"cpu": "500m"})
     new = resized(old, requests={"cpu": "1"})
     return a_review("UPDATE", "pods", new, old=old, subresource="resize")
 
 
-def set_deadline(harness: AdmissionHarness) -> Object:
-    old = harness.pod(node="node-1", requests={"cpu": "1"})
+def set_deadline(harness: AdmissionHarness, *, node: str = "node-1") -> Object:
+    old = harness.pod(node=node, requests={"cpu": "1"})
     new = {**old, "spec": {**cast("Object", old["spec"]), "activeDeadlineSeconds": 60}}
     return a_review("UPDATE", "pods", new, old=old)
 
@@ -58,6 +58,12 @@ DOORS: Mapping[str, tuple[Door, Object]] = {
 """Each with fields of a quota that charges there."""
 WAITING: Mapping[str, tuple[Door, Object]] = {"created to wait": (partial(create, node=""), {})}
 FORGED: Mapping[str, tuple[Door, Object]] = {"a forged state": (partial(create, qos="Odd"), {})}
+
+
+CHANGED: Mapping[str, tuple[Door, Object]] = {
+    "resize of a pod that waits": (partial(resize, node=""), {}),
+    "deadline of a pod that waits": (partial(set_deadline, node=""), {"scopes": ["Terminating"]}),
+}
 
 
 def at(doors: Mapping[str, tuple[Door, Object]]) -> pytest.MarkDecorator:
@@ -152,3 +158,22 @@ def test_a_request_that_is_out_of_time_is_undecided(
     reply = harness.validate(door(harness), seconds=0)
     assert is_undecided(reply, "the request's time ran out before it was decided")
     assert harness.reservations() == {}
+
+
+@pytest.mark.parametrize("cpu", ["1", "0"], ids=["fits", "does not fit"])
+@at({**DOORS, **CHANGED})
+def test_a_dry_run_tells_the_truth_and_writes_nothing(
+    open_harness: OpenHarness, door: Door, quota: Object, cpu: str
+) -> None:
+    given = a_quota("p1", hard={"requests.cpu": cpu}, **quota)  # type: ignore[arg-type]
+    harness = open_harness(given, settings={"gating": "never"})
+    review = door(harness)
+    cast("Object", review["request"])["dryRun"] = True
+    harness.wait_until_settled()
+    before = harness.version_at_rest()
+    reply = harness.validate(review)
+    is_charged = (door, quota) in DOORS.values()
+    assert reply.allowed == (cpu == "1" or not is_charged)
+    assert reply.decision == ("would-reserve" if reply.allowed else "denied")
+    assert reply.allowed or str(reply.message).startswith("exceeded quota: p1, ")
+    assert harness.cluster.resource_version == before

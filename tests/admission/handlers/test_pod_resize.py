@@ -171,20 +171,6 @@ def test_a_resize_that_overtakes_the_bind_of_its_pod_is_charged(harness: Admissi
     assert resize(harness, old, "3").code == 403
 
 
-@pytest.mark.parametrize(("cpu", "fits"), [("2", True), ("3", False)], ids=["fits", "does not"])
-@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "assigned"])
-def test_a_dry_run_tells_the_truth_and_writes_nothing(
-    harness: AdmissionHarness, cpu: str, fits: bool, node: str
-) -> None:
-    want_no_gates(harness)
-    old = running(harness, "1", node=node)
-    before = harness.version_at_rest()
-    reply = resize(harness, old, cpu, dry_run=True)
-    assert reply.allowed == (fits or not node)
-    assert reply.decision == ("would-reserve" if reply.allowed else "denied")
-    assert harness.cluster.resource_version == before
-
-
 def test_sidecars_and_what_the_node_reports_count(open_harness: OpenHarness) -> None:
     harness = open_harness(a_quota("p1", hard={"requests.cpu": "4"}))
     sidecar = a_container("proxy", requests={"cpu": "1"}, restartPolicy="Always")

@@ -74,18 +74,6 @@ def test_a_repeated_create_is_charged_once_and_another_uid_again(harness: Admiss
     assert pinned(harness, uid="third").code == 403
 
 
-@pytest.mark.parametrize(("cpu", "fits"), [("2", True), ("3", False)], ids=["fits", "does not"])
-def test_a_dry_run_tells_the_truth_and_writes_nothing(
-    harness: AdmissionHarness, cpu: str, fits: bool
-) -> None:
-    harness.wait_until_settled()
-    before = harness.version_at_rest()
-    reply = pinned(harness, cpu, dry_run=True)
-    assert reply.allowed == fits
-    assert reply.decision == ("would-reserve" if fits else "denied")
-    assert harness.cluster.resource_version == before
-
-
 FORGED_STATES: dict[str, dict[str, Any]] = {
     "an end": {"status": {"phase": "Succeeded"}},
     "a node's word on it": {

@@ -159,19 +159,6 @@ def test_a_bind_that_overtakes_a_deadline_is_charged_in_both_quotas(
     assert scoped.reserved("long") == {"requests.cpu": "1"}
 
 
-@pytest.mark.parametrize("node", ["", "node-1"], ids=["waiting", "assigned"])
-@pytest.mark.parametrize("cpu", ["2", "3"], ids=["fits", "does not"])
-def test_a_dry_run_tells_the_truth_and_writes_nothing(
-    scoped: AdmissionHarness, cpu: str, node: str
-) -> None:
-    want_no_gates(scoped)
-    old = a_stored(scoped, cpu, node=node)
-    before = scoped.version_at_rest()
-    reply = flip(scoped, old, 60, dry_run=True)
-    assert reply.allowed == (cpu == "2" or not node)
-    assert scoped.cluster.resource_version == before
-
-
 CHANGES: dict[str, Object] = {
     "labels": {"metadata": {"labels": {"a": "b"}}},
     "image": {
