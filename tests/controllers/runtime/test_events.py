@@ -19,7 +19,7 @@ from webhook.kube.api import EVENTS, NAMESPACES, QUOTA_LEDGERS, ListOptions
 from webhook.telemetry.metrics import Metrics
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-LEDGER = ObjectReference(QUOTA_LEDGERS, "ledger", "team-a", "uid-1", "42")
+LEDGER = ObjectReference(QUOTA_LEDGERS, "ledger", "team-a", "uid-1")
 
 
 @dataclass
@@ -83,7 +83,6 @@ def test_an_event_is_complete(event_harness: EventHarness) -> None:
             "name": "ledger",
             "namespace": "team-a",
             "uid": "uid-1",
-            "resourceVersion": "42",
         },
         "type": "Warning",
         "reason": "LedgerLost",

@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from webhook.controllers.runtime.periodic import PeriodicThread
@@ -51,7 +51,6 @@ class ObjectReference:
     name: str
     namespace: str = ""
     uid: str = ""
-    resource_version: str = ""
 
     def to_object(self) -> dict[str, object]:
         """Return it as `involvedObject`."""
@@ -61,7 +60,6 @@ class ObjectReference:
             "name": self.name,
             "namespace": self.namespace,
             "uid": self.uid,
-            "resourceVersion": self.resource_version,
         }
         return {name: value for name, value in known.items() if value}
 
@@ -105,10 +103,7 @@ NO_EVENTS: Final = NoEvents()
 class _EventKey:
     """Identity of an event: equal ones are counted together."""
 
-    kind: Kind
-    namespace: str
-    name: str
-    uid: str
+    regarding: ObjectReference
     level: str
     reason: str
     message: str
@@ -118,7 +113,6 @@ class _EventKey:
 class _Series:
     """One event and how often it was said; guarded by the recorder's lock but for `event`."""
 
-    regarding: ObjectReference
     key: _EventKey
     first: str
     last: str
@@ -127,10 +121,10 @@ class _Series:
     not_before: float = 0.0
     is_queued: bool = True
     event: str = ""
-    namespace: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.namespace = self.regarding.namespace or _CLUSTER_NAMESPACE
+    @property
+    def namespace(self) -> str:
+        return self.key.regarding.namespace or _CLUSTER_NAMESPACE
 
 
 class EventRecorder:
@@ -198,14 +192,12 @@ class EventRecorder:
             if len(message) <= _MAX_MESSAGE_CHARACTERS
             else f"{message[:_MAX_MESSAGE_CHARACTERS]}..."
         )
-        key = _EventKey(
-            regarding.kind, regarding.namespace, regarding.name, regarding.uid, level, reason, text
-        )
+        key = _EventKey(regarding, level, reason, text)
         now, clock = time_text(self._timings.now()), self._timings.clock()
         with self._condition:
             series = self._series.get(key)
             if series is None or self._is_over(series):
-                self._enqueue_new(_Series(regarding, key, now, now, clock))
+                self._enqueue_new(_Series(key, now, now, clock))
                 return
             self._series.move_to_end(key)
             series.count, series.last, series.last_seen = series.count + 1, now, clock
@@ -263,7 +255,11 @@ class EventRecorder:
             self._count("failed")
             _log.warning(
                 "event not written",
-                extra={"reason": series.key.reason, "about": series.key.name, "error": str(err)},
+                extra={
+                    "reason": series.key.reason,
+                    "about": series.key.regarding.name,
+                    "error": str(err),
+                },
             )
         except Exception:  # noqa: BLE001 - outermost frame: logged, and the next one is written
             self._count("failed")
@@ -311,14 +307,15 @@ class EventRecorder:
 
     def _create(self, series: _Series, count: int, last: str) -> str:
         # names of objects can be as long as names of events may be
-        name = f"{series.regarding.name[:230].rstrip('-.')}.{secrets.token_hex(8)}"
+        about = series.key.regarding
+        name = f"{about.name[:230].rstrip('-.')}.{secrets.token_hex(8)}"
         self._api.create(
             EVENTS,
             {
                 "apiVersion": EVENTS.api_version,
                 "kind": EVENTS.kind,
                 "metadata": {"name": name, "namespace": series.namespace},
-                "involvedObject": series.regarding.to_object(),
+                "involvedObject": about.to_object(),
                 "type": series.key.level,
                 "reason": series.key.reason,
                 "message": series.key.message,
