@@ -4,34 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
 
 from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.timings import ControllerTimings
+from webhook.kube.informer import Informer
+from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledger_store import LedgerStore
-
-
-class LedgerFeed(Protocol):
-    """A watch of all ledgers."""
-
-    @property
-    def is_following(self) -> bool:
-        """Whether the watch stands.
-
-        What it showed last is then as good as what could be read: a write over an older version
-        fails, and the watch shows the next one.
-        """
-
-
-class NoLedgerFeed:
-    """Absence of a watch: ledgers are read whenever they are needed."""
-
-    is_following: Final = False
-
-
-NO_FEED: Final = NoLedgerFeed()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,4 +25,9 @@ class LedgerContext:
     recorder: LedgerRecorder
     is_emergency_open: Callable[[], bool]
     """Asks the API server: `emergency close` deletes ledgers to have them counted anew."""
-    feed: LedgerFeed = NO_FEED
+    ledger_informer: Informer[LazyLedger] | None = None
+    """The watch of all ledgers; None where they are read whenever they are needed.
+
+    What it showed last, while it stands, is as good as what could be read: a write over an older
+    version fails, and the watch shows the next one.
+    """

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Set
 from typing import Final
 
-from webhook.controllers.ledger.context import NO_FEED, LedgerContext
+from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.drift import DriftDetector
 from webhook.controllers.ledger.reconcile_worker import NamespaceReconciler
 from webhook.controllers.ledger.reconciler import RETRY_SECONDS, LedgerReconciler
@@ -135,7 +135,7 @@ class LedgerController:
             timings=self._timings,
             recorder=recorder,
             is_emergency_open=lambda: is_emergency_open(api),
-            feed=NO_FEED if ledger_informer is None else ledger_informer,
+            ledger_informer=ledger_informer,
         )
         reconciler = LedgerReconciler(ledger_context, pod_queues, self._shared, drift)
         self._ledgers = ledgers

@@ -25,7 +25,7 @@ class LedgerReader:
         self._ledgers = context.ledgers
         self._usage_cache = context.usage_cache
         self._timings = context.timings
-        self._feed = context.feed
+        self._informer = context.ledger_informer
         self._recorder = context.recorder
         self._is_emergency_open = context.is_emergency_open
         self._newer: set[str] = set()
@@ -38,7 +38,8 @@ class LedgerReader:
         A look for its own sake has to see what is there, and so has one that follows a lost race:
         where handlers write all the time, what a watch shows is seldom the newest.
         """
-        if state.reconciling_since is None or state.deferrals or not self._feed.is_following:
+        is_following = self._informer is not None and self._informer.is_following
+        if state.reconciling_since is None or state.deferrals or not is_following:
             return None
         version = self._ledgers.known(namespace)
         is_newer = version is not None and version.resource_version > newer_than

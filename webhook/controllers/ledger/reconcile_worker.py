@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from webhook.controllers.ledger.context import LedgerContext, NoLedgerFeed
+from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.reconciler import RETRY_SECONDS, DriftCheck, LedgerReconciler
 from webhook.controllers.queue.controller import PodQueues
@@ -56,7 +56,7 @@ class NamespaceReconciler:
         self._drift = drift
         self._resync_seconds = (
             context.timings.resync_seconds
-            if isinstance(context.feed, NoLedgerFeed)
+            if context.ledger_informer is None
             else context.timings.followed_resync_seconds
         )
 
