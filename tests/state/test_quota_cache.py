@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,6 +14,8 @@ from webhook.kube.api import RESOURCE_QUOTAS
 from webhook.kube.informer import InformerTimings
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.quota_cache import QuotaCache
+from webhook.state.shared_cache import SharedQuotaCache
+from webhook.state.shared_quotas import SharedQuotaStore
 
 NS = "team-a"
 
@@ -27,14 +30,31 @@ def client() -> Iterator[ReactiveClient]:
 
 @pytest.fixture
 def cache(client: ReactiveClient) -> Iterator[QuotaCache]:
+    with a_cache(client) as made:
+        yield made
+
+
+@contextmanager
+def a_cache(
+    client: ReactiveClient, *, holds_terminating: Callable[[], bool] = lambda: False
+) -> Iterator[QuotaCache]:
+    timing = InformerTimings(first_pause=0.01, longest_pause=0.05)
     made = QuotaCache(
-        client, lambda: DEFERRED_KEYS, timing=InformerTimings(first_pause=0.01, longest_pause=0.05)
+        client,
+        lambda: DEFERRED_KEYS,
+        holds_terminating=holds_terminating,
+        shared=SharedQuotaCache(client, SharedQuotaStore(client), timing=timing),
+        timing=timing,
     )
-    made.informer.start()
-    assert made.informer.wait_for_sync(30)
-    eventually(lambda: made.informer.is_following, "the quotas are watched")
-    yield made
-    made.informer.stop()
+    for informer in (made.informer, made.shared.informer):
+        informer.start()
+        assert informer.wait_for_sync(30)
+        eventually(lambda one=informer: one.is_following, "a watch stands")  # type: ignore[misc]
+    try:
+        yield made
+    finally:
+        made.informer.stop()
+        made.shared.informer.stop()
 
 
 def create(
@@ -74,18 +94,12 @@ def test_of_more_quotas_than_a_ledger_has_room_for_nothing_is_decided(
 
 def test_whether_terminating_pods_are_held_is_taken_up_at_once(client: ReactiveClient) -> None:
     holds = False
-    quick = InformerTimings(first_pause=0.01, longest_pause=0.05)
-    cache = QuotaCache(client, lambda: DEFERRED_KEYS, holds_terminating=lambda: holds, timing=quick)
-    cache.informer.start()
-    try:
-        assert cache.informer.wait_for_sync(30)
+    with a_cache(client, holds_terminating=lambda: holds) as cache:
         before = caught_up(client, cache).in_namespace(NS).deferred
         holds = True
         for after in (cache.in_namespace(NS).deferred, cache.live(NS).deferred):
             assert after.holds_terminating
             assert after.observed != before.observed
-    finally:
-        cache.informer.stop()
 
 
 def test_a_quota_that_cannot_be_read_is_reported_until_it_can_or_is_gone(

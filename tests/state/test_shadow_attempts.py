@@ -22,6 +22,8 @@ from webhook.quota.shadow.record_codec import shadow_from_status
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.shadow_attempts import Attempt, CreationTimings, CreationTracker
 from webhook.state.shadow_store import ShadowRecordStore
+from webhook.state.shared_cache import SharedQuotaCache
+from webhook.state.shared_quotas import SharedQuotaStore
 
 QUICK = InformerTimings(first_pause=0.01, longest_pause=0.05)
 HARD = {"requests.cpu": "4"}
@@ -36,7 +38,8 @@ class Scenario:
         self.client = ReactiveClient(self.cluster)
         self.clock = 100.0
         self.cluster.load([(RESOURCE_QUOTAS, a_quota("q", hard=HARD, used={"requests.cpu": "4"}))])
-        self.quotas = QuotaCache(self.client, lambda: DEFERRED_KEYS, timing=QUICK)
+        shared = SharedQuotaCache(self.client, SharedQuotaStore(self.client), timing=QUICK)
+        self.quotas = QuotaCache(self.client, lambda: DEFERRED_KEYS, shared=shared, timing=QUICK)
         self.pods = Informer(
             self.client,
             PODS,

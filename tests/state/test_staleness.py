@@ -22,6 +22,8 @@ from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.quota_lister import QuotaLister
+from webhook.state.shared_cache import SharedQuotaCache
+from webhook.state.shared_quotas import SharedQuotaStore
 
 NS = "team-a"
 SOON = 10.0
@@ -39,7 +41,8 @@ class Scenario:
         self.watches: list[FakeWatch] = []
         self.client.on("watch", "*", self._watch)
         timing = InformerTimings(rand=lambda: 0.0, clock=lambda: self.now)
-        self.quotas = QuotaCache(self.client, lambda: DEFERRED_KEYS, timing=timing)
+        shared = SharedQuotaCache(self.client, SharedQuotaStore(self.client), timing=timing)
+        self.quotas = QuotaCache(self.client, lambda: DEFERRED_KEYS, shared=shared, timing=timing)
         self.view = CachedView(
             self.client,
             LedgerStore(self.client),
@@ -47,15 +50,16 @@ class Scenario:
             NamespaceCache(self.client, timing=timing),
             timing=timing,
         )
+        self.informers = (self.quotas.informer, self.view.pods, shared.informer)
 
     def start(self) -> None:
-        for informer in (self.quotas.informer, self.view.pods):
+        for informer in self.informers:
             informer.start()
             assert informer.wait_for_sync(SOON)
 
     def stop(self) -> None:
-        self.quotas.informer.stop()
-        self.view.pods.stop()
+        for informer in self.informers:
+            informer.stop()
 
     def lose_watches(self) -> None:
         """Let all watches end and no new one begin, while requests are answered."""
@@ -98,7 +102,10 @@ def scenario() -> Iterator[Scenario]:
 
 
 def test_before_the_first_list_nothing_can_be_decided() -> None:
-    assert Scenario().view.quotas(NS).errors == ("the quotas have not been listed yet",)
+    assert Scenario().view.quotas(NS).errors == (
+        "the quotas have not been listed yet",
+        "the shared quotas have not been listed yet",
+    )
 
 
 def test_what_was_heard_of_lately_is_believed(scenario: Scenario) -> None:
@@ -157,7 +164,7 @@ def test_while_no_server_answers_nothing_is_decided_and_it_is_said_since_when(
     scenario.now += 240
     seen = scenario.view.quotas(NS)
     assert seen.all_quotas == ()
-    (reason,) = seen.errors
+    reason = seen.errors[0]
     assert reason == (
         "the API server was last heard of 240 seconds ago, and the quotas cannot be listed: "
         "no route to the resourcequotas"
@@ -219,5 +226,5 @@ def test_without_a_watch_the_first_quota_of_a_namespace_is_known_at_once(
 def test_without_a_watch_and_without_an_answer_nothing_can_be_decided(scenario: Scenario) -> None:
     scenario.lose_watches()
     scenario.client.on("*", "*", unreachable)
-    (reason,) = scenario.view.quotas(NS).errors
+    reason = scenario.view.quotas(NS).errors[0]
     assert reason.endswith("the quotas cannot be listed: no route to the resourcequotas")

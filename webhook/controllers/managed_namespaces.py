@@ -34,9 +34,8 @@ class ManagedNamespaces:
     @property
     def are_synced(self) -> bool:
         """Whether all quotas and namespaces have been listed."""
-        shared = self.quotas.shared
         return (
-            (shared is None or shared.is_known)
+            self.quotas.shared.is_known
             and self.quotas.informer.has_synced
             and self.namespaces.informer.has_synced
         )
@@ -74,8 +73,7 @@ class ManagedNamespaces:
 
     def shared_specs(self) -> Specs:
         """Return the quotas that namespaces share."""
-        shared = self.quotas.shared
-        return () if shared is None else shared.specs
+        return self.quotas.shared.specs
 
     def takes_part(self, namespace: str, name: str) -> bool:
         """Return whether a namespace takes part in a shared quota."""

@@ -176,8 +176,7 @@ class ControllerManager:
                 patience=release.gate_release_seconds,
             ),
         )
-        if managed.quotas.shared is not None:
-            managed.quotas.shared.informer.add_handler(self._reclaimer.on_shared_quota)
+        managed.quotas.shared.informer.add_handler(self._reclaimer.on_shared_quota)
         self._certificates = (
             None
             if candidate is None

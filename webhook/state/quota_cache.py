@@ -73,7 +73,7 @@ class QuotaCache:
         api: The API server to follow, and to ask when nothing is heard of it.
         deferred_keys: Tells which resources are deferred now.
         holds_terminating: Whether pods that are stuck terminating are charged until they are gone.
-        shared: The quotas that namespaces share, if any do.
+        shared: The quotas that namespaces share.
         labels: Tells the labels of a namespace that has opted in; None if they are not known.
         timing: Clock and pauses of the informer.
     """
@@ -84,7 +84,7 @@ class QuotaCache:
         deferred_keys: Callable[[], Set[str]],
         *,
         holds_terminating: Callable[[], bool] = lambda: False,
-        shared: SharedQuotaCache | None = None,
+        shared: SharedQuotaCache,
         labels: Callable[[str], Mapping[str, str] | None] = lambda _namespace: None,
         timing: InformerTimings = InformerTimings(),
     ) -> None:
@@ -130,8 +130,6 @@ class QuotaCache:
         Before the first list it is not known which there are, so nothing can be decided.
         """
         seen = self._up_to_date(namespace)
-        if self.shared is None:
-            return seen
         doubts = self.shared.staleness_errors(STALE_SECONDS, namespace)
         if self.shared.specs and self._labels(namespace) is None:
             doubts += ("the labels of the namespace have not been seen yet",)
@@ -194,8 +192,8 @@ class QuotaCache:
 
     def _shared_by(self, namespace: str) -> SharedQuotaView:
         """Return the shared quotas of a namespace; the same object until something changes."""
-        specs = () if self.shared is None else self.shared.specs
-        if self.shared is None or not specs:
+        specs = self.shared.specs
+        if not specs:
             return NONE_SELECTED
         labels = self._labels(namespace)
         if labels is None:  # it has not opted in
@@ -213,8 +211,6 @@ class QuotaCache:
         Raises:
             ApiError: It does not answer.
         """
-        if self.shared is None:
-            return NONE_SELECTED
         try:
             specs = self.shared.newest(namespace)
             found = read_namespace(self._api, namespace) if specs else {}

@@ -23,6 +23,8 @@ from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
+from webhook.state.shared_cache import SharedQuotaCache
+from webhook.state.shared_quotas import SharedQuotaStore
 
 
 @dataclass
@@ -50,14 +52,18 @@ class ControllerFleet:
         self.api = FakeClient(self.cluster)
         self.client = ReactiveClient(self.cluster)
         self.client.on("*", QUOTA_LEDGERS, preceded_by(self._before))
-        self.quotas = QuotaCache(self.client, lambda: DEFERRED_KEYS)
+        store = SharedQuotaStore(self.client)
+        shared = SharedQuotaCache(self.client, store)
+        self.quotas = QuotaCache(self.client, lambda: DEFERRED_KEYS, shared=shared)
         self.namespaces = NamespaceCache(self.client)
+        self.informers = (self.namespaces.informer, self.quotas.informer, shared.informer)
         self.controller = LedgerController(
             ControllerContext(
                 api=self.client, timings=ControllerTimings(write_interval_seconds=0.02)
             ),
             LedgerStore(self.client),
             ManagedNamespaces(quotas=self.quotas, namespaces=self.namespaces),
+            shared=store,
         )
 
     def _before(self, call: Call) -> None:
@@ -82,8 +88,8 @@ class ControllerFleet:
 @contextmanager
 def controller_fleet(count: int) -> Iterator[ControllerFleet]:
     crowd = ControllerFleet([f"team-{number}" for number in range(count)])
-    crowd.namespaces.informer.start()
-    crowd.quotas.informer.start()
+    for informer in crowd.informers:
+        informer.start()
     crowd.controller.start()
     try:
         eventually(lambda: all(crowd.used(name) == "0" for name in crowd.names), "all are counted")
@@ -91,8 +97,8 @@ def controller_fleet(count: int) -> Iterator[ControllerFleet]:
     finally:
         crowd.hold.set()
         crowd.controller.stop()
-        crowd.namespaces.informer.stop()
-        crowd.quotas.informer.stop()
+        for informer in crowd.informers:
+            informer.stop()
 
 
 def test_namespaces_are_settled_at_the_same_time_but_never_one_of_them_twice() -> None:

@@ -50,6 +50,8 @@ from webhook.kube.selectors import Term
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
+from webhook.state.shared_cache import SharedQuotaCache
+from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.telemetry.metrics import Metrics
 
 Object = dict[str, object]
@@ -84,7 +86,8 @@ class MaskHarness:
     def __post_init__(self) -> None:
         self.api = FakeClient(self.cluster)
         self.client = ReactiveClient(self.cluster)
-        self.quotas = QuotaCache(self.client, lambda: self.keys[0], timing=_QUICK)
+        shared = SharedQuotaCache(self.client, SharedQuotaStore(self.client), timing=_QUICK)
+        self.quotas = QuotaCache(self.client, lambda: self.keys[0], shared=shared, timing=_QUICK)
         self.namespaces = NamespaceCache(self.client, timing=_QUICK)
         self.events = EventRecorder(self.api)
         self.controller = StatusMaskController(

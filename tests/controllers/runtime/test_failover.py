@@ -22,6 +22,8 @@ from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import QuotaCache
+from webhook.state.shared_cache import SharedQuotaCache
+from webhook.state.shared_quotas import SharedQuotaStore
 
 NAMES = [f"team-{number}" for number in range(10)]
 _QUICK = InformerTimings(first_pause=0.01, longest_pause=0.05)
@@ -57,7 +59,9 @@ def a_controller(cluster: FakeCluster, name: str, lease: ElectionTimings) -> Ite
 
     client = ReactiveClient(cluster)
     client.on("*", "*", preceded_by(note))
-    quotas = QuotaCache(client, lambda: DEFERRED_KEYS, timing=_QUICK)
+    store = SharedQuotaStore(client)
+    shared = SharedQuotaCache(client, store, timing=_QUICK)
+    quotas = QuotaCache(client, lambda: DEFERRED_KEYS, shared=shared, timing=_QUICK)
     namespaces = NamespaceCache(client, timing=_QUICK)
     ledgers = LedgerStore(client)
     followed = ledgers.follow(_QUICK)
@@ -75,9 +79,11 @@ def a_controller(cluster: FakeCluster, name: str, lease: ElectionTimings) -> Ite
         ),
         ledgers,
         ManagedNamespaces(quotas=quotas, namespaces=namespaces),
+        shared=store,
         ledger_informer=followed,
     )
-    for informer in (quotas.informer, namespaces.informer, followed):
+    informers = (quotas.informer, namespaces.informer, shared.informer, followed)
+    for informer in informers:
         informer.start()
     controller.start()
     election.start()
@@ -86,7 +92,7 @@ def a_controller(cluster: FakeCluster, name: str, lease: ElectionTimings) -> Ite
     finally:
         controller.stop()
         election.stop()
-        for informer in (quotas.informer, namespaces.informer, followed):
+        for informer in informers:
             informer.stop()
 
 

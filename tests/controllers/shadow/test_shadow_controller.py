@@ -35,6 +35,8 @@ from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.shadow.record import ShadowRecord, UsageSpan
 from webhook.quota.shadow.record_codec import shadow_from_status
 from webhook.state.quota_cache import QuotaCache
+from webhook.state.shared_cache import SharedQuotaCache
+from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.telemetry.metrics import Metrics
 
 Object = dict[str, Any]
@@ -53,7 +55,8 @@ class ShadowHarness:
         self.exempt: frozenset[str] = frozenset()
         self.keys = frozenset(DEFERRED_KEYS)
         self.metrics = Metrics()
-        self.quotas = QuotaCache(self.line, lambda: self.keys, timing=QUICK)
+        shared = SharedQuotaCache(self.line, SharedQuotaStore(self.line), timing=QUICK)
+        self.quotas = QuotaCache(self.line, lambda: self.keys, shared=shared, timing=QUICK)
         self.pods = Informer(self.line, PODS, transform=compact_pod, timings=QUICK)
         self.watch = ShadowController(
             ControllerContext(

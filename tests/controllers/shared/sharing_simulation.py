@@ -1154,8 +1154,11 @@ class SharingSimulation:
             shares,
             cast("DriftCheck", SimpleNamespace(verify=lambda _namespace, _state: True)),
         )
+        unheard = SimpleNamespace(add_handler=lambda _handler: None)
         informers = SimpleNamespace(
-            shared=None, deferred_of=lambda quotas: deferred_quotas(quotas, KEYS)
+            informer=unheard,
+            shared=SimpleNamespace(informer=unheard),
+            deferred_of=lambda quotas: deferred_quotas(quotas, KEYS),
         )
         keeper = SharedQuotaController(
             shares,

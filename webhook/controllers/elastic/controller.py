@@ -187,8 +187,7 @@ class ElasticQuotaController:
         for informer in self.informers.values():
             informer.add_handler(self._on_elastic_quota)
         managed.namespaces.informer.add_handler(self._on_namespace)
-        if managed.quotas.shared is not None:
-            managed.quotas.shared.informer.add_handler(self._on_shared_quota)
+        managed.quotas.shared.informer.add_handler(self._on_shared_quota)
 
     def start(self) -> None:
         """Begin to look."""

@@ -103,8 +103,7 @@ class PodGatingController:
         usage_cache.pods.add_handler(self._on_pod)
         usage_cache.managed.quotas.informer.add_handler(self._on_quota)
         usage_cache.managed.namespaces.informer.add_handler(self._on_namespace)
-        if usage_cache.managed.quotas.shared is not None:
-            usage_cache.managed.quotas.shared.informer.add_handler(self._on_shared)
+        usage_cache.managed.quotas.shared.informer.add_handler(self._on_shared)
         self.workers: Final = Controller(
             "pod-gating", self._queue, self.reconcile, poll=self.poll, poll_seconds=_POLL_SECONDS
         )

@@ -63,9 +63,9 @@ class LedgerController:
     Args:
         ledgers: Store of the ledgers; handlers in the same process share it.
         managed: The namespaces to count, and their quotas.
+        shared: Store of the quotas that namespaces share.
         ledger_informer: Informer of the ledgers, not started yet; with it changes by others are
             noticed at once.
-        shared: Store of the quotas that namespaces share.
         options: How gated pods are released.
     """
 
@@ -75,8 +75,8 @@ class LedgerController:
         ledgers: LedgerStore,
         managed: ManagedNamespaces,
         *,
+        shared: SharedQuotaStore,
         ledger_informer: Informer[LazyLedger] | None = None,
-        shared: SharedQuotaStore | None = None,
         options: ReleaseOptions | None = None,
     ) -> None:
         api, timings, metrics = context.api, context.timings, context.metrics
@@ -118,7 +118,7 @@ class LedgerController:
         )
         self.participation: Final = Participation(api, managed)
         self._shared = SharedQuotaContext(
-            shared or SharedQuotaStore(api),
+            shared,
             ledgers,
             self.usage_cache,
             self._timings,

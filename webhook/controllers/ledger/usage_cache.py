@@ -159,8 +159,7 @@ class UsageCache:
         self.pods.add_handler(self._on_pod)
         managed.quotas.informer.add_handler(self._on_quota)
         managed.namespaces.informer.add_handler(self._on_namespace)
-        if managed.quotas.shared is not None:
-            managed.quotas.shared.on_specs(self._on_shared_specs)
+        managed.quotas.shared.on_specs(self._on_shared_specs)
 
     @property
     def are_synced(self) -> bool:

@@ -27,7 +27,6 @@ from webhook.state.grant_raising import (
     with_other_namespaces,
 )
 from webhook.state.ledger_store import LedgerStore
-from webhook.state.quota_cache import QuotaCache
 from webhook.state.shared_quotas import SharedQuotaLookup
 
 
@@ -99,18 +98,11 @@ def take_snapshot(
     if version is None or ledger is None or ledger.observed != seen.deferred.observed:
         return None
     criteria = next_criteria(former, seen.deferred, seen, options.policy())
-    shared = _shared(options.managed.quotas, ledger)
+    cached = options.managed.quotas.shared.informer
+    shared = {name: SharedQuotaLookup(cached.get(own_name(name))) for name in shared_names(ledger)}
     versions = tuple([(name, _number(entry)) for name, entry in shared.items()])
     state = (version.uid, version.resource_version, id(criteria), versions)
     return RequeueSnapshot(namespace, ledger, criteria, shared, state)
-
-
-def _shared(quotas: QuotaCache, ledger: Ledger) -> SharedLookups:
-    cache = quotas.shared
-    return {
-        name: SharedQuotaLookup(None if cache is None else cache.informer.get(own_name(name)))
-        for name in shared_names(ledger)
-    }
 
 
 def _number(seen: SharedQuotaLookup) -> int:

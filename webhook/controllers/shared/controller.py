@@ -83,9 +83,8 @@ class SharedQuotaController:
         """Quota → when headroom was last needed, where it is recalled."""
         self._participants: dict[str, Set[str]] = {}
         """Quota → the namespaces that took part in it when it was looked at last."""
-        if quotas.shared is not None:
-            quotas.shared.informer.add_handler(self._on_quota)
-            namespaces.informer.add_handler(self._on_namespace)
+        quotas.shared.informer.add_handler(self._on_quota)
+        namespaces.informer.add_handler(self._on_namespace)
 
     def reset(self) -> None:
         """Look at everything anew."""

@@ -99,8 +99,6 @@ class Participation:
             ApiError: They do not yet, or the API server does not answer.
         """
         shared = self._managed.quotas.shared
-        if shared is None:
-            return None
         try:
             is_current = shared.is_current()
         except InvalidFieldError:
