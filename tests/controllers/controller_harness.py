@@ -359,8 +359,8 @@ class ControllerHarness:
         api = FakeClient(self.cluster)
         return Reserver(
             LedgerStore(api),
+            GrantRaiser(SharedQuotaStore(api)),
             decider=BatchDecider(opted_in_at=self.namespaces.opted_in_at),
-            raiser=GrantRaiser(SharedQuotaStore(api)),
         )
 
     def _stored(self, name: str, namespace: str) -> Pod:

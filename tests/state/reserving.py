@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
@@ -16,8 +17,10 @@ from webhook.quota.ledger.ledger import (
     QuotaRevision,
     ReservationSource,
 )
+from webhook.state.grant_raising import GrantRaiser
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.reserver import Outcome, Reserver
+from webhook.state.shared_quotas import SharedQuotaStore
 
 NS = "team-a"
 OBSERVED = QuotaRevision("q", "uid-q", "hash")
@@ -51,6 +54,12 @@ def now(store: LedgerStore) -> Ledger:
 
 def soon(seconds: float = 10) -> float:
     return time.monotonic() + seconds
+
+
+def a_reserver(ledgers: LedgerStore, **options: Any) -> Reserver:
+    """Return a reserver of a cluster in which no quota is shared."""
+    raiser = GrantRaiser(SharedQuotaStore(FakeClient(FakeCluster())))
+    return Reserver(ledgers, raiser, **options)
 
 
 def ask(reserver: Reserver, uid: str, amount: str = "1") -> Outcome:

@@ -15,6 +15,7 @@ from tests.admission.handlers.harness import a_namespace, new_cluster
 from tests.counting import calls_of
 from tests.reactions import Call, Proceed, ReactiveClient
 from tests.state.ledger_objects import NS, counted, made
+from tests.state.reserving import a_reserver
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import NAMESPACES, QUOTA_LEDGERS
@@ -26,7 +27,7 @@ from webhook.quota.ledger.ledger_codec import ledger_status
 from webhook.state import lazy_ledger
 from webhook.state.lazy_ledger import LazyLedger
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
-from webhook.state.reserver import Reserved, Reserver, ReserverStats
+from webhook.state.reserver import Reserved, ReserverStats
 
 SOON = 10.0
 CPU = {"requests.cpu": Quantity.parse("250m")}
@@ -199,7 +200,7 @@ class TestOnTheCluster:
         other, conflicts = LedgerStore(client), list[None]()
         version = other.write(NS, made(other), holding("p1", "p2"))
         stats = ReserverStats(conflicted=lambda: conflicts.append(None))
-        reserver = Reserver(store, stats=stats)
+        reserver = a_reserver(store, stats=stats)
         for number in range(10):
             assert version.ledger is not None
             folded = replace(holding(base=version.ledger), sequence=version.ledger.sequence)

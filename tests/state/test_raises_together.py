@@ -67,7 +67,7 @@ class Scenario:
         self.quotas.write(version, mark_complete(grants, quota.observed))
         self.waiting: CommitQueues[PendingRaise] = CommitQueues()
         self.raiser = GrantRaiser(SharedQuotaStore(self.client), self.waiting)
-        self.reserver = Reserver(LedgerStore(self.client), raiser=self.raiser)
+        self.reserver = Reserver(LedgerStore(self.client), self.raiser)
         for team in TEAMS:  # what is known admits without a read
             assert isinstance(self.ask(team, f"first-{team}", 0), Reserved)
         self.client.calls.clear()

@@ -23,6 +23,7 @@ from tests.state.reserving import (
     OBSERVED,
     SEEN,
     a_namespace_cluster,
+    a_reserver,
     ask,
     claim,
     counted,
@@ -47,7 +48,7 @@ from webhook.quota.ledger.ledger import (
 from webhook.state.batch_decision import BatchDecider
 from webhook.state.group_commit import CommitQueues, PendingClaim
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
-from webhook.state.reserver import Outcome, Reserved, Reserver, ReserverStats
+from webhook.state.reserver import Outcome, Reserved, ReserverStats
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def client(cluster: FakeCluster) -> ReactiveClient:
 
 def test_what_fits_is_in_the_stored_ledger_before_the_answer(client: ReactiveClient) -> None:
     store = counted(client, hard="2")
-    outcome = ask(Reserver(store), "a")
+    outcome = ask(a_reserver(store), "a")
     assert isinstance(outcome, Reserved)
     stored = LedgerStore(client).fetch(NS)
     assert stored is not None
@@ -74,7 +75,7 @@ def test_what_does_not_fit_is_refused_with_numbers_and_nothing_is_written(
     client: ReactiveClient,
 ) -> None:
     store = counted(client, hard="2", used="2")
-    outcome = ask(Reserver(store), "a")
+    outcome = ask(a_reserver(store), "a")
     assert isinstance(outcome, QuotaExceeded)
     assert outcome.message == (
         "exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=2,"
@@ -85,7 +86,7 @@ def test_what_does_not_fit_is_refused_with_numbers_and_nothing_is_written(
 
 def test_many_threads_and_replicas_never_give_more_than_there_is(cluster: FakeCluster) -> None:
     store = counted(FakeClient(cluster), hard="50")
-    replicas = [Reserver(LedgerStore(FakeClient(cluster)), attempts=50) for _ in range(3)]
+    replicas = [a_reserver(LedgerStore(FakeClient(cluster)), attempts=50) for _ in range(3)]
 
     def work(number: int) -> Outcome:
         return ask(replicas[number % 3], f"pod-{number}")
@@ -104,7 +105,7 @@ def test_requests_that_arrive_together_are_written_together(client: ReactiveClie
     held = Hold()
     client.on("update", QUOTA_LEDGERS, held, times=1)
     stats, queues = ReserverStats(batch_written=batches.append), CommitQueues[PendingClaim]()
-    reserver = Reserver(store, stats=stats, queues=queues)
+    reserver = a_reserver(store, stats=stats, queues=queues)
     with ThreadPoolExecutor(21) as pool:
         first = pool.submit(ask, reserver, "first")
         held.wait_for_call()
@@ -117,7 +118,7 @@ def test_requests_that_arrive_together_are_written_together(client: ReactiveClie
 
 def test_a_conflict_is_decided_again_on_what_is_stored_then(client: ReactiveClient) -> None:
     store = counted(client, hard="1")
-    mine, other = Reserver(store), Reserver(LedgerStore(client))
+    mine, other = a_reserver(store), a_reserver(LedgerStore(client))
     store.fetch(NS)
     assert isinstance(ask(other, "theirs"), Reserved)
     outcome = ask(mine, "mine")
@@ -125,7 +126,7 @@ def test_a_conflict_is_decided_again_on_what_is_stored_then(client: ReactiveClie
 
 
 def test_an_admission_on_a_known_ledger_reads_nothing(client: ReactiveClient) -> None:
-    reserver = Reserver(counted(client, hard="9"))
+    reserver = a_reserver(counted(client, hard="9"))
     ask(reserver, "a")
     client.calls.clear()
     assert isinstance(ask(reserver, "b"), Reserved)
@@ -134,7 +135,7 @@ def test_an_admission_on_a_known_ledger_reads_nothing(client: ReactiveClient) ->
 
 def test_a_refusal_rests_on_a_ledger_that_was_just_read(client: ReactiveClient) -> None:
     store = counted(client, hard="1")
-    reserver = Reserver(store)
+    reserver = a_reserver(store)
     assert isinstance(ask(reserver, "a"), Reserved)
     elsewhere = LedgerStore(client)
     version = elsewhere.fetch(NS)
@@ -147,7 +148,7 @@ def test_a_refusal_rests_on_a_ledger_that_was_just_read(client: ReactiveClient) 
 def test_a_write_of_unknown_fate_is_charged_once(client: ReactiveClient, fault: Reaction) -> None:
     store = counted(client, hard="1")
     client.on("update", QUOTA_LEDGERS, fault, times=1)
-    assert isinstance(ask(Reserver(store), "a"), Reserved)
+    assert isinstance(ask(a_reserver(store), "a"), Reserved)
     assert now(store).accounts["q"].reserved == cpu("1")
 
 
@@ -156,7 +157,7 @@ def test_endless_conflicts_end_undecided_and_reserve_nothing(client: ReactiveCli
     client.on("update", QUOTA_LEDGERS, conflict)
     conflicts: list[None] = []
     stats = ReserverStats(conflicted=lambda: conflicts.append(None))
-    reserver = Reserver(store, attempts=4, stats=stats, sleep=lambda _seconds: None)
+    reserver = a_reserver(store, attempts=4, stats=stats, sleep=lambda _seconds: None)
     assert ask(reserver, "a") == Undecided("the quota ledger is busy")
     assert len(conflicts) == 4
     assert not now(store).reservations
@@ -164,7 +165,7 @@ def test_endless_conflicts_end_undecided_and_reserve_nothing(client: ReactiveCli
 
 def test_the_wait_of_each_claim_is_measured_once(client: ReactiveClient) -> None:
     waits: list[float] = []
-    reserver = Reserver(counted(client, hard="9"), stats=ReserverStats(waited=waits.append))
+    reserver = a_reserver(counted(client, hard="9"), stats=ReserverStats(waited=waits.append))
     for uid in ("a", "b", "b"):
         assert isinstance(ask(reserver, uid), Reserved)
     assert len(waits) == 3
@@ -172,7 +173,7 @@ def test_the_wait_of_each_claim_is_measured_once(client: ReactiveClient) -> None
 
 
 def test_time_that_runs_out_ends_undecided(client: ReactiveClient) -> None:
-    reserver = Reserver(counted(client, hard="1"))
+    reserver = a_reserver(counted(client, hard="1"))
     outcome = reserver.reserve(NS, claim("a"), SEEN, deadline=time.monotonic() - 1)
     assert isinstance(outcome, Undecided)
     assert "time ran out" in outcome.message
@@ -182,7 +183,7 @@ def test_a_request_that_waits_too_long_leaves_the_queue(client: ReactiveClient) 
     store = counted(client, hard="9")
     held = Hold()
     client.on("update", QUOTA_LEDGERS, held, times=1)
-    reserver = Reserver(store)
+    reserver = a_reserver(store)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, reserver, "first")
         held.wait_for_call()
@@ -195,21 +196,21 @@ def test_a_request_that_waits_too_long_leaves_the_queue(client: ReactiveClient) 
 
 
 def test_without_a_ledger_nothing_is_decided(client: ReactiveClient) -> None:
-    outcome = ask(Reserver(LedgerStore(client)), "a")
+    outcome = ask(a_reserver(LedgerStore(client)), "a")
     assert outcome == Undecided("the quota ledger of this namespace is not there yet")
 
 
 def test_a_quota_in_another_state_than_counted_holds_decisions_up(
     client: ReactiveClient,
 ) -> None:
-    reserver = Reserver(counted(client, hard="1"))
+    reserver = a_reserver(counted(client, hard="1"))
     other = frozenset({QuotaRevision("q", "uid-q", "edited")})
     outcome = reserver.reserve(NS, claim("a"), other, deadline=soon())
     assert outcome == Undecided("usage is being counted for quota: q")
 
 
 def test_a_full_ledger_takes_no_new_pod_and_still_knows_the_old(client: ReactiveClient) -> None:
-    reserver = Reserver(counted(client, hard="9"), decider=BatchDecider(capacity=lambda: 1))
+    reserver = a_reserver(counted(client, hard="9"), decider=BatchDecider(capacity=lambda: 1))
     assert isinstance(ask(reserver, "a"), Reserved)
     assert isinstance(ask(reserver, "b"), Undecided)
     assert isinstance(ask(reserver, "a"), Reserved)
@@ -221,7 +222,7 @@ def test_a_ledger_that_cannot_be_read_holds_decisions_up_and_names_the_field(
     store = counted(client, hard="1")
     patch: Mapping[str, object] = {"status": {"podsResourceVersion": "soon"}}
     FakeClient(cluster).patch(QUOTA_LEDGERS, "ledger", patch, namespace=NS, subresource="status")
-    outcome = ask(Reserver(store), "a")
+    outcome = ask(a_reserver(store), "a")
     assert isinstance(outcome, Undecided)
     assert "status.podsResourceVersion" in outcome.message
 
@@ -231,7 +232,7 @@ def test_an_api_server_that_does_not_answer_holds_decisions_up(client: ReactiveC
         def fetch(self, namespace: str) -> LedgerVersion | None:
             raise UnreachableError(f"no route to the ledger of {namespace}")
 
-    outcome = ask(Reserver(Deaf(client)), "a")
+    outcome = ask(a_reserver(Deaf(client)), "a")
     assert outcome == Undecided(
         "the quota ledger cannot be reached: no route to the ledger of team-a"
     )
@@ -239,7 +240,7 @@ def test_an_api_server_that_does_not_answer_holds_decisions_up(client: ReactiveC
 
 def test_a_dry_run_decides_the_same_and_writes_nothing(client: ReactiveClient) -> None:
     store = counted(client, hard="1")
-    reserver = Reserver(store)
+    reserver = a_reserver(store)
     before = store.fetch(NS)
     assert isinstance(reserver.dry_run(NS, claim("a"), SEEN), Reserved)
     assert isinstance(reserver.dry_run(NS, claim("a", "2"), SEEN), QuotaExceeded)
@@ -251,7 +252,7 @@ def test_what_claims_nothing_is_contradicted_by_a_ledger_that_counts_other_quota
 ) -> None:
     store = counted(client, hard="1")
     other = frozenset({QuotaRevision("q", "uid-q", "another hash")})
-    reserver = Reserver(store)
+    reserver = a_reserver(store)
     said = Undecided("usage is being counted for quota: q")
     client.calls.clear()
     assert reserver.verify_uncharged(NS, frozenset()) == said
@@ -263,8 +264,8 @@ def test_what_claims_nothing_is_contradicted_by_a_ledger_that_counts_other_quota
 def test_without_ledger_only_quotas_that_are_known_contradict(client: ReactiveClient) -> None:
     store = LedgerStore(client)
     for _ in range(2):  # no object, then one in which nothing is counted
-        assert Reserver(store).verify_uncharged(NS, frozenset()) is None
-        assert Reserver(store).verify_uncharged(NS, SEEN) == NO_LEDGER
+        assert a_reserver(store).verify_uncharged(NS, frozenset()) is None
+        assert a_reserver(store).verify_uncharged(NS, SEEN) == NO_LEDGER
         store.create(NS)
 
 
@@ -275,8 +276,8 @@ def test_a_ledger_without_quotas_contradicts_only_a_cache_that_knows_some(
     version = store.create(NS)
     assert version is not None
     store.write(NS, version, Ledger({}, {}))
-    assert Reserver(store).verify_uncharged(NS, frozenset()) is None
-    assert isinstance(Reserver(store).verify_uncharged(NS, SEEN), Undecided)
+    assert a_reserver(store).verify_uncharged(NS, frozenset()) is None
+    assert isinstance(a_reserver(store).verify_uncharged(NS, SEEN), Undecided)
 
 
 def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
@@ -286,7 +287,7 @@ def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
         def fetch(self, namespace: str) -> LedgerVersion | None:
             raise RuntimeError(namespace)
 
-    reserver = Reserver(Broken(client))
+    reserver = a_reserver(Broken(client))
     for _ in range(2):  # the second finds an idle lane, not one that is busy for ever
         with pytest.raises(RuntimeError):
             ask(reserver, "a")
@@ -301,7 +302,7 @@ def test_a_ledger_from_before_the_namespace_opted_in_decides_nothing(
     assert version is not None
     assert version.ledger is not None
     store.write(NS, version, replace(version.ledger, pods_resource_version=7))
-    reserver = Reserver(store, decider=BatchDecider(opted_in_at=lambda _namespace: opted_in_at))
+    reserver = a_reserver(store, decider=BatchDecider(opted_in_at=lambda _namespace: opted_in_at))
     fitting, other = ask(reserver, "a"), ask(reserver, "b", "2")
     tried = reserver.dry_run(NS, claim("c", "2"), SEEN)
     if is_decided:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.reactions import Hold, ReactiveClient
-from tests.state.reserving import NS, SEEN, a_namespace_cluster, ask, claim, counted, soon
+from tests.state.reserving import (
+    NS,
+    SEEN,
+    a_namespace_cluster,
+    a_reserver,
+    ask,
+    claim,
+    counted,
+    soon,
+)
 from webhook.kube.api import QUOTA_LEDGERS
 from webhook.state.group_commit import DEADLINE_EXCEEDED, CommitQueues, PendingClaim
 from webhook.state.reserver import Outcome, Reserved, Reserver
@@ -18,7 +27,7 @@ def briefly(reserver: Reserver, uid: str, seconds: float) -> Outcome:
 
 def test_a_request_that_is_out_of_time_decides_for_those_that_wait_behind_it() -> None:
     client, held = ReactiveClient(a_namespace_cluster()), Hold()
-    reserver = Reserver(counted(client, hard="9"))
+    reserver = a_reserver(counted(client, hard="9"))
     client.on("update", QUOTA_LEDGERS, held)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, reserver, "first")
@@ -33,7 +42,7 @@ def test_a_request_that_is_out_of_time_decides_for_those_that_wait_behind_it() -
 
 def test_requests_with_short_deadlines_leave_nothing_pending() -> None:
     queues: CommitQueues[PendingClaim] = CommitQueues()
-    reserver = Reserver(counted(ReactiveClient(a_namespace_cluster()), hard="9"), queues=queues)
+    reserver = a_reserver(counted(ReactiveClient(a_namespace_cluster()), hard="9"), queues=queues)
     with ThreadPoolExecutor(8) as pool:
         outcomes = list(
             pool.map(

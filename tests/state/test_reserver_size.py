@@ -8,7 +8,18 @@ import pytest
 
 from tests.admission.handlers.harness import eventually
 from tests.reactions import Hold, ReactiveClient, fail, in_turn
-from tests.state.reserving import NS, SEEN, a_namespace_cluster, ask, claim, counted, cpu, now, soon
+from tests.state.reserving import (
+    NS,
+    SEEN,
+    a_namespace_cluster,
+    a_reserver,
+    ask,
+    claim,
+    counted,
+    cpu,
+    now,
+    soon,
+)
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import (
     QUOTA_LEDGERS,
@@ -22,7 +33,7 @@ from webhook.quota.ledger.ledger_codec import encode_status, written_bytes_of
 from webhook.state.batch_decision import BatchDecider
 from webhook.state.group_commit import CommitQueues, PendingClaim
 from webhook.state.ledger_store import LedgerStore
-from webhook.state.reserver import Outcome, Reserved, Reserver
+from webhook.state.reserver import Outcome, Reserved
 
 FULL = Undecided("the quota ledger of namespace team-a holds as much as one object can")
 
@@ -34,7 +45,7 @@ def client() -> ReactiveClient:
 
 def with_room_for(store: LedgerStore, claims: int) -> int:
     """How large the ledger is when it holds some claims, of which the first is made here."""
-    assert isinstance(ask(Reserver(store), "a"), Reserved)
+    assert isinstance(ask(a_reserver(store), "a"), Reserved)
     ledger = now(store)
     one = written_bytes_of(ledger.reservations["a"])
     return len(encode_status(ledger)) + (claims - 1) * one + one // 2
@@ -52,7 +63,7 @@ def free(store: LedgerStore, *uids: str) -> None:
 
 def test_its_size_is_that_of_what_is_stored(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
-    reserver = Reserver(store)
+    reserver = a_reserver(store)
     for number in range(20):
         before = len(encode_status(now(store)))
         assert isinstance(ask(reserver, f"pod-{number}", "250m"), Reserved)
@@ -65,7 +76,7 @@ def test_its_size_is_that_of_what_is_stored(client: ReactiveClient) -> None:
 
 def test_the_newest_claims_wait_until_there_is_room_again(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
-    reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 3)))
+    reserver = a_reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 3)))
     assert isinstance(ask(reserver, "b"), Reserved)
     assert isinstance(ask(reserver, "c"), Reserved)
     assert ask(reserver, "d") == FULL
@@ -76,7 +87,7 @@ def test_the_newest_claims_wait_until_there_is_room_again(client: ReactiveClient
 
 def test_a_pod_that_is_in_the_ledger_needs_no_room(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
-    reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
+    reserver = a_reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
     assert ask(reserver, "b") == FULL
     before = now(store).reservations["a"].sequence
     assert isinstance(ask(reserver, "a"), Reserved)
@@ -85,7 +96,7 @@ def test_a_pod_that_is_in_the_ledger_needs_no_room(client: ReactiveClient) -> No
 
 def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: ReactiveClient) -> None:
     store = counted(client, hard="3")
-    reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
+    reserver = a_reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
     assert isinstance(ask(reserver, "large", "7"), QuotaExceeded)
     assert ask(reserver, "small", "1") == FULL
 
@@ -93,7 +104,7 @@ def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: ReactiveCli
 def test_of_a_batch_those_are_written_that_fit(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
     queues, held = CommitQueues[PendingClaim](), Hold()
-    reserver = Reserver(
+    reserver = a_reserver(
         store, decider=BatchDecider(max_bytes=with_room_for(store, 4)), queues=queues
     )
     client.on("update", QUOTA_LEDGERS, held, times=1)
@@ -116,7 +127,7 @@ def test_of_a_batch_those_are_written_that_fit(client: ReactiveClient) -> None:
 
 def test_reservations_with_many_charges_count_by_their_size(client: ReactiveClient) -> None:
     store = counted(client, hard="99")
-    reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 4)))
+    reserver = a_reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 4)))
     many = {f"requests.example.com/{number}": amount for number in range(20) for amount in [ONE]}
     wide = Claim("wide", "wide", ReservationSource.BIND, {**cpu("1"), **many}, ("q",))
     assert reserver.reserve(NS, wide, SEEN, deadline=soon()) == FULL
@@ -140,7 +151,7 @@ def test_an_object_that_is_refused_as_too_large_is_not_sent_again(
     store = counted(client, hard="9")
     client.calls.clear()
     with client.on("update", QUOTA_LEDGERS, fail(error)):
-        assert ask(Reserver(store), "a") == FULL
+        assert ask(a_reserver(store), "a") == FULL
     assert len(client.calls_of("update")) == 1
     assert not now(store).reservations
 
@@ -152,14 +163,14 @@ def test_another_failure_of_the_api_server_is_tried_again(client: ReactiveClient
         fail(UnavailableError("etcdserver: request timed out, request is too large")),
     ]
     client.on("update", QUOTA_LEDGERS, in_turn(failures))
-    assert isinstance(ask(Reserver(store), "a"), Reserved)
+    assert isinstance(ask(a_reserver(store), "a"), Reserved)
 
 
 def test_how_many_reservations_there_may_be_is_asked_at_each_decision(
     client: ReactiveClient,
 ) -> None:
     capacity = [1]
-    reserver = Reserver(
+    reserver = a_reserver(
         counted(client, hard="9"), decider=BatchDecider(capacity=lambda: capacity[0])
     )
     assert isinstance(ask(reserver, "a"), Reserved)
@@ -170,5 +181,5 @@ def test_how_many_reservations_there_may_be_is_asked_at_each_decision(
 
 def test_a_dry_run_says_the_same(client: ReactiveClient) -> None:
     store = counted(client, hard="9")
-    reserver = Reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
+    reserver = a_reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
     assert reserver.dry_run(NS, claim("b"), SEEN) == FULL

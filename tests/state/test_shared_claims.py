@@ -63,12 +63,12 @@ class Scenario:
         account = Account(quota.observed, cpu("4"), cpu("0"), granted=cpu("0"))
         ledgers.write(NS, made, Ledger({NAME: account}, {}))
         self.store = SharedQuotaStore(self.client)
-        self.reserver = Reserver(LedgerStore(self.client), raiser=GrantRaiser(self.store))
+        self.reserver = Reserver(LedgerStore(self.client), GrantRaiser(self.store))
 
-    def ask(self, uid: str, amount: str, reserver: Reserver | None = None) -> Outcome:
+    def ask(self, uid: str, amount: str) -> Outcome:
         claim = Claim(uid, f"pod-{uid}", ReservationSource.BIND, cpu(amount), (NAME,))
         until = time.monotonic() + 5
-        return (reserver or self.reserver).reserve(NS, claim, self.observed, deadline=until)
+        return self.reserver.reserve(NS, claim, self.observed, deadline=until)
 
     def calls(self) -> list[str]:
         """Return the reads and writes of the handler so far."""
@@ -247,11 +247,6 @@ def test_a_pod_that_the_quota_is_not_about_does_not_wait_for_it(scenario: Scenar
     claim = Claim("a", "a", ReservationSource.BIND, cpu("1"), ())
     outcome = scenario.reserver.reserve(NS, claim, scenario.observed, deadline=time.monotonic() + 5)
     assert isinstance(outcome, Reserved)
-
-
-def test_without_a_way_to_it_nothing_is_decided(scenario: Scenario) -> None:
-    reserver = Reserver(LedgerStore(scenario.client))
-    assert isinstance(scenario.ask("a", "1", reserver), Undecided)
 
 
 def test_what_cannot_be_read_is_said(scenario: Scenario) -> None:

@@ -307,12 +307,12 @@ class Engine:
     def _handler_context(self, caches: SharedCaches, view: CachedView) -> HandlerContext:
         reserver = Reserver(
             caches.ledgers,
+            GrantRaiser(caches.shared),
             decider=BatchDecider(
                 lambda: self.configuration.limits.reservations_per_namespace,
                 opted_in_at=caches.namespaces.opted_in_at,
             ),
             stats=_stats(self._metrics),
-            raiser=GrantRaiser(caches.shared),
         )
         labels = NamespaceLabels(caches.api, time.monotonic)
         return HandlerContext(

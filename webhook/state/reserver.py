@@ -69,7 +69,6 @@ from webhook.state.group_commit import (
     Reserved,
 )
 from webhook.state.ledger_store import LedgerStore, LedgerVersion
-from webhook.state.shared_quotas import SharedQuotaLookup
 
 __all__ = ["Outcome", "Reserved", "Reserver", "ReserverStats"]
 
@@ -163,11 +162,10 @@ class Reserver:
 
     Args:
         ledgers: Where ledgers are read and written.
+        raiser: Raises what the namespaces hold of quotas that they share.
         decider: Decides a batch by one version of a ledger.
         attempts: How often a batch is decided before it is given up as busy.
         stats: Receives batches and conflicts.
-        raiser: Raises what the namespaces hold of quotas that they share; without it, claims that
-            concern such a quota stay undecided.
         sleep: Waits some seconds between attempts.
         queues: The claims that wait, per namespace.
     """
@@ -175,11 +173,11 @@ class Reserver:
     def __init__(
         self,
         ledgers: LedgerStore,
+        raiser: GrantRaiser,
         *,
         decider: BatchDecider | None = None,
         attempts: int = 6,
         stats: ReserverStats | None = None,
-        raiser: GrantRaiser | None = None,
         sleep: Callable[[float], None] = time.sleep,
         queues: CommitQueues[PendingClaim] | None = None,
     ) -> None:
@@ -225,7 +223,8 @@ class Reserver:
             return unreachable(err)
         if version is None or version.ledger is None:
             return NO_LEDGER
-        lookups = self._look_up(shared_names(version.ledger), is_fresh=True)
+        names = shared_names(version.ledger)
+        lookups = look_up(self._raiser.store, names, is_fresh=True)
         known = with_other_namespaces(version.ledger, namespace, lookups)
         pending = PendingClaim(claim, observed, deadline=0.0)
         decision = self._decider.decide(namespace, known, [pending], lookups)
@@ -316,7 +315,6 @@ class Reserver:
         one = _Round(self._decider, ledger, known, claims)
         if self._decides_alone(one, names):
             return self._conclude(one, batch)
-        assert self._raiser is not None  # noqa: S101 - else it decides alone
         until = max(pending.deadline for pending in claims) - _WRITE_SECONDS
         for number in range(_MAX_SHARED_ATTEMPTS):
             one = _Round(self._decider, ledger, known, claims)
@@ -341,27 +339,20 @@ class Reserver:
         waited for. The quotas are read for it: what runs unasked may have been counted beyond a
         limit since they were.
         """
-        if not names or self._raiser is None:
-            one.decide(self._look_up(names, is_fresh=False))
+        if not names:
+            one.decide(NO_SHARED_QUOTAS)
             return True
         if not is_granted(one.known, [pending.claim for pending in one.claims], names):
             return False
         wanted = one.decide(look_up_shared(self._raiser.store, names))
         return not wanted and one.decision.is_admission_only
 
-    def _look_up(self, names: Sequence[str], *, is_fresh: bool) -> SharedLookups:
-        if not names:
-            return NO_SHARED_QUOTAS
-        if self._raiser is None:
-            return dict.fromkeys(names, SharedQuotaLookup(None))
-        return look_up(self._raiser.store, names, is_fresh=is_fresh)
-
     def _conclude(self, one: _Round, batch: Batch) -> _Attempt:
         """Write the ledger that was decided, now that what it needs is granted."""
         ledger, claims, decision = one.ledger, one.claims, one.decision
         if not one.is_final:
             return _Stale()
-        if decision.is_recalling and self._raiser is not None:
+        if decision.is_recalling:
             recall_headroom(self._raiser.store, ledger.namespace, one.lookups)
         if decision.status is None:
             _settle_final(batch, claims, decision, ledger.version)

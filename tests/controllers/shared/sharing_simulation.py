@@ -77,7 +77,7 @@ from webhook.quota.shared.cluster_quotas import (
     own_name,
 )
 from webhook.quota.shared.escrow import Shared
-from webhook.state.grant_raising import GrantRaiser, PendingRaise
+from webhook.state.grant_raising import GrantRaiser, PendingRaise, look_up
 from webhook.state.group_commit import CommitQueue, CommitQueues, Pending, PendingClaim
 from webhook.state.lazy_ledger import LedgerVersion
 from webhook.state.ledger_store import LEDGER_NAME, LedgerStore
@@ -305,7 +305,7 @@ class _FormerReserver(Reserver):
     """The decisions of a release before headroom: it admits by what it last heard of a quota."""
 
     def _decides_alone(self, one: Any, names: Sequence[str]) -> bool:
-        wanted = one.decide(self._look_up(names, is_fresh=False))
+        wanted = one.decide(look_up(self._raiser.store, names, is_fresh=False))
         return not names or (not wanted and one.decision.is_admission_only)
 
 
@@ -1107,10 +1107,8 @@ class SharingSimulation:
         ledgers = (_FormerLedgers if is_former else LedgerStore)(client)
         made = (_FormerReserver if is_former else Reserver)(
             ledgers,
+            GrantRaiser((_FormerStore if is_former else _SteppedStore)(client), _SteppedQueues()),
             attempts=4,
-            raiser=GrantRaiser(
-                (_FormerStore if is_former else _SteppedStore)(client), _SteppedQueues()
-            ),
             sleep=lambda _seconds: None,
             queues=queues,
         )

@@ -171,7 +171,7 @@ def test_the_line_takes_no_room_that_others_have_got_meanwhile() -> None:
         assert SCHEDULING_GATE in pod.scheduling_gates
         claim = claim_for_bind(pod, quotas, source=ReservationSource.BIND, observed_version=NEWEST)
         assert claim is not None
-        door = Reserver(LedgerStore(FakeClient(harness.cluster)), raiser=GrantRaiser(stale))
+        door = Reserver(LedgerStore(FakeClient(harness.cluster)), GrantRaiser(stale))
         answer = door.reserve(NAMESPACE, claim, quotas.observed, deadline=time.monotonic() + 5)
         assert isinstance(answer, QuotaExceeded)
 
