@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import child, mapping, sequence, string_map, text
 from webhook.jsonfields.reader import FieldReader
 
 _Test: TypeAlias = Callable[[str | None, tuple[str, ...]], bool]
@@ -67,15 +66,7 @@ def read_label_selector(raw: object, field: str) -> LabelSelector | None:
     Raises:
         InvalidFieldError: A field has the wrong type.
     """
-    if raw is None:
-        return None
-    members = mapping(raw, field)
-    path = child(field, "matchExpressions")
-    expressions = enumerate(sequence(members.get("matchExpressions"), path))
-    return LabelSelector(
-        string_map(members.get("matchLabels"), child(field, "matchLabels")),
-        tuple(_requirement(item, f"{path}[{index}]") for index, item in expressions),
-    )
+    return None if raw is None else _selector(FieldReader(raw, field))
 
 
 def read_selector_at(node: FieldReader, name: str) -> LabelSelector | None:
@@ -84,13 +75,7 @@ def read_selector_at(node: FieldReader, name: str) -> LabelSelector | None:
     Raises:
         InvalidFieldError: A field has the wrong type.
     """
-    if not node.has(name):
-        return None
-    selector = node.child(name)
-    expressions = selector.children("matchExpressions")
-    return LabelSelector(
-        selector.string_map("matchLabels"), tuple(map(read_requirement, expressions))
-    )
+    return _selector(node.child(name)) if node.has(name) else None
 
 
 def read_requirement(node: FieldReader) -> Requirement:
@@ -98,12 +83,6 @@ def read_requirement(node: FieldReader) -> Requirement:
     return Requirement(node.text("key"), node.text("operator"), node.strings("values"))
 
 
-def _requirement(raw: object, field: str) -> Requirement:
-    members = mapping(raw, field)
-    path = child(field, "values")
-    values = enumerate(sequence(members.get("values"), path))
-    return Requirement(
-        text(members.get("key"), child(field, "key")),
-        text(members.get("operator"), child(field, "operator")),
-        tuple(text(value, f"{path}[{index}]") for index, value in values),
-    )
+def _selector(node: FieldReader) -> LabelSelector:
+    requirements = map(read_requirement, node.children("matchExpressions"))
+    return LabelSelector(node.string_map("matchLabels"), tuple(requirements))
