@@ -14,7 +14,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import FieldError, child, mapping, sequence, text
+from webhook.jsonfields.fields import FieldError
+from webhook.jsonfields.reader import FieldReader
 
 _Members: TypeAlias = Mapping[str, object]
 
@@ -31,18 +32,11 @@ def node_affinity_errors(pod: _Members, field: str) -> Iterator[FieldError]:
     Raises:
         InvalidFieldError: A field has the wrong type.
     """
-    path = child(field, "affinity")
-    affinity = mapping(pod.get("affinity"), path)
-    path = child(path, "nodeAffinity")
-    node = mapping(affinity.get("nodeAffinity"), path)
-    required = mapping(node.get(_REQUIRED), child(path, _REQUIRED))
-    terms = child(child(path, _REQUIRED), "nodeSelectorTerms")
-    for index, term in enumerate(sequence(required.get("nodeSelectorTerms"), terms)):
-        yield from _term_errors(term, f"{terms}[{index}]")
-    preferred = child(path, _PREFERRED)
-    for index, item in enumerate(sequence(node.get(_PREFERRED), preferred)):
-        weighted = mapping(item, f"{preferred}[{index}]")
-        yield from _term_errors(weighted.get("preference"), f"{preferred}[{index}].preference")
+    affinity = FieldReader(pod, field).child("affinity").child("nodeAffinity")
+    for term in affinity.child(_REQUIRED).children("nodeSelectorTerms"):
+        yield from _term_errors(term)
+    for weighted in affinity.children(_PREFERRED):
+        yield from _term_errors(weighted.child("preference"))
 
 
 def label_selector_errors(selector: object, field: str) -> Iterator[FieldError]:
@@ -51,70 +45,52 @@ def label_selector_errors(selector: object, field: str) -> Iterator[FieldError]:
     Raises:
         InvalidFieldError: A field has the wrong type.
     """
-    for expression, path in _expressions(selector, field, "matchExpressions"):
-        yield from _requirement_errors(_operator(expression, path), _values(expression, path), path)
+    if selector is not None:
+        for expression in FieldReader(selector, field).children("matchExpressions"):
+            yield from _requirement_errors(expression)
 
 
-def _term_errors(term: object, field: str) -> Iterator[FieldError]:
-    for expression, path in _expressions(term, field, "matchExpressions"):
-        yield from _label_errors(_operator(expression, path), _values(expression, path), path)
-    for expression, path in _expressions(term, field, "matchFields"):
-        operator = _operator(expression, path)
-        if operator not in _SETS:
-            yield _unknown(operator, path)
-        elif _values(expression, path) != 1:
+def _term_errors(term: FieldReader) -> Iterator[FieldError]:
+    for expression in term.children("matchExpressions"):
+        yield from _label_errors(expression)
+    for expression in term.children("matchFields"):
+        if expression.text("operator") not in _SETS:
+            yield _unknown(expression)
+        elif len(expression.strings("values")) != 1:
             words = _with("'In' or 'NotIn'", "must be only one value")
-            yield _required(f"{path}.values", f"{words} for node field selector")
+            yield _required(expression, f"{words} for node field selector")
 
 
-def _label_errors(operator: str, values: int, path: str) -> Iterator[FieldError]:
-    if operator in _COMPARISONS:
-        if values != 1:
-            words = _with("'Lt' or 'Gt'", "must be specified single value")
-            yield _required(f"{path}.values", words)
-    else:
-        yield from _requirement_errors(operator, values, path)
+def _label_errors(expression: FieldReader) -> Iterator[FieldError]:
+    if expression.text("operator") not in _COMPARISONS:
+        yield from _requirement_errors(expression)
+    elif len(expression.strings("values")) != 1:
+        yield _required(expression, _with("'Lt' or 'Gt'", "must be specified single value"))
 
 
-def _requirement_errors(operator: str, values: int, path: str) -> Iterator[FieldError]:
+def _requirement_errors(expression: FieldReader) -> Iterator[FieldError]:
+    operator, values = expression.text("operator"), expression.strings("values")
     if operator in _SETS:
         if not values:
-            yield _required(f"{path}.values", _with("'In' or 'NotIn'", "must be specified"))
+            yield _required(expression, _with("'In' or 'NotIn'", "must be specified"))
     elif operator in _PRESENCES:
         if values:
-            yield _forbidden(path)
+            detail = _with("'Exists' or 'DoesNotExist'", "may not be specified")
+            yield FieldError("FieldValueForbidden", expression.path("values"), detail)
     else:
-        yield _unknown(operator, path)
-
-
-def _expressions(holder: object, field: str, name: str) -> Iterator[tuple[_Members, str]]:
-    path = child(field, name)
-    items = sequence(mapping(holder, field).get(name), path)
-    for index, item in enumerate(items):
-        yield mapping(item, f"{path}[{index}]"), f"{path}[{index}]"
-
-
-def _operator(expression: _Members, path: str) -> str:
-    return text(expression.get("operator"), f"{path}.operator")
-
-
-def _values(expression: _Members, path: str) -> int:
-    return len(sequence(expression.get("values"), f"{path}.values"))
+        yield _unknown(expression)
 
 
 def _with(operators: str, words: str) -> str:
     return f"{words} when `operator` is {operators}"
 
 
-def _required(field: str, detail: str) -> FieldError:
-    return FieldError("FieldValueRequired", field, detail)
+def _required(expression: FieldReader, detail: str) -> FieldError:
+    return FieldError("FieldValueRequired", expression.path("values"), detail)
 
 
-def _forbidden(path: str) -> FieldError:
-    detail = _with("'Exists' or 'DoesNotExist'", "may not be specified")
-    return FieldError("FieldValueForbidden", f"{path}.values", detail)
-
-
-def _unknown(operator: str, path: str) -> FieldError:
-    detail = "not a valid selector operator"
-    return FieldError("FieldValueInvalid", f"{path}.operator", detail, json.dumps(operator))
+def _unknown(expression: FieldReader) -> FieldError:
+    operator, detail = expression.text("operator"), "not a valid selector operator"
+    return FieldError(
+        "FieldValueInvalid", expression.path("operator"), detail, json.dumps(operator)
+    )

@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import child, key, mapping, sequence
+from webhook.jsonfields.fields import child, key
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, parse_stored_list
+from webhook.quota.amounts.resource_reader import StoredResourceReader
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.objects.names import is_hugepages
 
 _Members: TypeAlias = Mapping[str, object]
@@ -90,7 +91,7 @@ def resizes_of(old: _Members, new: _Members) -> tuple[Resize, ...]:
         InvalidFieldError: A field has the wrong type.
         InvalidQuantityError: An amount is not a quantity.
     """
-    before = dict(_resources(old, "old."))
+    before = dict(_resources(old, "old"))
     return tuple(
         resize
         for path, lists in _resources(new, "")
@@ -115,22 +116,14 @@ def _effective(lists: _Lists, *, is_limit: bool) -> ResourceList:
     return lists["limits"] if is_limit else {**lists["limits"], **lists["requests"]}
 
 
-def _resources(job: _Members, prefix: str) -> Iterator[tuple[str, _Lists]]:
+def _resources(job: _Members, root: str) -> Iterator[tuple[str, _Lists]]:
     """Yield the resources of each container with their path in the Job."""
-    spec = mapping(job.get("spec"), f"{prefix}spec")
-    template = mapping(spec.get("template"), f"{prefix}spec.template")
-    pod = mapping(template.get("spec"), f"{prefix}{_POD}")
+    pod = StoredResourceReader(job, root).child("spec").child("template").child("spec")
     for name in ("containers", "initContainers"):
-        for index, item in enumerate(sequence(pod.get(name), f"{prefix}{_POD}.{name}")):
-            path = f"{_POD}.{name}[{index}]"
-            container = mapping(item, f"{prefix}{path}")
-            path = f"{path}.resources"
-            resources = mapping(container.get("resources"), f"{prefix}{path}")
-            lists = {
-                kind: parse_stored_list(resources.get(kind), field=f"{prefix}{path}.{kind}")
-                for kind in ("requests", "limits")
-            }
-            yield path, lists
+        for index, container in enumerate(pod.children(name)):
+            resources = container.child("resources")
+            lists = {kind: resources.resource_list(kind) for kind in ("requests", "limits")}
+            yield f"{_POD}.{name}[{index}].resources", lists
 
 
 def _shown(amount: Quantity | None) -> str:

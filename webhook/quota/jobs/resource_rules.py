@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import FieldError, child, mapping, sequence, text
+from webhook.jsonfields.fields import FieldError
 from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity
-from webhook.quota.amounts.resources import ResourceList, parse_resource_list
+from webhook.quota.amounts.resource_reader import ResourceReader
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.objects.names import (
     INTEGER_RESOURCES,
     is_extended_resource,
@@ -56,21 +57,19 @@ class Requirements:
     claims: tuple[Claim, ...] = ()
 
 
-def read_requirements(raw: object, field: str) -> Requirements:
-    """Read a `resources` object; null has nothing in it.
+def read_requirements(holder: ResourceReader) -> Requirements:
+    """Read the `resources` of a container or of a pod's spec; null has nothing in it.
 
     Raises:
         InvalidFieldError: A field has the wrong type.
         InvalidQuantityError: An amount is not a quantity.
     """
-    members = mapping(raw, field)
-    path = child(field, "claims")
-    claims = enumerate(sequence(members.get("claims"), path))
+    resources = holder.child("resources")
     return Requirements(
-        field,
-        parse_resource_list(members.get("requests"), field=child(field, "requests")),
-        parse_resource_list(members.get("limits"), field=child(field, "limits")),
-        tuple(_claim(item, f"{path}[{index}]") for index, item in claims),
+        holder.path("resources"),
+        resources.resource_list("requests"),
+        resources.resource_list("limits"),
+        tuple(Claim(one.text("name"), one.text("request")) for one in resources.children("claims")),
     )
 
 
@@ -138,14 +137,6 @@ def negative_amounts(resources: Requirements) -> Iterator[FieldError]:
 def has_torn_pages(resources: ResourceList) -> bool:
     """Return whether an amount of huge pages is not a multiple of their size."""
     return any(not _fits_pages(name, amount) for name, amount in resources.items())
-
-
-def _claim(raw: object, field: str) -> Claim:
-    members = mapping(raw, field)
-    return Claim(
-        text(members.get("name"), child(field, "name")),
-        text(members.get("request"), child(field, "request")),
-    )
 
 
 def resource_name_errors(name: str, field: str) -> Iterator[FieldError]:

@@ -23,16 +23,8 @@ from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import (
-    FieldError,
-    InvalidFieldError,
-    boolean,
-    integer,
-    mapping,
-    sequence,
-    text,
-    timestamp,
-)
+from webhook.jsonfields.fields import FieldError, InvalidFieldError, integer, mapping, text
+from webhook.jsonfields.reader import FieldReader
 from webhook.quota.jobs.templates import (
     TEMPLATE,
     immutable_errors,
@@ -153,24 +145,22 @@ def job_state(job: _Members, *, field: str = "") -> JobState:
     Raises:
         InvalidFieldError: A field has the wrong type.
     """
-    prefix = f"{field}." if field else ""
-    members = mapping(job, field)
-    spec = mapping(members.get("spec"), f"{prefix}spec")
-    status = mapping(members.get("status"), f"{prefix}status")
-    started = timestamp(status.get("startTime"), f"{prefix}status.startTime")
-    true_conditions = _true_conditions(status, f"{prefix}status.conditions")
+    root = FieldReader(job, field)
+    spec, status = root.child("spec"), root.child("status")
+    has_started = status.timestamp("startTime") is not None
+    conditions = [(one.text("type"), one.text("status")) for one in status.children("conditions")]
+    true_conditions = {name for name, value in conditions if value == "True"}
     counts = {
-        name: integer(status.get(name), f"{prefix}status.{name}") or 0
-        for name in ("active", "terminating", "succeeded", "failed")
+        name: status.integer(name) or 0 for name in ("active", "terminating", "succeeded", "failed")
     }
     return JobState(
-        suspended=boolean(spec.get("suspend"), f"{prefix}spec.suspend"),
-        started=started is not None,
+        suspended=spec.boolean("suspend"),
+        started=has_started,
         marked_suspended="Suspended" in true_conditions,
         active=counts["active"],
         finished=not true_conditions.isdisjoint(_FINISHED),
         terminating=counts["terminating"],
-        ran=started is not None or any(counts.values()),
+        ran=has_started or any(counts.values()),
     )
 
 
@@ -186,16 +176,6 @@ def enabled_gates(gates: Gates) -> frozenset[str]:
     if isinstance(gates, Mapping):
         return ALL_GATES - {gate for gate, is_on in gates.items() if not is_on}
     return frozenset(gates)
-
-
-def _true_conditions(status: _Members, field: str) -> frozenset[str]:
-    found = set()
-    for index, item in enumerate(sequence(status.get("conditions"), field)):
-        condition = mapping(item, f"{field}[{index}]")
-        name = text(condition.get("type"), f"{field}[{index}].type")
-        if text(condition.get("status"), f"{field}[{index}].status") == "True":
-            found.add(name)
-    return frozenset(found)
 
 
 def _uses_torn_pages(spec: _Members) -> bool:

@@ -18,14 +18,13 @@ from typing import Final, TypeAlias
 from webhook.jsonfields.fields import (
     MOST_NATIVE_ERRORS,
     FieldError,
-    child,
-    integer,
     mapping,
     sequence,
     string_map,
-    text,
 )
-from webhook.quota.amounts.resources import exceeding, parse_resource_list
+from webhook.jsonfields.reader import FieldReader
+from webhook.quota.amounts.resource_reader import ResourceReader
+from webhook.quota.amounts.resources import exceeding
 from webhook.quota.charging.pod_requests import container_limits, container_requests
 from webhook.quota.jobs.operators import label_selector_errors, node_affinity_errors
 from webhook.quota.jobs.resource_rules import (
@@ -75,7 +74,7 @@ def job_errors(spec: _Members, *, selects: bool, allow_torn_pages: bool) -> list
     pod = mapping(template.get("spec"), f"{_TEMPLATE}.spec")
     of_pod = pod_errors(pod, f"{_TEMPLATE}.spec", allow_torn_pages=allow_torn_pages)
     return [
-        *_count_errors(spec),
+        *_count_errors(FieldReader(spec, "spec")),
         *islice(of_pod, MOST_NATIVE_ERRORS),
         *_selector_errors(spec, template, required=selects),
     ]
@@ -83,39 +82,35 @@ def job_errors(spec: _Members, *, selects: bool, allow_torn_pages: bool) -> list
 
 def uses_torn_pages(pod: _Members, field: str) -> bool:
     """Return whether a container or the overhead has a fraction of a huge page."""
-    containers = _requirements(pod, field)
-    overhead = parse_resource_list(pod.get("overhead"), field=f"{field}.overhead")
-    lists = [each for r in containers for each in (r.limits, r.requests)]
-    return any(map(has_torn_pages, (*lists, overhead)))
+    root = ResourceReader(pod, field)
+    every = (*_requirements(root), _overhead(root))
+    return any(has_torn_pages(each) for one in every for each in (one.limits, one.requests))
 
 
-def _count_errors(spec: _Members) -> Iterator[FieldError]:
+def _count_errors(spec: FieldReader) -> Iterator[FieldError]:
     for name in _COUNTS:
-        field = child("spec", name)
-        count = integer(spec.get(name), field)
+        count = spec.integer(name)
         if count is not None and count < 0:
-            yield _invalid(field, "must be greater than or equal to 0", str(count))
-    mode = text(spec.get("completionMode"), "spec.completionMode")
-    if mode == INDEXED and spec.get("completions") is None:
+            yield _invalid(spec.path(name), "must be greater than or equal to 0", str(count))
+    if spec.text("completionMode") == INDEXED and not spec.has("completions"):
         detail = f"when completion mode is {INDEXED}"
         yield FieldError("FieldValueRequired", "spec.completions", detail)
 
 
 def pod_errors(pod: _Members, field: str, *, allow_torn_pages: bool) -> Iterator[FieldError]:
     """Yield what is wrong with the resources and the node affinity of a pod's spec at a path."""
-    claims = _claim_names(pod, f"{field}.resourceClaims")
-    for resources in _requirements(pod, field):
+    root = ResourceReader(pod, field)
+    claims = frozenset(filter(None, (one.text("name") for one in root.children("resourceClaims"))))
+    for resources in _requirements(root):
         yield from requirement_errors(
             resources, claim_names=claims, allow_torn_pages=allow_torn_pages
         )
-    if pod.get("resources") is not None:
-        resources = read_requirements(pod["resources"], f"{field}.resources")
+    if root.has("resources"):
+        resources = read_requirements(root)
         yield from _pod_level_errors(resources, claims, allow_torn_pages=allow_torn_pages)
         yield from _consistency_errors(resources, Pod.from_object({"spec": pod}, field=_TEMPLATE))
     yield from node_affinity_errors(pod, field)
-    path = f"{field}.overhead"
-    overhead = Requirements(path, {}, parse_resource_list(pod.get("overhead"), field=path))
-    yield from requirement_errors(overhead, allow_torn_pages=allow_torn_pages)
+    yield from requirement_errors(_overhead(root), allow_torn_pages=allow_torn_pages)
     if sequence(pod.get("ephemeralContainers"), f"{field}.ephemeralContainers"):
         detail = "ephemeral containers not allowed in pod template"
         yield FieldError("FieldValueForbidden", f"{field}.ephemeralContainers", detail)
@@ -123,10 +118,8 @@ def pod_errors(pod: _Members, field: str, *, allow_torn_pages: bool) -> Iterator
 
 def negative_errors(pod: _Members, field: str) -> Iterator[FieldError]:
     """Yield which amounts of a pod's spec at a path are below zero; errors as in `pod_errors`."""
-    path = f"{field}.overhead"
-    overhead = Requirements(path, {}, parse_resource_list(pod.get("overhead"), field=path))
-    of_pod = read_requirements(pod.get("resources"), f"{field}.resources")
-    for resources in (*_requirements(pod, field), of_pod, overhead):
+    root = ResourceReader(pod, field)
+    for resources in (*_requirements(root), read_requirements(root), _overhead(root)):
         yield from negative_amounts(resources)
 
 
@@ -182,19 +175,13 @@ def _selector_errors(spec: _Members, template: _Members, *, required: bool) -> I
         yield _invalid(f"{path}.labels", "`selector` does not match template `labels`")
 
 
-def _requirements(pod: _Members, field: str) -> Iterator[Requirements]:
+def _requirements(pod: ResourceReader) -> Iterator[Requirements]:
     for name in ("containers", "initContainers"):
-        path = f"{field}.{name}"
-        for index, item in enumerate(sequence(pod.get(name), path)):
-            container = mapping(item, f"{path}[{index}]")
-            yield read_requirements(container.get("resources"), f"{path}[{index}].resources")
+        yield from map(read_requirements, pod.children(name))
 
 
-def _claim_names(pod: _Members, field: str) -> frozenset[str]:
-    items = enumerate(sequence(pod.get("resourceClaims"), field))
-    claims = [(mapping(item, f"{field}[{index}]"), index) for index, item in items]
-    names = (text(claim.get("name"), f"{field}[{index}].name") for claim, index in claims)
-    return frozenset(filter(None, names))
+def _overhead(pod: ResourceReader) -> Requirements:
+    return Requirements(pod.path("overhead"), {}, pod.resource_list("overhead"))
 
 
 def _invalid(field: str, detail: str, value: str = "") -> FieldError:
