@@ -14,7 +14,8 @@ from typing import Any, Final, TypedDict
 import msgspec
 
 from webhook.jsonfields.encoding import NumberText, decode_deep
-from webhook.jsonfields.fields import InvalidFieldError, mapping, text
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import Object
 from webhook.kube.codec import decode_object
 from webhook.kube.errors import BadRequestError
@@ -76,9 +77,8 @@ def identity_of(raw: Object) -> tuple[str, int]:
     Raises:
         InvalidFieldError: They cannot be read; the error has the path.
     """
-    metadata = mapping(raw.get("metadata"), "metadata")
-    version = text(metadata.get("resourceVersion"), "metadata.resourceVersion")
-    uid = text(metadata.get("uid"), "metadata.uid")
+    metadata = FieldReader(raw).child("metadata")
+    version, uid = metadata.text("resourceVersion"), metadata.text("uid")
     if not (version.isascii() and version.isdecimal()):
         raise InvalidFieldError("metadata.resourceVersion", "must be a resource version")
     return uid, int(version)

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from webhook.jsonfields.fields import InvalidFieldError, mapping, text
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ClusterApi, NotFoundError, Object
 from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.kube.metadata import object_name
 from webhook.state.lazy_ledger import identity_of
 from webhook.state.namespace_labels import is_deferred, labels_of, read_namespace
 from webhook.state.object_decoders import decode_namespace
@@ -68,7 +70,7 @@ class NamespaceCache:
             found = read_namespace(self._api, namespace)
         except NotFoundError:
             return True
-        return mapping(found.get("metadata"), "metadata").get("deletionTimestamp") is not None
+        return FieldReader(found).child("metadata").has("deletionTimestamp")
 
     def labels(self, namespace: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace that has opted in; None of others, or if not seen yet.
@@ -90,8 +92,7 @@ class NamespaceCache:
 
     def _read(self, namespace: Object) -> bool:
         """Note the labels, if it has opted in, and say whether it has."""
-        metadata = mapping(namespace.get("metadata"), "metadata")
-        name = text(metadata.get("name"), "metadata.name")
+        name = object_name(namespace)
         is_opted_in = is_deferred(namespace)
         if not is_opted_in:
             self._labels.pop(name, None)

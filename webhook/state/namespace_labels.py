@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import mapping, string_map
+from webhook.jsonfields.fields import mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, ClusterApi, ListOptions, Object
 from webhook.kube.joint_reads import JointReads
@@ -29,8 +29,8 @@ def labels_of(namespace: Object, name: str) -> dict[str, str]:
     Raises:
         InvalidFieldError: They cannot be read.
     """
-    metadata = mapping(namespace.get("metadata"), "metadata")
-    return {NAMESPACE_NAME_LABEL: name, **string_map(metadata.get("labels"), "metadata.labels")}
+    labels = FieldReader(namespace).child("metadata").string_map("labels")
+    return {NAMESPACE_NAME_LABEL: name, **labels}
 
 
 def is_deferred(namespace: Object) -> bool:

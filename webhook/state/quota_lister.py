@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from webhook.jsonfields.fields import InvalidFieldError, mapping
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import (
     COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
@@ -16,9 +16,9 @@ from webhook.kube.api import (
     ClusterApi,
     ListOptions,
     NotFoundError,
-    Object,
 )
 from webhook.kube.joint_reads import JointReads
+from webhook.kube.metadata import object_name
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_stored_quota
 from webhook.quota.objects.compact import compact_quota
 from webhook.quota.objects.model import ResourceQuota
@@ -85,12 +85,8 @@ class QuotaLister:
                 try:
                     quotas.append(compact_quota(raw))
                 except InvalidFieldError as err:
-                    unreadable.append(unreadable_quota(_name_of(raw), err))
+                    unreadable.append(unreadable_quota(object_name(raw), err))
         return _Listed(tuple(quotas), tuple(unreadable), asked_at)
-
-
-def _name_of(raw: Object) -> str:
-    return str(mapping(raw.get("metadata"), "metadata").get("name", ""))
 
 
 class ElasticQuotaLister:

@@ -21,7 +21,8 @@ from webhook.controllers.runtime.controller import DONE, RequeueAfter, Result
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.runtime.workqueue import WorkQueue
-from webhook.jsonfields.fields import InvalidFieldError, mapping, text
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import PODS, ApiError, ClusterApi, ListOptions, NotFoundError
 from webhook.kube.pager import list_pages
 from webhook.quota.amounts.resources import excess
@@ -273,8 +274,7 @@ class DriftDetector:
             stored = self._api.get(PODS, name, namespace=namespace, decode=decode_pod)
         except NotFoundError:
             return False
-        metadata = mapping(stored.get("metadata"), "metadata")
-        return text(metadata.get("uid"), "metadata.uid") == uid
+        return FieldReader(stored).child("metadata").text("uid") == uid
 
 
 def _version(pod: Pod) -> int:

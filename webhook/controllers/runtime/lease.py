@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from webhook.jsonfields.encoding import encode_json
-from webhook.jsonfields.fields import InvalidFieldError, integer, mapping, text
+from webhook.jsonfields.fields import mapping
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import LEASES, Object
+from webhook.state.lazy_ledger import identity_of
 
 _MICROSECOND = timedelta(microseconds=1)
 _MOST_TRANSITIONS = 2**31 - 1
@@ -79,19 +81,16 @@ def read_lease(raw: Object) -> StoredLease:
     Raises:
         InvalidFieldError: It has no usable metadata or spec.
     """
-    metadata = mapping(raw.get("metadata"), "metadata")
-    version = text(metadata.get("resourceVersion"), "metadata.resourceVersion")
-    if not (version.isascii() and version.isdecimal()):
-        raise InvalidFieldError("metadata.resourceVersion", "must be a resource version")
-    spec = mapping(raw.get("spec"), "spec")
+    uid, version = identity_of(raw)
+    spec = FieldReader(raw).child("spec")
     epoch = LeaseSpec(
-        holder=text(spec.get("holderIdentity"), "spec.holderIdentity"),
-        seconds=max(0, integer(spec.get("leaseDurationSeconds"), "spec.leaseDurationSeconds") or 0),
-        acquired=text(spec.get("acquireTime"), "spec.acquireTime"),
-        renewed=text(spec.get("renewTime"), "spec.renewTime"),
-        transitions=integer(spec.get("leaseTransitions"), "spec.leaseTransitions") or 0,
+        holder=spec.text("holderIdentity"),
+        seconds=max(0, spec.integer("leaseDurationSeconds") or 0),
+        acquired=spec.text("acquireTime"),
+        renewed=spec.text("renewTime"),
+        transitions=spec.integer("leaseTransitions") or 0,
     )
-    return StoredLease(int(version), text(metadata.get("uid"), "metadata.uid"), epoch)
+    return StoredLease(version, uid, epoch)
 
 
 def lease_object(

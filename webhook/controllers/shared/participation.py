@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Set
 
 from webhook.controllers.managed_namespaces import ManagedNamespaces
-from webhook.jsonfields.fields import InvalidFieldError, mapping, text
-from webhook.kube.api import (
-    ClusterApi,
-    NotFoundError,
-    Object,
-    UnavailableError,
-)
+from webhook.jsonfields.fields import InvalidFieldError
+from webhook.kube.api import ClusterApi, NotFoundError, UnavailableError
+from webhook.kube.metadata import object_name
 from webhook.quota.charging.deferral import limits_of
 from webhook.quota.shared.cluster_quotas import ClusterQuota, UnreadableClusterQuota
 from webhook.state.lazy_ledger import identity_of
@@ -113,7 +109,7 @@ class Participation:
         Raises:
             ApiError: The API server does not answer.
         """
-        return {_name_of(one) for one in namespace_metadata(self._api, opted_in=True)}
+        return {object_name(one) for one in namespace_metadata(self._api, opted_in=True)}
 
     def check_namespaces(self) -> Set[str]:
         """Make sure that the cache of namespaces shows what there is now; return the opted-in ones.
@@ -124,7 +120,7 @@ class Participation:
         opted_in: set[str] = set()
         for raw in namespace_metadata(self._api):
             try:
-                name, version, is_in = _name_of(raw), identity_of(raw)[1], is_deferred(raw)
+                name, version, is_in = object_name(raw), identity_of(raw)[1], is_deferred(raw)
             except InvalidFieldError:
                 continue
             entry = self._managed.namespaces.informer.entry(name)
@@ -133,7 +129,3 @@ class Participation:
             if is_in:
                 opted_in.add(name)
         return opted_in
-
-
-def _name_of(namespace: Object) -> str:
-    return text(mapping(namespace.get("metadata"), "metadata").get("name"), "metadata.name")
