@@ -98,11 +98,6 @@ def test_details_of_an_invalid_object_name_its_kind_and_group() -> None:
     assert details == {"name": "train", "group": "batch", "kind": "Job"}
 
 
-def test_details_can_be_given() -> None:
-    details = response_to(forbidden(name="n", kind="k", group="g"))["status"]["details"]
-    assert details == {"name": "n", "group": "g", "kind": "k"}
-
-
 def test_a_patch_is_base64_of_a_json_patch() -> None:
     answer = Allowed(decision="stamped", patch=(add(("metadata", "annotations"), {"a/b": "1"}),))
     review = json.loads(encode_review(a_request(phase=Phase.MUTATING), answer))

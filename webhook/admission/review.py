@@ -184,12 +184,6 @@ class Denied:
     causes: tuple[Cause, ...] = ()
     retry_after_seconds: int | None = None
     """When the client may try again; the API server makes a Retry-After header of it."""
-    name: str = ""
-    """`details.name`; empty means the name in the request."""
-    kind: str = ""
-    """`details.kind`; empty means the platform's habit: the resource, and the kind for 422."""
-    group: str = ""
-    """`details.group`; empty means the group in the request."""
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     decision: str = "denied"
@@ -322,11 +316,11 @@ def _allowed(request: AdmissionRequest, answer: Allowed) -> ReviewResponse:
 
 
 def _denied(request: AdmissionRequest, answer: Denied) -> ReviewResponse:
-    habit = request.kind.kind if answer.code == 422 else request.resource
     details = StatusDetails(
-        name=_cut(answer.name or request.name, MAX_AUDIT_CHARACTERS),
-        group=answer.group or request.group,
-        kind=answer.kind or habit,
+        name=_cut(request.name, MAX_AUDIT_CHARACTERS),
+        group=request.group,
+        # as the API server has it: the resource, and the kind for 422
+        kind=request.kind.kind if answer.code == 422 else request.resource,
         causes=tuple(map(_cut_cause, answer.causes[:MAX_CAUSES])),
         retry_after_seconds=answer.retry_after_seconds,
     )

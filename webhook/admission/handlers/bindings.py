@@ -119,9 +119,8 @@ def _bind(
     added = managed_metadata.added_by_binding(binding.labels, binding.annotations, pod)
     if added and not lookup.is_live:
         return None  # a pod in the cache has no labels
-    configuration, own_users = context.configuration, context.policy.own_users
-    if added and not managed_metadata.may_modify(request, configuration, own_users):
-        return managed_metadata.deny_creation(added, configuration)
+    if added and not managed_metadata.may_modify(context, request):
+        return managed_metadata.deny_creation(added, context.configuration)
     return _judge_and_charge(context, request, binding, lookup, deadline)
 
 

@@ -84,7 +84,7 @@ def gate_pod(
         return NOT_GATED
     verdict = _decide(context, request, pod)
     fields: list[str] = []
-    if managed_metadata.may_modify(request, context.configuration, context.policy.own_users):
+    if managed_metadata.may_modify(context, request):
         stripped = managed_metadata.strip_forged(raw, kept=verdict.written)
     else:
         fields, stripped = managed_metadata.strip(raw, pod, kept=verdict.written)

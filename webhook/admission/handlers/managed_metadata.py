@@ -13,9 +13,11 @@ for ever; they are written anew in time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from webhook.admission.handlers import responses
+from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.patch_builder import PatchOperation, remove_keys
 from webhook.admission.review import AdmissionRequest, Denied, Object
 from webhook.config import Configuration
@@ -46,11 +48,10 @@ _MAX_FIELDS: Final = 5
 """Fields that a message names; people can write any number."""
 
 
-def may_modify(
-    request: AdmissionRequest, configuration: Configuration, own_users: Set[str]
-) -> bool:
+def may_modify(context: HandlerContext, request: AdmissionRequest) -> bool:
     """Return whether a request is our own, or of a user in a break-glass group."""
-    if request.username in own_users or request.username in configuration.trusted_users:
+    user, configuration = request.username, context.configuration
+    if user in context.policy.own_users or user in configuration.trusted_users:
         return True
     return not configuration.break_glass_groups.isdisjoint(request.groups)
 
@@ -171,7 +172,7 @@ def _forbidden(details: Mapping[str, str]) -> Denied:
     )
     more = f"; and {len(details) - _MAX_FIELDS} more" if len(details) > _MAX_FIELDS else ""
     text = "; ".join(f"{cause.field}: {cause.message}" for cause in causes) + more
-    return Denied(code=403, reason="Forbidden", message=text, causes=causes, audit={"reason": text})
+    return responses.refused(403, "Forbidden", text, causes=causes)
 
 
 def _permitted(configuration: Configuration) -> str:

@@ -107,9 +107,7 @@ def denied_by_policy(
 def deny_qos_class(pod: Pod) -> Denied | None:
     """Refuse a QoS class that the client wrote itself: it decides which quotas apply."""
     message = forged_qos_class(pod)
-    if not message:
-        return None
-    return Denied(code=403, reason="Forbidden", message=message, audit={"reason": message})
+    return responses.refused(403, "Forbidden", message) if message else None
 
 
 def update(
@@ -124,10 +122,8 @@ def update(
     """
     old, new = parse_update(context, request)
     touched = managed_metadata.changed_keys(old, new)
-    configuration = context.configuration
-    own_users = context.policy.own_users
-    if touched and not managed_metadata.may_modify(request, configuration, own_users):
-        return managed_metadata.deny_update(touched, request, configuration)
+    if touched and not managed_metadata.may_modify(context, request):
+        return managed_metadata.deny_update(touched, request, context.configuration)
     if is_terminating(old) != is_terminating(new):
         return charge_update(context, request, old, new, ReservationSource.UPDATE, deadline)
     if _sizes(old) != _sizes(new):
@@ -284,11 +280,9 @@ def _static_denial(
 
     Marks on a pod without a node are none of them: they are gone, or will be written anew.
     """
-    configuration = context.configuration
     forged = managed_metadata.forbidden(pod, request) if pod.is_assigned else []
-    own_users = context.policy.own_users
-    if forged and not managed_metadata.may_modify(request, configuration, own_users):
-        return managed_metadata.deny_creation(forged, configuration)
+    if forged and not managed_metadata.may_modify(context, request):
+        return managed_metadata.deny_creation(forged, context.configuration)
     return charging.missing_requirement(
         context, request, pod, quotas, applying, gets_node=pod.is_assigned
     )

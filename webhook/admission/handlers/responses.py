@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 
 from webhook.admission.review import MAX_CAUSES, Denied
@@ -18,7 +18,7 @@ from webhook.state.nodes.bind_fit import BindObjection
 RETRY_SECONDS = 1
 
 
-def denied(refusal: Refusal, *, warnings: Sequence[str] = ()) -> Denied:
+def denied(refusal: Refusal) -> Denied:
     """Deny for good, in the API server's words."""
     audit = {"reason": refusal.message}
     if isinstance(refusal, QuotaExceeded):
@@ -33,8 +33,14 @@ def denied(refusal: Refusal, *, warnings: Sequence[str] = ()) -> Denied:
         reason=refusal.reason,
         message=refusal.message,
         causes=refusal.causes,
-        warnings=tuple(warnings),
         audit=audit,
+    )
+
+
+def refused(code: int, reason: str, message: str, *, causes: Iterable[Cause] = ()) -> Denied:
+    """Deny for good, in words that the audit log has as well."""
+    return Denied(
+        code=code, reason=reason, message=message, causes=tuple(causes), audit={"reason": message}
     )
 
 
@@ -72,31 +78,19 @@ def invalid(errors: Iterable[FieldError]) -> Denied:
     listed = islice(dict.fromkeys(errors), MAX_CAUSES)
     once = [(error, error.detail or error.message) for error in listed]
     text = "; ".join(f"{error.field}: {detail}" for error, detail in once)
-    return Denied(
-        code=422,
-        reason="Invalid",
-        message=text,
-        causes=tuple(Cause(error.type, error.field, detail) for error, detail in once),
-        audit={"reason": text},
-    )
+    causes = (Cause(error.type, error.field, detail) for error, detail in once)
+    return refused(422, "Invalid", text, causes=causes)
 
 
 def forbidden(error: FieldError) -> Denied:
     """Deny what this user may not do to a field."""
-    text = f"{error.field}: {error.detail}"
-    return Denied(
-        code=403,
-        reason="Forbidden",
-        message=text,
-        causes=(Cause(error.type, error.field, error.detail),),
-        audit={"reason": text},
-    )
+    cause = Cause(error.type, error.field, error.detail)
+    return refused(403, "Forbidden", f"{error.field}: {error.detail}", causes=[cause])
 
 
 def not_found(name: str) -> Denied:
     """Deny as storage does where there is no such pod."""
-    message = f'pods "{name}" not found'
-    return Denied(code=404, reason="NotFound", message=message, audit={"reason": message})
+    return refused(404, "NotFound", f'pods "{name}" not found')
 
 
 def invalid_name(name: str) -> Denied | None:
@@ -113,7 +107,7 @@ def invalid_name(name: str) -> Denied | None:
         message = f"Name parameter invalid: {quoted(name)}: {';'.join(found)}"
     else:
         return None
-    return Denied(code=400, reason="BadRequest", message=message, audit={"reason": message})
+    return refused(400, "BadRequest", message)
 
 
 def nonexistent_pod(name: str) -> Denied | None:
@@ -138,20 +132,13 @@ def missing_uid(name: str) -> Denied:
         f"must name the uid of pod {name}, so that no other pod of that name is bound;"
         " the mutating webhook that adds it was not asked"
     )
-    message = f"{field}: {detail}"
-    return Denied(
-        code=409,
-        reason="Conflict",
-        message=message,
-        causes=(Cause("FieldValueRequired", field, detail),),
-        audit={"reason": message},
-    )
+    cause = Cause("FieldValueRequired", field, detail)
+    return refused(409, "Conflict", f"{field}: {detail}", causes=[cause])
 
 
 def gated(name: str) -> Denied:
     """Deny as storage does where a pod may not be scheduled yet."""
-    message = f"pod {name} has non-empty .spec.schedulingGates"
-    return Denied(code=409, reason="Conflict", message=message, audit={"reason": message})
+    return refused(409, "Conflict", f"pod {name} has non-empty .spec.schedulingGates")
 
 
 def node_refused(objection: BindObjection) -> Denied:

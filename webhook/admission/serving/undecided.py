@@ -20,10 +20,9 @@ from typing import Final
 from webhook.admission.extender.endpoint import EXTENDER_PATHS, Verb
 from webhook.admission.extender.protocol import NO_CANDIDATE
 from webhook.admission.handlers.dispatch import denies_undecided, may_deny
-from webhook.admission.handlers.responses import try_again
+from webhook.admission.handlers.responses import refused, try_again
 from webhook.admission.review import (
     AdmissionRequest,
-    Denied,
     MalformedReviewError,
     Phase,
     decode_review,
@@ -71,8 +70,7 @@ def refused_response(phase: Phase | None, body: bytes, detail: str, code: int) -
     if code == OVERLOAD:
         return HttpResponse(200, encode_review(request, try_again(detail)))
     reason = "RequestEntityTooLarge" if code == 413 else "BadRequest"
-    denial = Denied(code=code, reason=reason, message=detail, audit={"reason": detail})
-    return HttpResponse(200, encode_review(request, denial))
+    return HttpResponse(200, encode_review(request, refused(code, reason, detail)))
 
 
 def overload_response(target: str, body: bytes, detail: str) -> HttpResponse:
