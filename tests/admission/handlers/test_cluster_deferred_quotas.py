@@ -12,7 +12,7 @@ import pytest
 from tests.admission.handlers.harness import a_review
 from tests.quota.cluster_quotas import a_cluster_quota
 from webhook.admission.deadline import Deadline
-from webhook.admission.handlers.context import ClusterView, HandlerContext, Ledgers
+from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.handlers.dispatch import decide
 from webhook.admission.review import AdmissionResponse, Allowed, Denied, Phase, decode_review
 from webhook.config import Configuration, QuotaUpdate
@@ -47,8 +47,8 @@ class NamespaceConfiguration:
     def decide(self, review: Object) -> AdmissionResponse:
         request = decode_review(encode_json(review), Phase.VALIDATING)
         context = HandlerContext(
-            cast("ClusterView", None),
-            cast("Ledgers", None),
+            cast("Any", None),
+            cast("Any", None),
             compile_policy(self.configuration),
             self.configuration,
             namespaces=self.every,

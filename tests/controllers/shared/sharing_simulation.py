@@ -30,8 +30,9 @@ from typing import Any, ClassVar, Final, TypeVar, cast
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.controllers.elastic.promises import HeldPromise, Promises
 from webhook.controllers.ledger.context import LedgerContext
+from webhook.controllers.ledger.drift import DriftDetector
 from webhook.controllers.ledger.recent_binds import RecentBinds
-from webhook.controllers.ledger.reconciler import DriftCheck, LedgerReconciler
+from webhook.controllers.ledger.reconciler import LedgerReconciler
 from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import LedgerUpdate, UsageCache
 from webhook.controllers.queue.controller import PodQueues
@@ -1150,7 +1151,7 @@ class SharingSimulation:
             context,
             cast("PodQueues", lines),
             shares,
-            cast("DriftCheck", SimpleNamespace(verify=lambda _namespace, _state: True)),
+            cast("DriftDetector", SimpleNamespace(verify=lambda _namespace, _state: True)),
         )
         unheard = SimpleNamespace(add_handler=lambda _handler: None)
         informers = SimpleNamespace(

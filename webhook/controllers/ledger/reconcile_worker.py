@@ -12,8 +12,9 @@ import logging
 from typing import Final
 
 from webhook.controllers.ledger.context import LedgerContext
+from webhook.controllers.ledger.drift import DriftDetector
 from webhook.controllers.ledger.namespace_state import NamespaceState
-from webhook.controllers.ledger.reconciler import RETRY_SECONDS, DriftCheck, LedgerReconciler
+from webhook.controllers.ledger.reconciler import RETRY_SECONDS, LedgerReconciler
 from webhook.controllers.queue.controller import PodQueues
 from webhook.controllers.runtime.controller import (
     DONE,
@@ -47,7 +48,7 @@ class NamespaceReconciler:
         context: LedgerContext,
         pod_queues: PodQueues,
         ledgers: LedgerReconciler,
-        drift: DriftCheck,
+        drift: DriftDetector,
     ) -> None:
         self._context = context
         self._usage_cache = context.usage_cache

@@ -14,9 +14,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from webhook.controllers.ledger.context import LedgerContext
+from webhook.controllers.ledger.drift import DriftDetector
 from webhook.controllers.ledger.ledger_reader import LedgerReader
 from webhook.controllers.ledger.ledger_writer import LedgerWriter
 from webhook.controllers.ledger.namespace_state import NamespaceState
@@ -72,16 +73,6 @@ class _FoundLedger:
     """Reservations that are proved to be unused."""
 
 
-class DriftCheck(Protocol):
-    """Comparison of the counts with fresh lists of the pods."""
-
-    def schedule(self, namespace: str) -> None:
-        """Compare a namespace from time to time, from now on."""
-
-    def verify(self, namespace: str, state: NamespaceState) -> bool:
-        """Return whether the count lacks nothing that a list shows that is made now."""
-
-
 class LedgerReconciler:
     """Reconcile ledgers. Safe to use from several threads for different namespaces.
 
@@ -96,7 +87,7 @@ class LedgerReconciler:
         context: LedgerContext,
         pod_queues: PodQueues,
         shared: SharedQuotaContext,
-        drift: DriftCheck,
+        drift: DriftDetector,
     ) -> None:
         self._usage_cache = context.usage_cache
         self._pod_queues = pod_queues

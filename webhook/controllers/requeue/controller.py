@@ -24,7 +24,7 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from webhook.controllers.requeue.requeue_client import REQUEUED_ANNOTATION, RequeueClient
 from webhook.controllers.requeue.requeue_snapshot import (
@@ -38,7 +38,7 @@ from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.rate_limit import rest_seconds
 from webhook.kube.api import ApiError
-from webhook.kube.informer import Change
+from webhook.kube.informer import Change, Informer
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import (
@@ -59,13 +59,6 @@ _IDLE_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 10.0
 
 
-class NamespacePodLister(Protocol):
-    """The pods of the cluster, as an informer has them."""
-
-    def in_namespace(self, namespace: str) -> tuple[Pod, ...]:
-        """Return the pods of a namespace."""
-
-
 class Requeuer:
     """Requeue pods on a thread. `on_pod` and `on_queue` may be called from other threads.
 
@@ -77,7 +70,7 @@ class Requeuer:
     def __init__(
         self,
         context: ControllerContext,
-        pods: Callable[[], NamespacePodLister],
+        pods: Callable[[], Informer[Pod]],
         options: RequeueOptions,
     ) -> None:
         self._pods = pods
