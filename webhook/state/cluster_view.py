@@ -7,7 +7,6 @@ a cache has not heard of the API server for longer than `STALE_SECONDS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,10 +15,10 @@ from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.informer_types import STALE_SECONDS
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod
-from webhook.state.ledger_store import LedgerStore, LedgerVersion
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.object_decoders import decode_live_pod, decode_pod
-from webhook.state.quota_cache import NamespaceQuotaView, QuotaCache
+from webhook.state.quota_cache import QuotaCache
 
 WAITING_PODS: Final = ListOptions(field_selector="spec.nodeName=")
 
@@ -59,9 +58,11 @@ class CachedView:
         timing: InformerTimings = InformerTimings(),
     ) -> None:
         self._api = api
-        self._ledgers = ledgers
-        self._quotas = quotas
-        self._namespaces = namespaces
+        self.is_opted_in: Final = namespaces.is_opted_in
+        self.labels: Final = namespaces.labels
+        self.quotas: Final = quotas.up_to_date
+        self.live_quotas: Final = quotas.live
+        self.ledger: Final = ledgers.known
         self.pods: Final = Informer(
             api,
             PODS,
@@ -70,26 +71,6 @@ class CachedView:
             timings=timing,
             decode=decode_pod,
         )
-
-    def is_opted_in(self, namespace: str) -> bool:
-        """Return whether the namespace defers its quotas."""
-        return self._namespaces.is_opted_in(namespace)
-
-    def labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the labels of a namespace that has opted in, as last seen; None if never."""
-        return self._namespaces.labels(namespace)
-
-    def quotas(self, namespace: str) -> NamespaceQuotaView:
-        """Return the quotas of a namespace as last seen."""
-        return self._quotas.up_to_date(namespace)
-
-    def live_quotas(self, namespace: str) -> NamespaceQuotaView:
-        """Ask the API server for the quotas of a namespace.
-
-        Raises:
-            ApiError: It does not answer.
-        """
-        return self._quotas.live(namespace)
 
     def pod(self, namespace: str, name: str) -> PodLookup:
         """Return a waiting pod as last seen, or live if the cache is too old or lacks some of it.
@@ -112,14 +93,10 @@ class CachedView:
             ApiError: It does not answer.
             InvalidFieldError: The pod cannot be read.
         """
-        known = self._ledgers.known(namespace)
+        known = self.ledger(namespace)
         barrier = 0 if known is None else known.min_pod_version
         try:
             raw = self._api.get(PODS, name, namespace=namespace, decode=decode_live_pod)
         except NotFoundError:
             return PodLookup(None, barrier, is_live=True)
         return PodLookup(Pod.from_stored(raw), barrier, is_live=True)
-
-    def ledger(self, namespace: str) -> LedgerVersion | None:
-        """Return the namespace's ledger as last known; None when none is."""
-        return self._ledgers.known(namespace)
