@@ -122,7 +122,8 @@ class JointReads(Generic[_T]):
                 raise UnavailableError("other reads take too long")
         finally:
             waiting[namespace] -= 1
-            waiting += Counter()  # without those of which none waits
+            if not waiting[namespace]:
+                del waiting[namespace]
 
     def _in_turn(self, key: str, call: Callable[[], _T]) -> _T:
         if self._turns is None:

@@ -72,12 +72,6 @@ class _Namespace:
     size: int = 0
     """How many bytes those take that are not seen yet, roughly."""
 
-    def put(self, usage: ResourceList) -> None:
-        add_to(self.usage, usage)
-
-    def take(self, usage: ResourceList) -> None:
-        take_from(self.usage, usage)
-
     def enqueue(self, name: str, pod: Pod) -> None:
         """A pod that waits is seen."""
         usage = usage_of(pod, now=None)
@@ -88,10 +82,7 @@ class _Namespace:
         """It does not wait any more, or not as it did."""
         found = self.waiting.pop(name, None)
         if found is not None:
-            self._take_queued(found[1])
-
-    def _take_queued(self, usage: ResourceList) -> None:
-        take_from(self.queued, usage)
+            take_from(self.queued, found[1])
 
     def remember_gated(self, recent: _UnseenPod) -> None:
         self.gated.append(recent)
@@ -101,14 +92,14 @@ class _Namespace:
     def remember(self, token: str, recent: _UnseenPod) -> None:
         self.recent[token] = recent
         self.size += recent.size
-        self.put(recent.usage)
+        add_to(self.usage, recent.usage)
 
     def forget(self, token: str) -> None:
         """Forget a pod that is seen now or asked about again."""
         found = self.recent.pop(token, None)
         if found is not None:
             self.size -= found.size
-            self.take(found.usage)
+            take_from(self.usage, found.usage)
 
     def forget_gated(self, pod: Pod) -> None:
         """Forget the one that is seen now: of its name, or of one made up in the same way.
@@ -139,7 +130,7 @@ class _Namespace:
     def _forget_gated(self, index: int) -> None:
         found = self.gated.pop(index)
         self.size -= found.size
-        self._take_queued(found.usage)
+        take_from(self.queued, found.usage)
 
     @property
     def is_empty(self) -> bool:
@@ -251,14 +242,14 @@ class InFlightPods:
             space = self._namespaces.setdefault(namespace, _Namespace())
             if change.old is not None:
                 space.dequeue(name)
-                space.take(_usage(change.old))
+                take_from(space.usage, _usage(change.old))
             if change.new is not None:
                 self._put(space, name, change.new, is_first=change.old is None)
             self._tidy(namespace, space)
 
     @staticmethod
     def _put(space: _Namespace, name: str, pod: Pod, *, is_first: bool) -> None:
-        space.put(_usage(pod))
+        add_to(space.usage, _usage(pod))
         if _is_held_by_us(pod):
             space.enqueue(name, pod)
         if is_first and SCHEDULING_GATE in pod.scheduling_gates:

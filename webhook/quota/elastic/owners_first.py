@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, TypeVar
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.amounts.resources import ResourceList, add, add_to
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
@@ -241,8 +241,7 @@ def _judged(
             return replace(queued, blocker=Blocker(PendingReason.OWNERS_FIRST, detail, name))
     for name in queued.quotas:
         if name in taken:
-            for key, amount in usage.items():
-                taken[name][key] = taken[name].get(key, ZERO) + amount
+            add_to(taken[name], usage)
     return queued
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, render
+from webhook.quota.amounts.resources import ResourceList, add_to, render
 from webhook.quota.charging.denials import QuotaExceeded, QuotaName, name_quota
 from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts
 from webhook.quota.explaining.queue_position import QueueState
@@ -248,8 +248,7 @@ def _ahead(quota: str, state: QueueState) -> dict[str, Quantity]:
     total: dict[str, Quantity] = {}
     for one in state.ahead:
         if one.claim is not None and quota in one.quotas:
-            for resource, amount in one.claim.usage.items():
-                total[resource] = total.get(resource, ZERO) + amount
+            add_to(total, one.claim.usage)
     return total
 
 

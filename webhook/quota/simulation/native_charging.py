@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList, add, mask, subtract
@@ -14,13 +14,6 @@ from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import is_pod_quota_key
 from webhook.quota.simulation.values import Arrival, PodTemplate
-
-
-@dataclass(frozen=True, slots=True)
-class _Charge:
-    """Charge of a created pod: quota → amounts."""
-
-    amounts: Mapping[str, ResourceList]
 
 
 class NativeCharging:
@@ -46,7 +39,8 @@ class NativeCharging:
         }
         self._limited = limited
         self._requests: dict[PodTemplate, PodRequest] = {}
-        self._charges: dict[str, _Charge] = {}
+        self._charges: dict[str, Mapping[str, ResourceList]] = {}
+        """Key of a created pod → quota → amounts."""
         self.changes = 0
         """How often something was charged or given back."""
 
@@ -60,17 +54,14 @@ class NativeCharging:
         if not isinstance(outcome, tuple):
             return full_message(outcome, arrival.name)
         charges = {quota.name: mask(charge, quota.status_hard) for quota, charge in outcome}
-        self._charges[arrival.key] = _Charge(charges)
+        self._charges[arrival.key] = charges
         for name, charge in charges.items():
             self._set_used(name, add(self._quotas[name].status_used, charge))
         return ""
 
     def give_back(self, arrival: Arrival) -> None:
         """Charge a pod no more; its object is deleted when it ends."""
-        charged = self._charges.pop(arrival.key, None)
-        if charged is None:
-            return
-        for name, charge in charged.amounts.items():
+        for name, charge in self._charges.pop(arrival.key, {}).items():
             self._set_used(name, subtract(self._quotas[name].status_used, charge))
 
     def _set_used(self, name: str, used: ResourceList) -> None:

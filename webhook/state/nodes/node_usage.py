@@ -48,8 +48,7 @@ class _Node:
 
     def put(self, pod: KubeletPod) -> None:
         self.count += 1
-        for name, amount in pod.amounts.items():
-            self.requested[name] = self.requested.get(name, 0) + amount
+        _add(self.requested, pod.amounts)
         if pod.ports:
             self.ports[pod.uid] = pod.ports
 
