@@ -12,7 +12,7 @@ A field that `webhook.quota.objects.model` newly reads has to be added here; the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Generic, TypedDict, TypeVar
 
 import msgspec
 
@@ -21,6 +21,9 @@ from webhook.kube.api import Decode, Object
 from webhook.kube.codec import decode_object
 from webhook.quota.objects.model import MIRROR_ANNOTATION
 from webhook.state.well_known import CAPACITY_LABEL, MANAGED_PREFIX
+
+_M = TypeVar("_M")
+_S = TypeVar("_S")
 
 
 class _Identity(TypedDict, total=False):
@@ -134,21 +137,9 @@ class _PodStatus(TypedDict, total=False):
     conditions: list[_Condition | None] | None
 
 
-class _Pod(TypedDict, total=False):
-    metadata: _Metadata | None
-    spec: _PodSpec | None
-    status: _PodStatus | None
-
-
-class _LivePod(TypedDict, total=False):
-    metadata: _UnreadMetadata | None
-    spec: _PodSpec | None
-    status: _PodStatus | None
-
-
-class _KubeletPod(TypedDict, total=False):
-    metadata: _Identity | None
-    spec: _KubeletPodSpec | None
+class _Pod(TypedDict, Generic[_M, _S], total=False):
+    metadata: _M | None
+    spec: _S | None
     status: _PodStatus | None
 
 
@@ -193,17 +184,17 @@ def _decoder(shape: type[Mapping[str, object]]) -> Decode:
     return decode
 
 
-decode_pod: Final = _decoder(_Pod)
+decode_pod: Final = _decoder(_Pod[_Metadata, _PodSpec])
 """Decode what `Pod.from_object` reads of a pod.
 
 Raises:
     BadRequestError: The text is not a JSON object.
 """
 
-decode_kubelet_pod: Final = _decoder(_KubeletPod)
+decode_kubelet_pod: Final = _decoder(_Pod[_Identity, _KubeletPodSpec])
 """Decode what `read_kubelet_pod` and `read_kept_pod` read of a pod; raises as `decode_pod`."""
 
-_decode_live_pod: Final = _decoder(_LivePod)
+_decode_live_pod: Final = _decoder(_Pod[_UnreadMetadata, _PodSpec])
 
 
 def decode_live_pod(data: bytes) -> Object:
