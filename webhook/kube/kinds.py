@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,6 +39,15 @@ class Kind:
     def qualified_kind(self) -> str:
         """Return the kind as validation messages name it: "Pod", "Job.batch"."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    def make(self, metadata: Mapping[str, object], **parts: object) -> dict[str, object]:
+        """Return an object of the kind, with parts such as `spec`."""
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": metadata,
+            **parts,
+        }
 
 
 def _core(kind: str, plural: str, *, status: bool = True, generations: bool = False) -> Kind:

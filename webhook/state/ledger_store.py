@@ -279,11 +279,7 @@ class LedgerStore:
 
 def empty_ledger(namespace: str) -> dict[str, object]:
     """Return the ledger object of a namespace, as it is created: nothing is counted in it."""
-    return {
-        "apiVersion": QUOTA_LEDGERS.api_version,
-        "kind": QUOTA_LEDGERS.kind,
-        "metadata": {"name": LEDGER_NAME, "namespace": namespace},
-    }
+    return QUOTA_LEDGERS.make({"name": LEDGER_NAME, "namespace": namespace})
 
 
 def _undecoded(data: bytes) -> Object:
@@ -300,14 +296,10 @@ def _text_of(raw: Object) -> LazyLedger:
 def _ledger_object(
     namespace: str, version: LedgerVersion, status: EncodedStatus
 ) -> dict[str, object]:
-    return {
-        "apiVersion": QUOTA_LEDGERS.api_version,
-        "kind": QUOTA_LEDGERS.kind,
-        "metadata": {
-            "name": LEDGER_NAME,
-            "namespace": namespace,
-            "uid": version.uid,
-            "resourceVersion": str(version.resource_version),
-        },
-        "status": encoded_part(status),
+    metadata = {
+        "name": LEDGER_NAME,
+        "namespace": namespace,
+        "uid": version.uid,
+        "resourceVersion": str(version.resource_version),
     }
+    return QUOTA_LEDGERS.make(metadata, status=encoded_part(status))

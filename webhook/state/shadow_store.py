@@ -146,13 +146,7 @@ class ShadowRecordStore:
         return True
 
     def _put(self, stored: Object, status: Mapping[str, object]) -> None:
-        obj = {
-            "apiVersion": QUOTA_LEDGERS.api_version,
-            "kind": QUOTA_LEDGERS.kind,
-            "metadata": stored["metadata"],
-            "status": status,
-        }
-        self._api.update_status(QUOTA_LEDGERS, obj, is_brief=True)
+        self._api.update_status(QUOTA_LEDGERS, {**stored, "status": status}, is_brief=True)
 
 
 @dataclass(slots=True)

@@ -185,16 +185,13 @@ class SharedQuotaStore:
             raise NewerFormatError("", f"{version.name}: {version.error}")
         if not isinstance(quota, ClusterQuota):
             raise TypeError(f"{version.name} cannot be read: {version.error}")
-        obj = {
-            "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
-            "kind": CLUSTER_DEFERRED_QUOTAS.kind,
-            "metadata": {
-                "name": quota.name,
-                "uid": version.uid,
-                "resourceVersion": str(version.resource_version),
-            },
-            "status": grants_status(grants, quota.quota.hard),
+        metadata = {
+            "name": quota.name,
+            "uid": version.uid,
+            "resourceVersion": str(version.resource_version),
         }
+        status = grants_status(grants, quota.quota.hard)
+        obj = CLUSTER_DEFERRED_QUOTAS.make(metadata, status=status)
         try:
             written = self._api.update_status(CLUSTER_DEFERRED_QUOTAS, obj, is_brief=True)
         except ConflictError:

@@ -393,12 +393,7 @@ class ElasticQuotaController:
 
     def _create(self, quota: DerivedQuota, taken: set[str]) -> None:
         metadata = {"name": quota.name, "labels": {ELASTIC_LABEL: "true"}}
-        obj = {
-            "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
-            "kind": CLUSTER_DEFERRED_QUOTAS.kind,
-            "metadata": metadata,
-            "spec": quota.spec,
-        }
+        obj = CLUSTER_DEFERRED_QUOTAS.make(metadata, spec=quota.spec)
         try:
             made = self._api.create(CLUSTER_DEFERRED_QUOTAS, obj).object
         except AlreadyExistsError:

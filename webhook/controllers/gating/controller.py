@@ -211,7 +211,8 @@ class PodGatingController:
         spec = to_spec(wanted)
         try:
             if is_new:
-                self._api.create(POD_GATINGS, _object(namespace, spec))
+                metadata = {"name": POD_GATING, "namespace": namespace}
+                self._api.create(POD_GATINGS, POD_GATINGS.make(metadata, spec=spec))
             else:
                 patch: list[Mapping[str, object]] = [{"op": "add", "path": "/spec", "value": spec}]
                 self._api.patch(POD_GATINGS, POD_GATING, patch, namespace=namespace)
@@ -278,12 +279,3 @@ def _stored(obj: Object) -> _Stored:
     metadata, spec = obj.get("metadata"), obj.get("spec")
     uid = metadata.get("uid", "") if isinstance(metadata, Mapping) else ""
     return _Stored(str(uid), from_spec(spec) if isinstance(spec, Mapping) else None)
-
-
-def _object(namespace: str, spec: Mapping[str, object]) -> Object:
-    return {
-        "apiVersion": POD_GATINGS.api_version,
-        "kind": POD_GATINGS.kind,
-        "metadata": {"name": POD_GATING, "namespace": namespace},
-        "spec": spec,
-    }

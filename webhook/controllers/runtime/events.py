@@ -309,24 +309,20 @@ class EventRecorder:
         # names of objects can be as long as names of events may be
         about = series.key.regarding
         name = f"{about.name[:230].rstrip('-.')}.{secrets.token_hex(8)}"
-        self._api.create(
-            EVENTS,
-            {
-                "apiVersion": EVENTS.api_version,
-                "kind": EVENTS.kind,
-                "metadata": {"name": name, "namespace": series.namespace},
-                "involvedObject": about.to_object(),
-                "type": series.key.level,
-                "reason": series.key.reason,
-                "message": series.key.message,
-                "count": count,
-                "firstTimestamp": series.first,
-                "lastTimestamp": last,
-                "source": {"component": _COMPONENT},
-                "reportingComponent": _COMPONENT,
-                "reportingInstance": self._instance,
-            },
+        event = EVENTS.make(
+            {"name": name, "namespace": series.namespace},
+            involvedObject=about.to_object(),
+            type=series.key.level,
+            reason=series.key.reason,
+            message=series.key.message,
+            count=count,
+            firstTimestamp=series.first,
+            lastTimestamp=last,
+            source={"component": _COMPONENT},
+            reportingComponent=_COMPONENT,
+            reportingInstance=self._instance,
         )
+        self._api.create(EVENTS, event)
         return name
 
     def _count(self, result: str) -> None:

@@ -122,9 +122,4 @@ def lease_object(
     }
     spec |= {"acquireTime": lease_spec.acquired} if lease_spec.acquired else {}
     spec |= {"renewTime": lease_spec.renewed} if lease_spec.renewed else {}
-    return {
-        "apiVersion": LEASES.api_version,
-        "kind": LEASES.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return LEASES.make(metadata, spec=spec)
