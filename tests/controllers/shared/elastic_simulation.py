@@ -408,10 +408,7 @@ class ElasticSimulation(SharingSimulation):
                 continue
             queued = Queued(pool.quota_of[pod.namespace], _elastic_pod(pod))
             found = plan_reclaim(pool, pods, queued)
-            laws.check_fits(pool, pods, queued, found)
-            laws.check_e7(pool, pods, queued, found)
-            laws.check_e8(pool, pods, queued, found)
-            laws.check_e9(pool, pods, queued, found)
+            laws.check_plan(pool, pods, queued, found)
             laws.check_e12(pool, pods, queued, found)
             tried = {"E12"} if len(pool.quotas[queued.quota].namespaces) > 1 else set()
             self.tried.update(tried | ({"E7", "E8", "E9"} if found.victims else set()))

@@ -72,6 +72,12 @@ def guaranteed(pool: Pool, usage: Usage, resource: str) -> dict[str, int]:
     }
 
 
+def check_plan(pool: Pool, pods: Pods, queued: Queued, found: Plan) -> None:
+    """Check all that is a law of plans."""
+    for check in (check_fits, check_e7, check_e8, check_e9):
+        check(pool, pods, queued, found)
+
+
 def check_fits(pool: Pool, pods: Pods, queued: Queued, found: Plan) -> None:
     """After a plan the pod fits; without one nothing is taken, and it says why."""
     if found.is_possible:

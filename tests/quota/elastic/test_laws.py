@@ -87,32 +87,11 @@ def requests(draw: st.DrawFn) -> tuple[Cluster, Queued]:
 
 @settings(max_examples=400)
 @given(requests())
-def test_after_a_plan_the_pod_fits(given_: tuple[Cluster, Queued]) -> None:
-    cluster, queued = given_
-    laws.check_fits(cluster.pool, cluster.pods, queued, cluster.plan(queued))
-
-
-@settings(max_examples=400)
-@given(requests())
-def test_e7_a_claim_is_kept_in_the_state_that_the_plan_leaves(
+def test_e7_to_e9_a_plan_takes_what_it_may_and_needs_and_then_the_pod_fits(
     given_: tuple[Cluster, Queued],
 ) -> None:
     cluster, queued = given_
-    laws.check_e7(cluster.pool, cluster.pods, queued, cluster.plan(queued))
-
-
-@settings(max_examples=400)
-@given(requests())
-def test_e8_every_victim_is_needed_and_may_be_taken(given_: tuple[Cluster, Queued]) -> None:
-    cluster, queued = given_
-    laws.check_e8(cluster.pool, cluster.pods, queued, cluster.plan(queued))
-
-
-@settings(max_examples=400)
-@given(requests())
-def test_e9_no_victim_takes_the_place_back(given_: tuple[Cluster, Queued]) -> None:
-    cluster, queued = given_
-    laws.check_e9(cluster.pool, cluster.pods, queued, cluster.plan(queued))
+    laws.check_plan(cluster.pool, cluster.pods, queued, cluster.plan(queued))
 
 
 @given(clusters())
