@@ -43,16 +43,12 @@ class ReceivedReview:
 
 @dataclass(frozen=True)
 class Reply:
-    """One HTTP answer.
-
-    `hang_up`: close the connection instead of answering; `then_close`: after it, unannounced.
-    """
+    """One HTTP answer; `hang_up`: close the connection instead of answering."""
 
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     hang_up: bool = False
-    then_close: bool = False
 
 
 Responder = Callable[[ReceivedReview], Reply]
@@ -156,8 +152,8 @@ class WebhookServer:
         )
         self.asked.append(asked)
         reply = self.answers.get(parts.path, not_found)(asked)
-        handler.close_connection = reply.hang_up or reply.then_close
         if reply.hang_up:
+            handler.close_connection = True
             return
         with suppress(OSError):  # the caller may be gone
             _send(handler, reply)
