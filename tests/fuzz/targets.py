@@ -46,8 +46,8 @@ from webhook.tls.bundles import certificate_set, certificates_only, joined, trus
 from webhook.tls.issue import Issued, IssueError, issue_serving
 from webhook.tls.pair import (
     CertificateFileError,
-    facts_of,
     issued_problems,
+    names_of,
     pair_problems,
     read_chain,
 )
@@ -116,7 +116,7 @@ def certificate_files(data: bytes) -> None:
         path.write_bytes(data)
         with contextlib.suppress(CertificateFileError):
             for certificate in read_chain(path):
-                facts_of(certificate)
+                names_of(certificate)
         pair_problems(path, path, now=NOW, names=_NAMES)
     pair = Issued(data, data)
     if not issued_problems(pair, now=NOW, serving=False):

@@ -20,7 +20,7 @@ from tests.tls.certificates import (
     written,
 )
 from webhook.tls.issue import Issued
-from webhook.tls.pair import CertificateFileError, covers, facts_of, pair_problems, read_chain
+from webhook.tls.pair import CertificateFileError, covers, names_of, pair_problems, read_chain
 
 GOOD = a_serving_certificate()
 
@@ -144,8 +144,8 @@ def test_names_are_covered_as_clients_see_it(name: str, covered: bool) -> None:
 
 def test_a_certificate_tells_its_facts(tmp_path: Path) -> None:
     certificate, _ = written(tmp_path, GOOD)
-    facts = facts_of(read_chain(certificate)[0])
-    assert facts.names == ("localhost", "127.0.0.1")
-    assert facts.subject == "CN=localhost"
-    assert facts.issuer.startswith("CN=deferred-quota CA 2026-01-05")
-    assert facts.not_after == NOW + timedelta(days=90)
+    found = read_chain(certificate)[0]
+    assert names_of(found) == ("localhost", "127.0.0.1")
+    assert found.subject.rfc4514_string() == "CN=localhost"
+    assert found.issuer.rfc4514_string().startswith("CN=deferred-quota CA 2026-01-05")
+    assert found.not_valid_after_utc == NOW + timedelta(days=90)

@@ -20,7 +20,7 @@ from webhook.tls.bootstrap import (
     serving_problems,
 )
 from webhook.tls.issue import IssueError, service_names
-from webhook.tls.pair import CertificateFileError, facts_of, read_chain
+from webhook.tls.pair import CertificateFileError, names_of, read_chain
 
 LOCAL_NAMES = ("localhost",)
 LOCAL_ADDRESSES = ("127.0.0.1", "::1")
@@ -88,15 +88,14 @@ def _tell(files: CertificateDirectory, made: IssuedParts, reasons: Sequence[str]
 
 def _describe(path: Path, now: datetime) -> dict[str, object]:
     certificate = read_chain(path)[0]
-    facts = facts_of(certificate)
     return {
         "file": str(path),
-        "subject": facts.subject,
-        "issuer": facts.issuer,
-        "names": list(facts.names),
-        "notBefore": _moment(facts.not_before),
-        "notAfter": _moment(facts.not_after),
-        "daysLeft": (facts.not_after - now).days,
+        "subject": certificate.subject.rfc4514_string(),
+        "issuer": certificate.issuer.rfc4514_string(),
+        "names": list(names_of(certificate)),
+        "notBefore": _moment(certificate.not_valid_before_utc),
+        "notAfter": _moment(certificate.not_valid_after_utc),
+        "daysLeft": (certificate.not_valid_after_utc - now).days,
         "sha256": certificate.fingerprint(hashes.SHA256()).hex(":"),
     }
 

@@ -26,10 +26,9 @@ def read_bundle(pem: bytes) -> Sequence[Validity]:
         ValueError: It is no bundle of certificates.
     """
     from webhook.tls.bundles import read_certificates  # noqa: PLC0415 - slow to import
-    from webhook.tls.pair import facts_of  # noqa: PLC0415 - as above
 
-    found = map(facts_of, read_certificates(pem))
-    return [(facts.not_before, facts.not_after) for facts in found]
+    found = read_certificates(pem)
+    return [(each.not_valid_before_utc, each.not_valid_after_utc) for each in found]
 
 
 def refusal(chain: bytes, bundle: bytes) -> str:

@@ -99,7 +99,7 @@ def bootstrap(
     """See to it that the directory has what is wanted.
 
     Args:
-        directory: IssuedParts if it is missing.
+        directory: Made if it is missing.
         wanted: Names and lifetime; a certificate that has to be made ends no later than its CA.
         now: The time.
         force: Make everything anew, the CA too: clients have to learn of it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from typing import Final
 
@@ -60,31 +59,22 @@ def certificates_only(pem: bytes) -> bytes:
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in found)
 
 
-def certificate_set(pem: bytes) -> frozenset[bytes]:
-    """Return the certificates of a bundle, each as DER; none where it cannot be read."""
-    try:
-        found = read_certificates(pem)
-    except ValueError:
-        return frozenset()
-    return frozenset(each.public_bytes(serialization.Encoding.DER) for each in found)
-
-
-def joined(*bundles: bytes) -> bytes:
-    """Return all certificates of some bundles, each once; what cannot be read is left out."""
-    found: dict[bytes, None] = {}
-    for bundle in bundles:
-        with contextlib.suppress(ValueError):
-            for each in read_certificates(bundle):
-                found[each.public_bytes(serialization.Encoding.PEM)] = None
-    return b"".join(found)
-
-
 def trusted(bundle: bytes) -> tuple[x509.Certificate, ...]:
     """Return the certificates of a bundle; none where it cannot be read."""
     try:
         return tuple(read_certificates(bundle))
     except ValueError:
         return ()
+
+
+def certificate_set(pem: bytes) -> frozenset[bytes]:
+    """Return the certificates of a bundle, each as DER; none where it cannot be read."""
+    return frozenset(each.public_bytes(serialization.Encoding.DER) for each in trusted(pem))
+
+
+def joined(*bundles: bytes) -> bytes:
+    """Return all certificates of some bundles, each once; what cannot be read is left out."""
+    return bundle_of(each for bundle in bundles for each in trusted(bundle))
 
 
 def bundle_of(certificates: Iterable[x509.Certificate]) -> bytes:

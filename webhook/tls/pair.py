@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -43,19 +42,6 @@ class CertificateFileError(ValueError):
         self.detail = detail
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateInfo:
-    """Facts of a certificate, for people and for metrics."""
-
-    subject: str
-    issuer: str
-    serial: int
-    not_before: datetime
-    not_after: datetime
-    names: tuple[str, ...]
-    """DNS names and IP addresses of the SAN."""
-
-
 def read_chain(path: Path) -> tuple[x509.Certificate, ...]:
     """Read the certificates of a PEM file, the server's own first.
 
@@ -68,18 +54,6 @@ def read_chain(path: Path) -> tuple[x509.Certificate, ...]:
         if isinstance(err, CertificateFileError):
             raise
         raise CertificateFileError(path, "holds no PEM certificate that can be read") from err
-
-
-def facts_of(certificate: x509.Certificate) -> CertificateInfo:
-    """Collect what people want to know of a certificate."""
-    return CertificateInfo(
-        subject=certificate.subject.rfc4514_string(),
-        issuer=certificate.issuer.rfc4514_string(),
-        serial=certificate.serial_number,
-        not_before=certificate.not_valid_before_utc,
-        not_after=certificate.not_valid_after_utc,
-        names=_names(certificate),
-    )
 
 
 def pair_problems(
@@ -158,7 +132,7 @@ def covers(certificate: x509.Certificate, name: str) -> bool:
     except ValueError:
         wanted = name.lower()
         accepted = {wanted, f"*.{wanted.partition('.')[2]}"}
-    return not accepted.isdisjoint(known.lower() for known in _names(certificate))
+    return not accepted.isdisjoint(known.lower() for known in names_of(certificate))
 
 
 def _read(path: Path) -> bytes:
@@ -211,7 +185,7 @@ def is_issued_by(child: x509.Certificate, parent: x509.Certificate) -> bool:
 
 def _purpose_problems(leaf: x509.Certificate) -> list[str]:
     problems = []
-    if not _names(leaf):
+    if not names_of(leaf):
         problems.append("has no subject alternative name, and clients read no other")
     try:
         usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -223,7 +197,8 @@ def _purpose_problems(leaf: x509.Certificate) -> list[str]:
     return problems
 
 
-def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Return the DNS names and IP addresses of the SAN."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
