@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
@@ -10,7 +10,6 @@ from webhook.operations.findings import Finding, Subject, error, warning
 from webhook.state.webhook_selectors import WebhookSelector
 from webhook.state.well_known import (
     ALWAYS_GATING,
-    AUTO_GATING,
     DEFERRED_MODE,
     GATING_LABEL,
     GATING_MODES,
@@ -20,7 +19,7 @@ from webhook.state.well_known import (
 )
 
 APPLY: Final = "Run scripts/install, or apply the shipped manifests again."
-
+_MOST_NAMED: Final = 5
 
 ANY_NAMESPACE: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a"}
 """Labels of some namespace that has not opted in."""
@@ -101,10 +100,10 @@ def gate_findings(
         gating: What the configuration says for those without a label.
     """
     known = tuple(opted_in)
-    wanting = [labels for labels in known if wants_gates(labels, gating)]
+    wanting = [labels for labels in known if _gating(labels, gating) != NEVER_GATING]
     sample = {**OPTED_IN, GATING_LABEL: ALWAYS_GATING}
     yield from selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
-    spared = [labels for labels in known if not wants_gates(labels, gating)]
+    spared = [labels for labels in known if _gating(labels, gating) == NEVER_GATING]
     spared.append({**OPTED_IN, NAMESPACE_NAME_LABEL: "", GATING_LABEL: NEVER_GATING})
     taken = tuple(_name(labels) for labels in spared if selector.matches(labels))
     if taken:
@@ -117,43 +116,26 @@ def gate_findings(
         )
 
 
-def ungated_findings(
-    selector: WebhookSelector,
-    subject: Subject,
-    field: str,
-    opted_in: Iterable[Mapping[str, str]],
-    *,
-    gating: str,
-) -> Iterable[Finding]:
-    """Compare what the entry for namespaces without gates selects with those; see above."""
-    wanting = [labels for labels in opted_in if not wants_gates(labels, gating)]
-    sample = {**OPTED_IN, GATING_LABEL: NEVER_GATING}
-    return selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
+def findings_for(mode: str) -> Callable[..., Iterable[Finding]]:
+    """Return what compares an entry for namespaces of one gating with those, as `gate_findings`."""
 
+    def findings(
+        selector: WebhookSelector,
+        subject: Subject,
+        field: str,
+        opted_in: Iterable[Mapping[str, str]],
+        *,
+        gating: str,
+    ) -> Iterable[Finding]:
+        wanting = [labels for labels in opted_in if _gating(labels, gating) == mode]
+        sample = {**OPTED_IN, GATING_LABEL: mode}
+        return selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
 
-def auto_findings(
-    selector: WebhookSelector,
-    subject: Subject,
-    field: str,
-    opted_in: Iterable[Mapping[str, str]],
-    *,
-    gating: str,
-) -> Iterable[Finding]:
-    """Compare the same where policies gate: the entry is for namespaces whose gating is `auto`."""
-    wanting = [labels for labels in opted_in if _gating(labels, gating) == AUTO_GATING]
-    sample = {**OPTED_IN, GATING_LABEL: AUTO_GATING}
-    return selection_findings(selector, subject, field, wanting, is_strict=False, sample=sample)
-
-
-def wants_gates(labels: Mapping[str, str], gating: str) -> bool:
-    """Return whether selectors should choose an opted-in namespace for gates.
-
-    They go by the label of today; the handler itself reads the former one, too.
-    """
-    return _gating(labels, gating) != NEVER_GATING
+    return findings
 
 
 def _gating(labels: Mapping[str, str], configured: str) -> str:
+    """Return the gating by the label of today; the handler itself reads the former one, too."""
     value = labels.get(GATING_LABEL, configured)
     return value if value in GATING_MODES else configured
 
@@ -162,6 +144,6 @@ def _name(labels: Mapping[str, str]) -> str:
     return labels.get(NAMESPACE_NAME_LABEL, "(unnamed)")
 
 
-def _some(names: tuple[str, ...], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

@@ -16,10 +16,9 @@ from webhook.operations.doctor.creation import decides
 from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.doctor.namespace_selectors import (
     APPLY,
-    auto_findings,
+    findings_for,
     gate_findings,
     selection_findings,
-    ungated_findings,
 )
 from webhook.operations.emergency_state import without_emergency
 from webhook.operations.findings import (
@@ -41,9 +40,11 @@ from webhook.operations.names import (
 )
 from webhook.state.webhook_selectors import WebhookSelector, uncovered
 from webhook.state.well_known import (
+    AUTO_GATING,
     BIND_ENTRY,
     DEFERRED_MODE,
     LAST_REGISTRATION,
+    NEVER_GATING,
     REGISTRATION,
     SHADOW_MODE,
 )
@@ -54,11 +55,11 @@ _BySelector: TypeAlias = Callable[..., Iterable[Finding]]
 
 _BY_GATING: Final[Mapping[str, _BySelector]] = {
     GATE_ENTRY: gate_findings,
-    UNGATED_ENTRY: ungated_findings,
+    UNGATED_ENTRY: findings_for(NEVER_GATING),
 }
 """How the namespaces are judged that an entry selects, where that depends on their gating."""
 _BESIDE_POLICIES: Final[Mapping[str, _BySelector]] = {
-    GATE_ENTRY: auto_findings,
+    GATE_ENTRY: findings_for(AUTO_GATING),
 }
 """The same where policies decide about new pods."""
 _BY_GATING_OF: Final[Mapping[bool | None, Mapping[str, _BySelector]]] = {
