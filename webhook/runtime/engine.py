@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 from webhook import __version__
@@ -23,12 +23,11 @@ from webhook.config.watched_file import Rejection
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     QUOTA_LEDGERS,
-    ApiError,
     ClusterApi,
     NotFoundError,
     UnauthorizedError,
 )
-from webhook.kube.informer import Change, InformerTimings
+from webhook.kube.informer import Change, Informer, InformerTimings
 from webhook.policy import Policy, compile_policy
 from webhook.runtime.controller_options import (
     ControllerOptions,
@@ -66,33 +65,8 @@ _WARNING_SECONDS: Final = 300.0
 """Between two events about a configuration that is not in force."""
 
 
-class CacheStatus(Protocol):
-    """State of an informer, whatever it holds."""
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether a whole list has been taken in."""
-
-    @property
-    def last_error(self) -> ApiError | None:
-        """Error of the last attempt; None when it went well."""
-
-    @property
-    def relists(self) -> int:
-        """Number of lists that have been taken in."""
-
-    @property
-    def last_event_age_seconds(self) -> float:
-        """Seconds since the last sign of life of the server."""
-
-    def __len__(self) -> int:
-        """Number of objects that are known."""
-
-    def start(self) -> None:
-        """Begin to follow."""
-
-    def stop(self) -> None:
-        """End following."""
+AnyInformer: TypeAlias = Informer[Any]
+"""An informer, whatever it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +140,7 @@ class Engine:
         caches.namespaces.informer.add_handler(partial(_forget_deleted_namespace, caches))
         caches.namespaces.informer.add_handler(self._note_own_namespace)
         self._is_namespace_gone = False
-        self._informers: dict[str, CacheStatus] = {
+        self._informers: dict[str, AnyInformer] = {
             "namespaces": caches.namespaces.informer,
             "resourcequotas": caches.quotas.informer,
             CLUSTER_DEFERRED_QUOTAS.plural: shared.informer,
@@ -189,7 +163,7 @@ class Engine:
         )
 
     @property
-    def informers(self) -> dict[str, CacheStatus]:
+    def informers(self) -> dict[str, AnyInformer]:
         """All caches, by what they hold."""
         return {
             **self._informers,
@@ -497,7 +471,7 @@ def _rejected(rejection: Rejection) -> str:
     return f"configuration rejected since {since}, the one before stays: {rejection.error}"
 
 
-def _is_following(informer: CacheStatus) -> bool:
+def _is_following(informer: AnyInformer) -> bool:
     """Return whether a cache was filled and can go on: an outage that passes leaves it so.
 
     A kind that is no longer served, and credentials that are no longer taken, do not pass by
@@ -507,7 +481,7 @@ def _is_following(informer: CacheStatus) -> bool:
     return informer.has_synced and not is_lost
 
 
-def _not_listed(name: str, informer: CacheStatus) -> str:
+def _not_listed(name: str, informer: AnyInformer) -> str:
     error = informer.last_error
     if error is None:
         return f"{name} have not been listed yet"
