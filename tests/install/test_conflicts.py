@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.install.twin import QUICK, SYSTEM, Twin, run
-from webhook.install.apply import Applier, ApplyApi
+from webhook.install.apply import Applier, InstallApi
 from webhook.install.uninstall import Removal, uninstall
 from webhook.kube.api import (
     SECRETS,
@@ -104,5 +104,5 @@ def test_what_is_to_be_written_over_one_version_only_is_not_tried_again() -> Non
     metadata = {"name": "deferred-quota-tls", "namespace": SYSTEM, "resourceVersion": "1"}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     with pytest.raises(ConflictError):
-        Applier(cast("ApplyApi", twin), silent).apply(secret)
+        Applier(cast("InstallApi", twin), silent).apply(secret)
     assert len(tries) == 1

@@ -12,8 +12,9 @@ from tests.install.twin import QUICK, Twin
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.fakecluster.storage import FakeCluster
 from webhook.install import InstallError
+from webhook.install.apply import InstallApi
 from webhook.install.exemption import wait_until_enforced
-from webhook.install.installation import InstallApi, InstallOptions, install
+from webhook.install.installation import InstallOptions, install
 from webhook.install.rendering import excluded_namespaces
 from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
 from webhook.kube.kinds import kind_of

@@ -12,7 +12,8 @@ import pytest
 from tests.install.manifests import MASKS
 from tests.install.twin import QUICK, Twin
 from webhook.install import InstallError, render
-from webhook.install.installation import InstallApi, InstallOptions, install
+from webhook.install.apply import InstallApi
+from webhook.install.installation import InstallOptions, install
 from webhook.install.place import chosen_namespace
 from webhook.install.rendering import Mask
 from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS

@@ -9,7 +9,7 @@ import pytest
 
 from tests.install.twin import Twin, run
 from webhook.install import InstallError
-from webhook.install.installation import InstallApi
+from webhook.install.apply import InstallApi
 from webhook.install.policies import VALIDATING_POLICIES, apply_identities, choose_form
 from webhook.install.rendering import render
 from webhook.kube.api import NotFoundError

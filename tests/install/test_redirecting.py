@@ -13,7 +13,8 @@ import pytest
 
 from tests.install.twin import HERE, INSIDE, QUICK, SYSTEM, Twin, registrations, run
 from webhook.install import InstallError
-from webhook.install.installation import InstallApi, InstallOptions, install
+from webhook.install.apply import InstallApi
+from webhook.install.installation import InstallOptions, install
 from webhook.kube.api import (
     MUTATING_WEBHOOKS,
     NAMESPACES,

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from tests.operations.healthy import Pulse
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.install.apply import describe
-from webhook.install.installation import InstallApi, InstallOptions, install
+from webhook.install.apply import InstallApi, describe
+from webhook.install.installation import InstallOptions, install
 from webhook.kube.api import (
     MUTATING_WEBHOOKS,
     NAMESPACES,

@@ -30,8 +30,14 @@ _PATIENCE: Final = RetryPolicy(seconds=30)
 _SERVER_SIDE: Final = frozenset({"managedFields", "resourceVersion", "generation"})
 
 
-class ApplyApi(ClusterApi, Protocol):
-    """An API server that also applies."""
+class InstallApi(ClusterApi, Protocol):
+    """An API server that also applies, and says what it is."""
+
+    def server_version(self) -> Object:
+        """Return what the server says of its version."""
+
+    def raw(self, method: str, path: str) -> Object:
+        """Send a request to a path of the API and return the object that was answered."""
 
     def apply(
         self,
@@ -61,7 +67,7 @@ class Applier:
         dry_run: Whether to let the API server only check.
     """
 
-    def __init__(self, api: ApplyApi, report: Report, *, dry_run: bool = False) -> None:
+    def __init__(self, api: InstallApi, report: Report, *, dry_run: bool = False) -> None:
         self.changes = 0
         self.dry_run = dry_run
         self._api = api

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from webhook.install.apply import FIELD_MANAGER, ApplyApi, delete
+from webhook.install.apply import FIELD_MANAGER, InstallApi, delete
 from webhook.jsonfields.fields import mapping
 from webhook.kube.api import (
     BINDINGS,
@@ -63,7 +63,9 @@ class CannotProbeError(Exception):
 class Probe:
     """Asks a webhook at one place, through the API server; made by `probing`."""
 
-    def __init__(self, api: ApplyApi, client: Mapping[str, object], namespaces: Namespaces) -> None:
+    def __init__(
+        self, api: InstallApi, client: Mapping[str, object], namespaces: Namespaces
+    ) -> None:
         self._api = api
         self._pod = f"deferred-quota-probe-{secrets.token_hex(8)}"
         self._entry = f"{self._pod}.deferredquota.io"
@@ -121,7 +123,9 @@ class Probe:
 
 
 @contextmanager
-def probing(api: ApplyApi, client: Mapping[str, object], namespaces: Namespaces) -> Iterator[Probe]:
+def probing(
+    api: InstallApi, client: Mapping[str, object], namespaces: Namespaces
+) -> Iterator[Probe]:
     """Yield a probe of a place, and remove its registration in the end.
 
     Args:

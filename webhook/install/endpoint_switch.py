@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from webhook.install.apply import Applier, ApplyApi, current, describe, kind_of_object, patch_once
+from webhook.install.apply import Applier, InstallApi, current, describe, kind_of_object, patch_once
 from webhook.install.endpoint_probe import CannotProbeError, Namespaces, probing, remove_probe
 from webhook.install.kustomizations import InstallError, entries_of
 from webhook.install.readiness import wait_out
@@ -75,7 +75,7 @@ class Redirection:
     """
 
     def __init__(
-        self, api: ApplyApi, applier: Applier, report: Report, registrations: Sequence[Object]
+        self, api: InstallApi, applier: Applier, report: Report, registrations: Sequence[Object]
     ) -> None:
         self._api = api
         self._applier = applier

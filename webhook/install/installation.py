@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from webhook.config import (
     BindNodeFit,
@@ -32,7 +32,7 @@ from webhook.config import (
     ReclaimMode,
     load_configuration,
 )
-from webhook.install.apply import Applier, ApplyApi, current, describe, is_foreign_definition
+from webhook.install.apply import Applier, InstallApi, current, describe, is_foreign_definition
 from webhook.install.certificates import Certificates, bundle_of, certificates
 from webhook.install.clients import KnownClients, client_authority, installed_clients
 from webhook.install.emergency.switching import EmergencySwitch
@@ -124,16 +124,6 @@ _MASK_WORDS: Final[Mapping[Mask, str]] = {
     "policy": "by the API server itself (MutatingAdmissionPolicy)",
     "webhook": "by the webhook",
 }
-
-
-class InstallApi(ApplyApi, Protocol):
-    """An API server that also says what it is."""
-
-    def server_version(self) -> Object:
-        """Return what the server says of its version."""
-
-    def raw(self, method: str, path: str) -> Object:
-        """Send a request to a path of the API and return the object that was answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -555,7 +545,7 @@ def _narrowed_masks(
 
 
 def _certify(
-    api: ApplyApi, applier: Applier, redirection: Redirection, report: Report, *, namespace: str
+    api: InstallApi, applier: Applier, redirection: Redirection, report: Report, *, namespace: str
 ) -> bytes:
     """See to good certificates; return what the API server has to trust."""
     wanted, ca, tls = _certificates(api, namespace)
@@ -603,7 +593,7 @@ def _registered_bundles(api: ClusterApi, namespace: str) -> tuple[bytes, ...]:
 
 
 def _redirect(
-    api: ApplyApi, wish: InstallOptions, redirection: Redirection, registrations: Sequence[Object]
+    api: InstallApi, wish: InstallOptions, redirection: Redirection, registrations: Sequence[Object]
 ) -> None:
     """Redirect the API server, or let it forget a CA, once it reaches the new place."""
     if wish.waits and not wish.dry_run:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from webhook.install.apply import (
     Applier,
-    ApplyApi,
+    InstallApi,
     current,
     delete,
     describe,
@@ -40,19 +40,8 @@ _NO_VALIDATING_POLICIES: Final = (
 )
 
 
-class Paths(Protocol):
-    """An API server that answers to paths."""
-
-    def raw(self, method: str, path: str) -> Object:
-        """Send a request to a path of the API and return the object that was answered."""
-
-
-class PolicyApi(Paths, ApplyApi, Protocol):
-    """One that also applies and deletes."""
-
-
 def choose_form(
-    api: Paths, option: str, wanted: Choice, needs: Set[str] = frozenset({MUTATING_POLICIES})
+    api: InstallApi, option: str, wanted: Choice, needs: Set[str] = frozenset({MUTATING_POLICIES})
 ) -> Form:
     """Return the form of the mask, or of what decides about new pods, that the API server can have.
 
@@ -75,7 +64,7 @@ def choose_form(
     return "webhook"
 
 
-def check_stamps(api: Paths) -> None:
+def check_stamps(api: InstallApi) -> None:
     """See that the API server can mark Bindings.
 
     Raises:
@@ -87,7 +76,7 @@ def check_stamps(api: Paths) -> None:
 
 
 def remove_objects(
-    api: ApplyApi, objects: Sequence[Object], applier: Applier, report: Report
+    api: InstallApi, objects: Sequence[Object], applier: Applier, report: Report
 ) -> None:
     """Remove what an earlier installation had, the last of them first; nothing that is not there.
 
@@ -106,7 +95,7 @@ def remove_objects(
 
 
 def drop_entries(
-    api: ApplyApi,
+    api: InstallApi,
     former: Sequence[Object],
     wanted: Sequence[Object],
     applier: Applier,
@@ -150,7 +139,7 @@ def _entry_names(configuration: Object) -> set[object]:
 
 
 def apply_identities(
-    api: PolicyApi, identities: Sequence[Object], applier: Applier, report: Report, *, minor: int
+    api: InstallApi, identities: Sequence[Object], applier: Applier, report: Report, *, minor: int
 ) -> None:
     """Hold our service accounts to what they need, or say that the API server cannot.
 
@@ -175,12 +164,12 @@ def _is_about_devices(policy: Object) -> bool:
     return object_name(policy) == DEVICE_CLAIMS_POLICY
 
 
-def _served(api: Paths, group: str = _POLICY_GROUP) -> set[object]:
+def _served(api: InstallApi, group: str = _POLICY_GROUP) -> set[object]:
     resources = sequence(api.raw("GET", group).get("resources"), "resources")
     return {mapping(each, "resources").get("name") for each in resources}
 
 
-def _serves_device_classes(api: Paths) -> bool:
+def _serves_device_classes(api: InstallApi) -> bool:
     """Return whether there are DeviceClasses: a policy about them refuses pods where not."""
     try:
         return DEVICE_CLASSES.plural in _served(api, f"/apis/{DEVICE_CLASSES.api_version}")

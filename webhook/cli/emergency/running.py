@@ -18,7 +18,7 @@ from webhook.cli.emergency.printing import (
 )
 from webhook.cli.exit_codes import ExitCode, confirm_on_terminal, printable
 from webhook.cli.files.configuration import configuration_of
-from webhook.install.apply import ApplyApi
+from webhook.install.apply import InstallApi
 from webhook.install.emergency.closing import (
     Closed,
     close_emergency,
@@ -189,7 +189,7 @@ def _obstacles(
     lines = [line for one in found if one.severity is Severity.ERROR for line in _lines(one)]
     if dry_run:
         return lines  # to see whether the webhook is reached takes a registration
-    reason = unreached_reason(cast("ApplyApi", api), namespaces, patience)
+    reason = unreached_reason(cast("InstallApi", api), namespaces, patience)
     return [*lines, f"the API server does not reach the webhook: {reason}"] if reason else lines
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from webhook.install.apply import ApplyApi, delete
+from webhook.install.apply import InstallApi, delete
 from webhook.install.emergency.switching import EmergencySwitch
 from webhook.install.endpoint_probe import CannotProbeError, Namespaces, probing
 from webhook.install.endpoint_switch import probed_client
@@ -61,7 +61,7 @@ class Closed:
     problems: tuple[str, ...] = ()
 
 
-def unreached_reason(api: ApplyApi, namespaces: Sequence[str], patience: RetryPolicy) -> str:
+def unreached_reason(api: InstallApi, namespaces: Sequence[str], patience: RetryPolicy) -> str:
     """Return why the API server does not reach the webhook; empty where it does.
 
     It is asked by a registration that is there only for that: the guards are not asked now.
