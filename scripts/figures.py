@@ -14,10 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import bench_run
-
+from tests.bench import embedded
 from webhook.admission.serving.app import create_app
 from webhook.fakecluster.manifests.loading import load_cluster
 from webhook.fakecluster.storage import FakeClient
@@ -130,7 +129,7 @@ def bind_entered() -> Entered:
     """Return which of our functions one guarded bind enters."""
     with tempfile.TemporaryDirectory() as scratch:
         snapshot = Path(scratch, "cluster.json")
-        bench_run.snapshot(snapshot, 3 * bench_run.NAMESPACES)
+        embedded.snapshot(snapshot, 3 * embedded.NAMESPACES)
         client = FakeClient(load_cluster([snapshot]))
     engine = Engine(client, Metrics(), EngineOptions())
     engine.start()
@@ -138,7 +137,7 @@ def bind_entered() -> Entered:
         engine.wait_until_counted(30)
         application = create_app(engine.decide).wsgi_app
         for number in range(2):  # caches are warm afterwards
-            _bind(application, number * bench_run.NAMESPACES)
+            _bind(application, number * embedded.NAMESPACES)
         entered: Entered = set()
 
         def note(frame: FrameType, event: str, _arg: object) -> None:
@@ -149,7 +148,7 @@ def bind_entered() -> Entered:
 
         sys.setprofile(note)
         try:
-            _bind(application, 2 * bench_run.NAMESPACES)
+            _bind(application, 2 * embedded.NAMESPACES)
         finally:
             sys.setprofile(None)
     finally:
@@ -164,7 +163,7 @@ def without_fake_cluster(entered: Entered) -> Entered:
 
 
 def _bind(application: object, number: int) -> None:
-    request = bench_run.review("ns-0", f"pod-{number}")
+    request = embedded.review("ns-0", f"pod-{number}")
     body = request.partition(b"\r\n\r\n")[2]
     environ = {
         "REQUEST_METHOD": "POST",

@@ -1,7 +1,7 @@
 """What `scripts/bench --elastic` measures: what elastic quotas cost binds, and how fast they are.
 
 Rates are of one run: namespaces with a ResourceQuota each, and others that have an elastic quota
-beside it, load a real control plane by turns. There is no scheduler, see `bench_cluster`.
+beside it, load a real control plane by turns. There is no scheduler, see `cluster`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import bench_load
-import bench_scale
-from bench_cluster import Bench, _pod, _resident, _wait, control_plane
-from bench_watch import follow_pods
-
+from tests.bench.cluster import Bench, control_plane, pod_body, resident_mib, wait_until
+from tests.bench.load_generator import Result, request_bytes, run_with
+from tests.bench.scale import assigned_pod, ready_after, scale_of, wait
+from tests.bench.watch import follow_pods
 from tests.e2e.cluster.product import Product
 from tests.operations.scenes import load
 from webhook.fakecluster.storage import FakeClient, FakeCluster
@@ -152,7 +151,7 @@ def _pool(
     ]
     for space, cpu in least.items():
         _elastic_quota(bench, space, name, cpu, most)
-    _wait(lambda: _is_counted(bench, name, len(spaces)), f"pool {name} is counted")
+    wait_until(lambda: _is_counted(bench, name, len(spaces)), f"pool {name} is counted")
     return spaces
 
 
@@ -203,12 +202,12 @@ def bench_rates(count: int) -> None:
 
 def _rate(
     bench: Bench, spaces: Sequence[str], count: int, clients: int, what: str, pool: str | None
-) -> bench_load.Result:
+) -> Result:
     requests, names = bench.creates(spaces, count)
     bench.load(requests, 16, b" 201 ")
     requests = bench.binds(names)
     before = _status(bench, pool).get("serial", 0) if pool else 0
-    result = bench_load.run_with(bench.context, bench.plane.url, requests, clients, b" 201 ")
+    result = run_with(bench.context, bench.plane.url, requests, clients, b" 201 ")
     writes = (_status(bench, pool).get("serial", 0) - before) / count if pool else 0
     p50, p99 = result.percentile(0.5) * 1000, result.percentile(0.99) * 1000
     print(
@@ -271,7 +270,7 @@ def bench_reclaim() -> None:
         requests = [_create(borrower, name, "node-0") for name in names]
         bench.load(requests, 16, b" 201 ")
         pods = _Pods(bench, (owner, borrower))
-        _wait(lambda: pods.over_quota(borrower) == 200, "half is over-quota")
+        wait_until(lambda: pods.over_quota(borrower) == 200, "half is over-quota")
         evicted, released = [], []
         for number in range(ROUNDS):
             began = time.monotonic()
@@ -290,7 +289,7 @@ def bench_reclaim() -> None:
 
 
 def _create(space: str, name: str, node: str = "") -> bytes:
-    return bench_load.request_bytes(f"/api/v1/namespaces/{space}/pods", _pod(name, node))
+    return request_bytes(f"/api/v1/namespaces/{space}/pods", pod_body(name, node))
 
 
 def _until(is_so: Callable[[], bool]) -> None:
@@ -324,7 +323,7 @@ def _print(what: str, seconds: Sequence[float]) -> None:
 def bench_memory(pods: int) -> None:
     """Memory of a leader that follows so many assigned pods of 500 elastic quotas.
 
-    The API server is the fake one, see `bench_scale`; all pods but one have their label.
+    The API server is the fake one, see `scale`; all pods but one have their label.
     """
     print(f"\nController: {pods:,} assigned pods in 500 namespaces, fake API server")
     print(f"  {'without':<24}{_memory(pods, is_elastic=False):>6.0f} MiB")
@@ -332,15 +331,15 @@ def bench_memory(pods: int) -> None:
 
 
 def _memory(pods: int, *, is_elastic: bool) -> float:
-    with bench_scale.scale_of(0, 500) as scale:
+    with scale_of(0, 500) as scale:
         load(scale.cluster, *_followed(pods, scale.spaces, is_elastic=is_elastic))
         leader = scale.controller(0)
         try:
-            bench_scale.ready_after(leader)
-            bench_scale.wait(lambda: scale.counted() == 500, "every ledger counts")
+            ready_after(leader)
+            wait(lambda: scale.counted() == 500, "every ledger counts")
             if is_elastic:
-                bench_scale.wait(lambda: _is_labelled(scale.cluster), "the last has its label")
-            return _resident(leader.pid)
+                wait(lambda: _is_labelled(scale.cluster), "the last has its label")
+            return resident_mib(leader.pid)
         finally:
             leader.kill()
 
@@ -348,7 +347,7 @@ def _memory(pods: int, *, is_elastic: bool) -> float:
 def _followed(pods: int, spaces: Sequence[str], *, is_elastic: bool) -> Iterator[Any]:
     labels = {"nos.nebuly.com/capacity": "in-quota"} if is_elastic else {}
     for number in range(pods):
-        pod = bench_scale.pod(spaces[number % len(spaces)], f"pod-{number}")
+        pod = assigned_pod(spaces[number % len(spaces)], f"pod-{number}")
         pod["metadata"]["labels"] = labels if number else {}
         yield pod
     least = {"cpu": str(pods // len(spaces) + 1)}

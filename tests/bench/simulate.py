@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from bench_check import spent
+from tests.bench.check import spent
 
 NAMESPACES: Final = 20
 NODES: Final = 100

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench_check import spent
+from tests.bench.check import spent
 
 NAMESPACES = 50
 _TAKEN = "2026-01-01T00:00:00Z"

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import ssl
-import sys
 import tempfile
 import threading
 import time
@@ -21,11 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import bench_load
-from bench_floor import allowing_webhook, ledger_writes
-
+from tests.bench.floor import allowing_webhook, ledger_writes
+from tests.bench.load_generator import Result, request_bytes, run_with
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.product import Product
 
@@ -41,8 +37,8 @@ class Bench:
     context: ssl.SSLContext
     pods: int = 0
 
-    def load(self, requests: Sequence[bytes], clients: int, expected: bytes) -> bench_load.Result:
-        result = bench_load.run_with(self.context, self.plane.url, requests, clients, expected)
+    def load(self, requests: Sequence[bytes], clients: int, expected: bytes) -> Result:
+        result = run_with(self.context, self.plane.url, requests, clients, expected)
         refused = f"{result.wrong} of {len(requests)} requests were refused"
         assert result.wrong == 0, f"{refused}, the first with: {result.first_wrong}"
         return result
@@ -68,7 +64,7 @@ class Bench:
             self.pods += 1
             names.append((namespaces[self.pods % len(namespaces)], f"pod-{self.pods}"))
         return [
-            bench_load.request_bytes(f"/api/v1/namespaces/{space}/pods", _pod(name, gate=gate))
+            request_bytes(f"/api/v1/namespaces/{space}/pods", pod_body(name, gate=gate))
             for space, name in names
         ], names
 
@@ -80,15 +76,15 @@ class Bench:
             for item in self.plane.rest.get(f"/api/v1/namespaces/{space}/pods")["items"]
         }
         return [
-            bench_load.request_bytes(
+            request_bytes(
                 f"/api/v1/namespaces/{space}/pods/{name}/binding",
-                _binding(name, uids[space, name]),
+                binding_body(name, uids[space, name]),
             )
             for space, name in names
         ]
 
 
-def _pod(name: str, node: str = "", gate: str = "") -> bytes:
+def pod_body(name: str, node: str = "", gate: str = "") -> bytes:
     resources = {
         "requests": {"cpu": "100m", "memory": "128Mi"},
         "limits": {"cpu": "200m", "memory": "256Mi"},
@@ -104,7 +100,7 @@ def _pod(name: str, node: str = "", gate: str = "") -> bytes:
     ).encode()
 
 
-def _binding(name: str, uid: str, node: str = "node-0") -> bytes:
+def binding_body(name: str, uid: str, node: str = "node-0") -> bytes:
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     metadata = {"name": name, "uid": uid}
     return json.dumps(
@@ -136,7 +132,7 @@ FLOOR_WRITE = "status write of such a ledger"
 class Row:
     name: str
     clients: int
-    result: bench_load.Result
+    result: Result
     processor: Mapping[str, float]
 
 
@@ -169,10 +165,10 @@ def _rows(bench: Bench, product: Product, asked: str, count: int) -> list[Row]:
                 requests, expected = ledger_writes(bench.plane, one, own, share), b" 200 "
             else:
                 requests, expected = _pod_requests(bench, spaces, share, is_bind=is_bind), b" 201 "
-            before = {what: _processor_seconds(pid) for what, pid in watched.items()}
+            before = {what: processor_seconds(pid) for what, pid in watched.items()}
             result = bench.load(requests, clients, expected)
             spent = {
-                what: (_processor_seconds(pid) - before[what]) / len(requests)
+                what: (processor_seconds(pid) - before[what]) / len(requests)
                 for what, pid in watched.items()
             }
             rows.append(Row(name, clients, result, spent))
@@ -188,16 +184,16 @@ def _pod_requests(bench: Bench, spaces: Sequence[str], count: int, *, is_bind: b
     return bench.binds(names)
 
 
-def _processor_seconds(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """Processor time of a process and its children so far."""
     ticks = 0
-    for each in (pid, *_children(pid)):
+    for each in (pid, *child_pids(pid)):
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _children(pid: int) -> list[int]:
+def child_pids(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(child) for child in text.split()]
 
@@ -233,7 +229,7 @@ def _print_ratios(rows: Sequence[Row]) -> None:
         print(f"  16 clients: {name}: {found[name, 16].per_second / base:.2f} of binds not guarded")
 
 
-def _print_floor(found: Mapping[tuple[str, int], bench_load.Result]) -> None:
+def _print_floor(found: Mapping[tuple[str, int], Result]) -> None:
     """Print what a bind takes that is asked about and writes a ledger, whatever decides."""
     call, write = found[FLOOR_CALL, 1], found[FLOOR_WRITE, 1]
     floor = call.percentile(0.5) + write.percentile(0.5)
@@ -275,9 +271,9 @@ def bench_controller(pods: int, namespaces: int) -> None:
             for number in range(namespaces)
         ]
         requests = [
-            bench_load.request_bytes(
+            request_bytes(
                 f"/api/v1/namespaces/{names[number % namespaces]}/pods",
-                _pod(f"pod-{number}", "node-0"),
+                pod_body(f"pod-{number}", "node-0"),
             )
             for number in range(pods)
         ]
@@ -289,7 +285,7 @@ def bench_controller(pods: int, namespaces: int) -> None:
 
 def _measure_controller(bench: Bench, product: Product, names: Sequence[str], pods: int) -> None:
     wanted = pods * 100
-    _wait(lambda: _counted(bench) == wanted, "every pod is counted")
+    wait_until(lambda: _counted(bench) == wanted, "every pod is counted")
     product.controller.kill()
     product.controller.start(waits=False)
     began = time.monotonic()
@@ -297,7 +293,7 @@ def _measure_controller(bench: Bench, product: Product, names: Sequence[str], po
     synced = time.monotonic() - began
     print(f"  pods listed and ready {synced:.1f} s after the start")
     pid = product.controller.pid
-    print(f"  memory {_resident(pid):.0f} MiB, processor {_processor_seconds(pid):.1f} s")
+    print(f"  memory {resident_mib(pid):.0f} MiB, processor {processor_seconds(pid):.1f} s")
     lags = _lags(bench, names)
     p50, p99 = (lags[int(len(lags) * share)] for share in (0.5, 0.99))
     print(f"  a bound pod is in `used` after {p50:.2f} s (p50), {p99:.2f} s (p99)")
@@ -309,12 +305,12 @@ def _lags(bench: Bench, names: Sequence[str]) -> list[float]:
     bench.load(requests, 16, b" 201 ")
     bound_at: dict[str, float] = {}
     counted_at: dict[str, float] = {}
-    before = _used(bench)
+    before = used_of(bench)
     stop = threading.Event()
 
     def look() -> None:
         while not stop.is_set() and len(counted_at) < len(pods):
-            now_used = _used(bench)
+            now_used = used_of(bench)
             now = time.monotonic()
             for space, used in now_used.items():
                 if space in bound_at and space not in counted_at and used > before[space]:
@@ -326,14 +322,14 @@ def _lags(bench: Bench, names: Sequence[str]) -> list[float]:
         for (space, _), request in zip(pods, bench.binds(pods), strict=True):
             bench.load([request], 1, b" 201 ")
             bound_at[space] = time.monotonic()
-        _wait(lambda: len(counted_at) == len(pods), "every bound pod is counted")
+        wait_until(lambda: len(counted_at) == len(pods), "every bound pod is counted")
     finally:
         stop.set()
         looker.join()
     return sorted(max(0.0, counted_at[space] - at) for space, at in bound_at.items())
 
 
-def _used(bench: Bench) -> dict[str, int]:
+def used_of(bench: Bench) -> dict[str, int]:
     """Millis of `requests.cpu` that the ledger of each namespace calls used."""
     found = bench.plane.rest.get("/apis/deferredquota.io/v1alpha1/quotaledgers")
     return {
@@ -359,27 +355,29 @@ def wait_until_counted(bench: Bench, namespace: str) -> None:
             for item in found["items"]
         )
 
-    _wait(is_counted, f"{namespace} is counted")
+    wait_until(is_counted, f"{namespace} is counted")
 
 
 def _counted(bench: Bench) -> int:
-    return sum(_used(bench).values())
+    return sum(used_of(bench).values())
 
 
 def _millis(amount: str) -> int:
     return int(amount[:-1]) if amount.endswith("m") else int(amount) * 1000
 
 
-def _resident(pid: int) -> float:
+def resident_mib(pid: int) -> float:
     """Resident memory of a process in MiB."""
     text = Path(f"/proc/{pid}/status").read_text()
     (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", text)
     return int(kib) / 1024
 
 
-def _wait(is_so: Callable[[], bool], what: str) -> None:
-    give_up = time.monotonic() + WAIT_SECONDS
+def wait_until(
+    is_so: Callable[[], bool], what: str, *, pause: float = 0.1, seconds: float = WAIT_SECONDS
+) -> None:
+    give_up = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > give_up:
-            raise SystemExit(f"bench: not within {WAIT_SECONDS:.0f} s: {what}")
-        time.sleep(0.1)
+            raise SystemExit(f"bench: not within {seconds:.0f} s: {what}")
+        time.sleep(pause)

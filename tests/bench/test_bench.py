@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import http.server
-import importlib
 import itertools
 import math
 import os
@@ -17,18 +16,24 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.bench.scale import Paged, objects_of
+from tests.bench.steady import Steady
+from tests.kube.rest.served import served
+from tests.operations.scenes import load
+from webhook.fakecluster.storage import FakeCluster
+from webhook.kube.api import PODS
+
+ROOT = Path(__file__).parents[2]
 
 _SERVES = """
 import sys
 from pathlib import Path
-sys.path.insert(0, "scripts")
-import bench_run
+from tests.bench.embedded import running
 
 announce = Path(sys.argv[1])
 announce.write_text('{"ops": {"url": ""}}')
 server = [sys.executable, "-c", "import time; time.sleep(600)"]
-with bench_run.running(server, announce, Path(sys.argv[2])):
+with running(server, announce, Path(sys.argv[2])):
     print("up", flush=True)
     sys.stdin.read()
 """
@@ -39,7 +44,7 @@ def test_the_benchmark_measures_the_core_and_binds_over_https() -> None:
     tiny = ("--seconds", "0.05", "--largest", "100", "--binds", "32")
 
     ran = subprocess.run(
-        [sys.executable, "scripts/bench_run.py", *tiny],
+        [sys.executable, "-m", "tests.bench.run", *tiny],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -56,16 +61,12 @@ def test_the_benchmark_measures_the_core_and_binds_over_https() -> None:
     assert floors == ["1", "16"], ran.stdout
 
 
-def test_the_fake_api_server_of_the_benchmark_gives_lists_in_parts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    bench = importlib.import_module("bench_scale")
-    cluster = bench.FakeCluster()
-    bench.load(cluster, *bench.objects_of(7, ["team-0", "team-1"]))
+def test_the_fake_api_server_of_the_benchmark_gives_lists_in_parts() -> None:
+    cluster = FakeCluster()
+    load(cluster, *objects_of(7, ["team-0", "team-1"]))
 
-    with bench.served(cluster, bench.Paged) as client:
-        pages = list(client.pages(bench.PODS, limit=3))
+    with served(cluster, Paged) as client:
+        pages = list(client.pages(PODS, limit=3))
 
     assert [len(page.items) for page in pages] == [3, 3, 1]
     assert len({item.key for page in pages for item in page.items}) == 7
@@ -109,11 +110,7 @@ class _Answers(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_an_even_load_counts_what_fails_and_leaves_nothing_out(
-    monkeypatch: pytest.MonkeyPatch, keeps: bool
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    steady = importlib.import_module("bench_steady")
+def test_an_even_load_counts_what_fails_and_leaves_nothing_out(keeps: bool) -> None:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -125,7 +122,7 @@ def test_an_even_load_counts_what_fails_and_leaves_nothing_out(
 
     try:
         began = time.monotonic()
-        with steady.Steady(connect, request, b"201 ", 300.0, keeps=keeps, clients=4) as load:
+        with Steady(connect, request, b"201 ", 300.0, keeps=keeps, clients=4) as load:
             span = load.span(began, began + 0.5)
     finally:
         server.shutdown()

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 
-from bench_cluster import Bench, _pod, _wait, control_plane, wait_until_counted
-from bench_load import request_bytes
-from bench_watch import follow_pods
-
+from tests.bench.cluster import Bench, control_plane, pod_body, wait_until, wait_until_counted
+from tests.bench.load_generator import request_bytes
+from tests.bench.watch import follow_pods
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.product import Product
 from webhook.kube.api import PODS, ListOptions, WatchEvent, split_key
@@ -77,7 +77,7 @@ class Namespaces:
             self.bench.plane.rest.patch(path, _END)
         for name in names:
             found, count = self._releases[name], before[name]
-            _wait(lambda found=found, count=count: len(found) > count, f"a gate goes in {name}")  # type: ignore[misc]
+            wait_until(partial(_has_more, found, count), f"a gate goes in {name}")
             yield found[count][1] - began[name]
         released = [(name, self._releases[name][before[name]][0]) for name in names]
         self.bench.load(self.bench.binds(released), 1, b" 201 ")
@@ -85,8 +85,12 @@ class Namespaces:
             self._running[name].append(pod)
 
 
+def _has_more(found: Sequence[object], count: int) -> bool:
+    return len(found) > count
+
+
 def _create(namespace: str, name: str, node: str = "") -> bytes:
-    return request_bytes(f"/api/v1/namespaces/{namespace}/pods", _pod(name, node))
+    return request_bytes(f"/api/v1/namespaces/{namespace}/pods", pod_body(name, node))
 
 
 def _full(bench: Bench, name: str) -> str:

@@ -20,11 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bench_cluster import _processor_seconds, _resident
 from werkzeug.wrappers import Request, Response
 
+from tests.bench.cluster import child_pids, processor_seconds, resident_mib, wait_until
 from tests.cli.clusters import write_kubeconfig
 from tests.controlplane.ports import free_ports
 from tests.controlplane.process import Process
@@ -91,7 +89,7 @@ class Paged(ApiServer):
         return Response(body, content_type="application/json")(environ, start_response)
 
 
-def pod(namespace: str, name: str) -> dict[str, Any]:
+def assigned_pod(namespace: str, name: str) -> dict[str, Any]:
     """A pod as clusters have it: with a token, an address, and what its node reports."""
     resources = {
         "requests": {"cpu": f"{POD_MILLIS}m", "memory": "128Mi"},
@@ -167,7 +165,7 @@ def objects_of(pods: int, spaces: Sequence[str]) -> Iterator[dict[str, Any]]:
         }
         yield from _quotas(space)
     for number in range(pods):
-        yield pod(spaces[number % len(spaces)], f"pod-{number}")
+        yield assigned_pod(spaces[number % len(spaces)], f"pod-{number}")
 
 
 @dataclass
@@ -207,7 +205,7 @@ class Scale:
         """Store a pod with a node; return after how long the ledger calls it used."""
         before = self.used(space)
         began = time.monotonic()
-        FakeClient(self.cluster).create(PODS, pod(space, name))
+        FakeClient(self.cluster).create(PODS, assigned_pod(space, name))
         wait(lambda: self.used(space) > before, f"{name} is counted", pause=0.01)
         return time.monotonic() - began
 
@@ -223,11 +221,7 @@ def _missing(port: int) -> str:
 
 
 def wait(is_so: Callable[[], bool], what: str, *, pause: float = 0.5) -> None:
-    give_up = time.monotonic() + WAIT_SECONDS
-    while not is_so():
-        if time.monotonic() > give_up:
-            raise SystemExit(f"bench: not within {WAIT_SECONDS:.0f} s: {what}")
-        time.sleep(pause)
+    wait_until(is_so, what, pause=pause, seconds=WAIT_SECONDS)
 
 
 @contextmanager
@@ -300,7 +294,7 @@ def _figures(
     yield "first start: every ledger written, s", f"{time.monotonic() - began:.1f}"
     first.kill()
     yield "controller ready, s", f"{ready_after(first):.1f}"
-    yield "processor of that, s", f"{_processor_seconds(first.pid):.1f}"
+    yield "processor of that, s", f"{processor_seconds(first.pid):.1f}"
     scale.settle(scale.spaces[0], "leads-again")
     yield "standby ready, s", f"{ready_after(standby):.1f}"
     step = max(1, len(scale.spaces) // SETTLES)
@@ -310,8 +304,8 @@ def _figures(
     )
     yield "a bound pod is in used, p50 s", f"{lags[len(lags) // 2]:.2f}"
     yield "the same, p99 s", f"{lags[int(len(lags) * 0.99)]:.2f}"
-    yield "controller memory, MiB", f"{_resident(first.pid):.0f}"
-    yield "standby memory, MiB", f"{_resident(standby.pid):.0f}"
+    yield "controller memory, MiB", f"{resident_mib(first.pid):.0f}"
+    yield "standby memory, MiB", f"{resident_mib(standby.pid):.0f}"
     yield "webhook ready, s", f"{ready_after(webhook):.1f}"
     yield "webhook memory, MiB", f"{_tree(webhook.pid):.0f}"
     first.kill()
@@ -323,8 +317,7 @@ def _figures(
 
 def _tree(pid: int) -> float:
     """Resident memory of a process or of its only worker, whichever is more."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return max(_resident(each) for each in (pid, *map(int, children)))
+    return max(resident_mib(each) for each in (pid, *child_pids(pid)))
 
 
 def bench_scale(sizes: Sequence[tuple[int, int]]) -> None:

@@ -24,13 +24,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import bench_run
-import bench_steady
-from bench_cluster import Bench, _binding, _children, _pod, _resident, wait_until_counted
-from bench_steady import Span, Steady, reachable
-
+from tests.bench import embedded, steady
+from tests.bench.cluster import (
+    Bench,
+    binding_body,
+    child_pids,
+    pod_body,
+    resident_mib,
+    wait_until_counted,
+)
+from tests.bench.steady import Span, Steady, reachable
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster.behind_service import behind_service
 from tests.e2e.cluster.certificates.kept_certificates import KeptCertificates, kept_certificates
@@ -109,11 +112,11 @@ def bench_halves(rate: float, seconds: float) -> None:
         command = [sys.executable, "-m", "webhook"]
         bootstrap = [*command, "certs", "bootstrap", "--dir", str(certs)]
         subprocess.run(bootstrap, check=True, capture_output=True)
-        reviews = bench_run.snapshot(place / "cluster.json", 16_000)
+        reviews = embedded.snapshot(place / "cluster.json", 16_000)
         announce = place / "announce.json"
         listen = ["--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0", "--certs", str(certs)]
         serve = [*command, "serve", "--embedded", str(place / "cluster.json"), *listen]
-        with bench_run.running(
+        with embedded.running(
             [*serve, "--announce", str(announce)], announce, place / "serve.log"
         ) as announced:
             port = int(announced["webhook"]["url"].rpartition(":")[2])
@@ -225,8 +228,8 @@ class Changes:
         self.bench.namespace(_SPACE, mode="deferred", with_quota=True)
         wait_until_counted(self.bench, _SPACE)
         pods = f"/api/v1/namespaces/{_SPACE}/pods"
-        made = self.bench.plane.rest.create(pods, json.loads(_pod("waits")))
-        body = _binding("waits", made["metadata"]["uid"])
+        made = self.bench.plane.rest.create(pods, json.loads(pod_body("waits")))
+        body = binding_body("waits", made["metadata"]["uid"])
         path = f"{pods}/waits/binding?dryRun=All"
 
         def request(_: int) -> tuple[str, str, bytes]:
@@ -337,13 +340,13 @@ def measure_replica(bench: Bench, product: Product, pods: int) -> None:
     bench.namespace("waiting", mode="deferred", with_quota=True)
     wait_until_counted(bench, "waiting")
     requests, _ = bench.creates(["waiting"], pods)
-    bench.load(requests, bench_steady.CLIENTS, b" 201 ")
+    bench.load(requests, steady.CLIENTS, b" 201 ")
     print(f"\nOne replica with the token of its service account, {pods:,} pending pods")
     began = time.monotonic()
     with product.another_webhook() as replica:
         print(f"  ready {time.monotonic() - began:.1f} s after its start")
         time.sleep(10.0)
-        most = sum(map(_resident, (replica.pid, *_children(replica.pid))))
+        most = sum(map(resident_mib, (replica.pid, *child_pids(replica.pid))))
         print(f"  memory of its processes {sample(replica.pid).memory / _MIB:.0f} MiB;", end=" ")
         print(f"{most:.0f} MiB where what they share counts for each")
 

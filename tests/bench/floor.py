@@ -1,7 +1,7 @@
 """The floor under what the product does: a call that does nothing, a write of a ledger, a gate.
 
-The webhook is the yardstick of `bench_flask`: it reads a review and allows it. It is registered for
-binds in namespaces that have the label `bench: nothing`. As a program this module takes gates off
+The webhook is the yardstick of `flask_routes`: it reads a review and allows it. It is registered
+for binds in namespaces with the label `bench: nothing`. As a program this module takes gates off
 the pods of a namespace as soon as it sees them. Arguments: a kubeconfig, the namespace, and a file
 to leave when it has begun.
 """
@@ -16,10 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bench_watch import pod_changes
-
+from tests.bench.watch import pod_changes
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster.objects import Api, bind
@@ -42,10 +39,9 @@ def allowing_webhook(plane: ControlPlane, directory: Path) -> Iterator[str]:
     directory.mkdir(exist_ok=True)
     certificates = make_certificates(directory / "certs")
     announce = directory / "announce.json"
-    script = Path(__file__).with_name("bench_flask.py")
     server = Process(
         NAME,
-        [sys.executable, script, certificates, announce],
+        [sys.executable, "-m", "tests.bench.flask_routes", certificates, announce],
         directory / "flask.log",
         lambda: "" if announce.exists() else "it has not announced its address",
     )
@@ -123,7 +119,7 @@ def gates_removed(plane: ControlPlane, namespace: str) -> Iterator[None]:
     announce = plane.directory / "removes-gates"
     process = Process(
         "bench-gates",
-        [sys.executable, Path(__file__), plane.kubeconfig(), namespace, announce],
+        [sys.executable, "-m", "tests.bench.floor", plane.kubeconfig(), namespace, announce],
         plane.directory / "gates.log",
         lambda: "" if announce.exists() else "it has not begun",
     )

@@ -13,18 +13,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import bench_load
-from bench_cluster import (
+from tests.bench.cluster import (
     Bench,
-    _binding,
-    _pod,
-    _processor_seconds,
-    _used,
-    _wait,
+    binding_body,
     control_plane,
+    pod_body,
+    processor_seconds,
+    used_of,
+    wait_until,
     wait_until_counted,
 )
-
+from tests.bench.load_generator import Result, request_bytes
 from tests.controlplane.nodes import node
 from tests.e2e.cluster.configured import configured
 from tests.e2e.cluster.product import Product
@@ -73,7 +72,7 @@ def _prepare(bench: Bench) -> None:
         bench.plane.rest.patch(f"/api/v1/nodes/{name}", untaint, "json")
     for name in TARGETS:
         requests = [
-            bench_load.request_bytes("/api/v1/namespaces/others/pods", _pod(f"{name}-{one}", name))
+            request_bytes("/api/v1/namespaces/others/pods", pod_body(f"{name}-{one}", name))
             for one in range(_ON_NODE)
         ]
         bench.load(requests, 16, b" 201 ")
@@ -84,7 +83,7 @@ def _prepare(bench: Bench) -> None:
 class _Block:
     """What one block of binds took."""
 
-    result: bench_load.Result
+    result: Result
     webhook: float
     """Processor seconds of the webhook, for each bind."""
     every: float
@@ -114,9 +113,9 @@ def _block(bench: Bench, product: Product, target: str, count: int, mode: str) -
         for one in bench.plane.rest.get(f"/api/v1/namespaces/{_SPACE}/pods")["items"]
     }
     requests = [
-        bench_load.request_bytes(
+        request_bytes(
             f"/api/v1/namespaces/{_SPACE}/pods/{name}/binding",
-            _binding(name, uids[name], target),
+            binding_body(name, uids[name], target),
         )
         for _, name in names
     ]
@@ -124,12 +123,12 @@ def _block(bench: Bench, product: Product, target: str, count: int, mode: str) -
     expected = b" 403 " if (mode, target) == ("Deny", "full") else b" 201 "
     webhook = product.webhooks[0].pid
     others = (bench.plane.apiserver.pid, bench.plane.etcd.pid, product.controller.pid)
-    before = [_processor_seconds(pid) for pid in (webhook, *others)]
+    before = [processor_seconds(pid) for pid in (webhook, *others)]
     result = bench.load(requests, 1, expected)
-    after = [_processor_seconds(pid) for pid in (webhook, *others)]
+    after = [processor_seconds(pid) for pid in (webhook, *others)]
     spent = [(end - start) / count for start, end in zip(before, after, strict=True)]
     bench.plane.rest.delete(f"/api/v1/namespaces/{_SPACE}/pods", grace_seconds=0)
-    _wait(lambda: _used(bench)[_SPACE] == 0, "the pods are gone")
+    wait_until(lambda: used_of(bench)[_SPACE] == 0, "the pods are gone")
     return _Block(result, spent[0], sum(spent))
 
 

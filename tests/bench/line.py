@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import ssl
 import statistics
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -23,12 +22,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from bench_cluster import HARD, WAIT_SECONDS, Bench, _processor_seconds, _wait, wait_until_counted
-from bench_floor import allowing_webhook, gates_removed
-from bench_watch import follow_pods
-
+from tests.bench.cluster import (
+    HARD,
+    WAIT_SECONDS,
+    Bench,
+    processor_seconds,
+    wait_until,
+    wait_until_counted,
+)
+from tests.bench.floor import allowing_webhook, gates_removed
+from tests.bench.watch import follow_pods
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
 from tests.e2e.cluster.product import Product
@@ -71,7 +74,7 @@ class Binds:
     def after(self, namespace: str, count: int, began: float) -> float:
         """Wait for so many binds; return how long after a moment the last of them was."""
         found = self.moments[namespace]
-        _wait(lambda: len(found) >= count, f"{count} pods are bound in {namespace}")
+        wait_until(lambda: len(found) >= count, f"{count} pods are bound in {namespace}")
         return found[count - 1] - began
 
 
@@ -152,7 +155,7 @@ class Course:
         pods = f"/api/v1/namespaces/{space}/pods"
         rest = self.bench.plane.rest
         rest.delete(pods, grace_seconds=0)
-        _wait(lambda: not rest.get(pods)["items"], f"{space} is empty")
+        wait_until(lambda: not rest.get(pods)["items"], f"{space} is empty")
         time.sleep(REST_SECONDS)
 
 
@@ -166,7 +169,7 @@ def _end(space: str, name: str) -> bytes:
 
 
 def _sum(processes: Sequence[Process]) -> float:
-    return sum(_processor_seconds(one.pid) for one in processes)
+    return sum(processor_seconds(one.pid) for one in processes)
 
 
 @contextmanager
@@ -193,7 +196,7 @@ def _round(pods: int, form: Form) -> Round:
             with gates_removed(bench.plane, asked):
                 course.whole(GATED, asked, pods, None, gate="bench.example/gate")
         native = bench.namespace("native", with_quota=True)
-        _wait(lambda: _is_counted(bench, native), "the native quota is counted")
+        wait_until(lambda: _is_counted(bench, native), "the native quota is counted")
         course.whole("native quota, ample", native, pods, None)
         directory = bench.plane.directory / "product"
         with Product.start(bench.plane, directory, direct=True, creation=form) as product:
@@ -231,7 +234,7 @@ def _deferred(bench: Bench, name: str, gating: str, cpu: str) -> str:
     wait_until_counted(bench, space)
     if gating == "auto":  # policies go by it, and gate nothing without
         gating_path = f"/apis/deferredquota.io/v1alpha1/namespaces/{space}/podgatings"
-        _wait(lambda: bench.plane.rest.get(gating_path)["items"], f"{space} has its PodGating")
+        wait_until(lambda: bench.plane.rest.get(gating_path)["items"], f"{space} has its PodGating")
     return space
 
 

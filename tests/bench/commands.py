@@ -20,9 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import bench_load
-from bench_cluster import Bench, _pod, _used, _wait, control_plane, wait_until_counted
-
+from tests.bench.cluster import (
+    Bench,
+    control_plane,
+    pod_body,
+    used_of,
+    wait_until,
+    wait_until_counted,
+)
+from tests.bench.load_generator import request_bytes
 from tests.e2e.cluster.product import Product
 from webhook.kube.rest import RestClient, load_config
 from webhook.operations.explain.explaining import KINDS, Target, explain
@@ -61,10 +67,10 @@ def _crowd(bench: Bench) -> None:
     bench.plane.rest.create(f"/api/v1/namespaces/{_SPACE}/resourcequotas", quota)
     wait_until_counted(bench, _SPACE)
     path = f"/api/v1/namespaces/{_SPACE}/pods"
-    pods = [bench_load.request_bytes(path, _pod(f"run-{one}", "node-0")) for one in range(PODS)]
+    pods = [request_bytes(path, pod_body(f"run-{one}", "node-0")) for one in range(PODS)]
     bench.load(pods, 16, b" 201 ")
-    _wait(lambda: _used(bench).get(_SPACE) == PODS * 100, "every pod is counted")
-    bench.plane.rest.create(path, json.loads(_pod("waiting")))
+    wait_until(lambda: used_of(bench).get(_SPACE) == PODS * 100, "every pod is counted")
+    bench.plane.rest.create(path, json.loads(pod_body("waiting")))
 
 
 def _requests(kubeconfig: Path) -> str:
