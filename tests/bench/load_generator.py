@@ -104,7 +104,7 @@ def run_with(
     assert place.hostname is not None
     assert place.port is not None
     connections = []
-    for number in range(clients):
+    for number in range(min(clients, len(requests))):
         sock = context.wrap_socket(
             socket.create_connection((place.hostname, place.port)),
             server_hostname=place.hostname,

@@ -13,10 +13,11 @@ from tests.admission.handlers.harness import (
     a_review,
     want_no_gates,
 )
-from tests.builders import a_quota
+from tests.builders import a_quota, an_expression
 from webhook.admission.review import Phase
 from webhook.jsonfields.encoding import encode_json
 from webhook.kube.api import PODS
+from webhook.state.well_known import SCHEDULING_GATE
 
 Object = dict[str, object]
 
@@ -147,6 +148,50 @@ def test_an_ungated_pod_is_reserved_for_what_its_deadline_makes_it_take(
     assert flip(scoped, a_stored(scoped, "2", name="web-2", node=""), 60).allowed
     assert scoped.reserved("short") == {"requests.cpu": "2"}
     assert scoped.reservations()["web-2"]["door"] == "Release"
+
+
+@pytest.fixture
+def obliging(open_harness: OpenHarness) -> AdmissionHarness:
+    """A quota that obliges pods with a deadline to name memory."""
+    return open_harness(
+        a_quota("short", uid="s", hard={"requests.memory": "1Gi"}, scopes=["Terminating"]),
+        a_quota("long", uid="l", hard={"requests.cpu": "4"}, scopes=["NotTerminating"]),
+    )
+
+
+def test_a_deadline_moves_no_ungated_pod_to_where_its_bind_is_refused_for_good(
+    obliging: AdmissionHarness,
+) -> None:
+    """A scheduler has it, and would evict others for it again and again."""
+    words = "failed quota: short: must specify requests.memory for: main"
+    old = a_stored(obliging, "1", node="")
+    assert (flip(obliging, old, 60).message, obliging.reserved("long")) == (words, {})
+    named = a_stored(obliging, name="web-2", node="", requests={"cpu": "1", "memory": "1Mi"})
+    assert flip(obliging, named, 60).allowed
+    assigned = a_stored(obliging, "1", name="web-3")
+    assert flip(obliging, assigned, 60).allowed  # as by the API server
+
+
+def test_a_gated_pod_may_get_a_deadline_by_which_it_has_to_name_more(
+    obliging: AdmissionHarness,
+) -> None:
+    gated = a_stored(obliging, "1", node="", schedulingGates=[{"name": SCHEDULING_GATE}])
+    assert flip(obliging, gated, 60).allowed
+    want_no_gates(obliging)
+    assert flip(obliging, a_stored(obliging, "1", name="web-2", node=""), 60).allowed
+
+
+def test_a_deadline_moves_no_ungated_pod_to_where_no_quota_covers_it(
+    open_harness: OpenHarness,
+) -> None:
+    rule = {"resource": "pods", "matchScopes": [an_expression("Terminating")]}
+    harness = open_harness(
+        a_quota("long", hard={"requests.cpu": "4"}, scopes=["NotTerminating"]),
+        settings={"limitedResources": [rule]},
+    )
+    reply = flip(harness, a_stored(harness, "1", node=""), 60)
+    assert str(reply.message).startswith("insufficient quota to match these scopes")
+    assert flip(harness, a_stored(harness, "1", name="web-2", node=""), None).allowed
 
 
 def test_a_bind_that_overtakes_a_deadline_is_charged_in_both_quotas(

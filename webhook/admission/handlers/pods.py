@@ -188,10 +188,19 @@ def charge_update(
     )
     if uncovered is not None:
         return uncovered
+    is_ungated = not old.is_assigned and _is_ungated(context, request, old)
+    if is_ungated and source is ReservationSource.UPDATE:
+        # moved into another scope, its bind could be refused whatever is used, again and again
+        applying = quotas.deferred.applying_to(new)
+        refusal = charging.missing_requirement(
+            context, request, new, quotas, applying, gets_node=True
+        )
+        if refusal is not None:
+            return refusal
     claim = claim_for_update(old, new, quotas.deferred, source=source)
     if claim is None and not may_increase_usage(old, new):
         return charging.NOTHING_CHARGED
-    if claim is not None and claim.is_intent and _is_ungated(context, request, old):
+    if claim is not None and claim.is_intent and is_ungated:
         claim = replace(claim, source=ReservationSource.RELEASE, is_intent=False)
     return charging.charge(context, request, claim, quotas, deadline)
 

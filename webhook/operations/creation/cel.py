@@ -43,16 +43,26 @@ def any_of(items: str, one: str, rule: str, *, of_many: str = "false") -> str:
     )
 
 
+_AFFINITIES: Final = (
+    "[object.?spec.?affinity.?podAffinity, object.?spec.?affinity.?podAntiAffinity]"
+)
+_REQUIRED: Final = "kind.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
+_PREFERRED: Final = "kind.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])"
+
+HAS_MANY_TERMS: Final = f"""\
+{_AFFINITIES}.exists(kind,
+  {_REQUIRED}.size() > {MANY_ITEMS} || {_PREFERRED}.size() > {MANY_ITEMS})"""
+"""Whether it is not known if the pod is in the scope CrossNamespacePodAffinity."""
+
+
 def _reaches_out(of_many: str) -> str:
     """Return `Pod.cross_namespace_affinity`."""
     is_other = "{0}.?namespaces.orValue([]).size() > 0 || {0}.?namespaceSelector.hasValue()"
-    required = "kind.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
-    preferred = "kind.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])"
-    of_required = any_of(required, "term", is_other.format("term"), of_many=of_many)
+    of_required = any_of(_REQUIRED, "term", is_other.format("term"), of_many=of_many)
     term = "each.podAffinityTerm"
-    of_preferred = any_of(preferred, "each", is_other.format(term), of_many=of_many)
+    of_preferred = any_of(_PREFERRED, "each", is_other.format(term), of_many=of_many)
     return f"""\
-[object.?spec.?affinity.?podAffinity, object.?spec.?affinity.?podAntiAffinity].exists(kind,
+{_AFFINITIES}.exists(kind,
   {of_required}
   || {of_preferred})"""
 

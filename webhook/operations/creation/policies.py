@@ -29,6 +29,7 @@ from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, POD_GATINGS, Object
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.creation.cel import (
     CONTAINERS,
+    HAS_MANY_TERMS,
     HAS_NO_NODE,
     MANY_ITEMS,
     SCOPE_VARIABLES,
@@ -233,8 +234,13 @@ variables.{GATING} == '{ALWAYS_GATING}'
 
 
 def _takes_something(containers: str) -> str:
+    """Return whether a pod may take something, or is not looked through.
+
+    One that evicts others counts as such: where quotas cannot be counted no pod is bound at all.
+    """
     return f"""\
 object.spec.?overhead.hasValue() || object.spec.?resources.hasValue()
+  || object.spec.?priority.orValue(0) > 0 || {HAS_MANY_TERMS}
   || object.?status.?qosClass.hasValue() || {containers}.size() > {_MANY_CONTAINERS}
   || {containers}.exists(each, each.?resources.?requests.orValue({{}}).size() > 0
     || each.?resources.?limits.orValue({{}}).size() > 0)"""
@@ -370,6 +376,7 @@ _IS_LARGE: Final = f"""\
 params.spec.?gatesAll.orValue(false)
   || object.spec.?schedulingGates.orValue([]).size() > 0
   || object.spec.?resources.hasValue()
+  || {HAS_MANY_TERMS}
   || [{CONTAINERS}].exists(all, all.size() > {_MOST_CONTAINERS}
   || {_IS_UNUSUAL}
   || params.spec.?gatesExtended.orValue(false) && {_NAMES_EXTENDED}

@@ -43,10 +43,12 @@ from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
 from webhook.config import load_configuration
 from webhook.install import render
+from webhook.kube.api import POD_GATINGS
 from webhook.operations.creation import CreationRules
 from webhook.operations.names import policy_kinds
 from webhook.policy import Policy, compile_policy
-from webhook.state.well_known import CAPACITY_LABEL, SCHEDULING_GATE
+from webhook.quota.queue.ungated_limits import UngatedLimits, to_spec
+from webhook.state.well_known import CAPACITY_LABEL, POD_GATING, SCHEDULING_GATE
 
 pytestmark = pytest.mark.needs(POLICIES)
 
@@ -172,6 +174,83 @@ def test_a_pod_of_very_many_containers_is_gated_and_not_looked_through(clean: Cl
     words = "failed quota: cdq/many: must specify requests.cpu for: c0,c1,"
     eventually(lambda: words in created(128).message, "the policy knows the quota")
     assert is_gated(created(129).body)
+
+
+def test_a_pod_of_very_many_affinity_terms_is_gated_as_a_bind_may_refuse_it_for_good(
+    clean: Cluster,
+) -> None:
+    """Which quotas of CrossNamespacePodAffinity oblige it is not looked at when it is created."""
+    api = Api(clean.plane.rest)
+    apply_policies(clean.plane, Policy())
+    open_namespaces(api, {"terms": {}})
+    assert api.create("/api/v1/namespaces", objects.a_namespace("terms-auto", gating="auto")).ok
+    put_pod_gating(api, "terms-auto", UngatedLimits())
+
+    def gated(namespace: str, kind: str, terms: int, amounts: dict[str, str]) -> bool:
+        affinity = {"podAntiAffinity": {kind: [_A_TERM[kind]] * terms}}
+        containers = [a_container("c", requests=amounts)]
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": containers, "affinity": affinity}}
+        answer = api.create(objects.pods(namespace), pod, dry_run=True)
+        assert answer.ok, str(answer)
+        return is_gated(answer.body)
+
+    takes = {"memory": "1Mi"}
+    for kind in _A_TERM:
+        assert [gated("terms-auto", kind, terms, takes) for terms in (256, 257)] == [False, True]
+        assert [gated("terms", kind, terms, {}) for terms in (256, 257)] == [False, True]
+
+
+def test_a_pod_that_may_evict_others_is_gated_also_if_it_takes_nothing(clean: Cluster) -> None:
+    """Where quotas cannot be counted no pod is bound, and it would be tried again and again."""
+    api = Api(clean.plane.rest)
+    apply_policies(clean.plane, Policy())
+    open_namespaces(api, {"nothing": {}})
+    for name, limits in (("shut", UngatedLimits(gates_all=True)), ("open", UngatedLimits())):
+        assert api.create("/api/v1/namespaces", objects.a_namespace(name, gating="auto")).ok
+        put_pod_gating(api, name, limits)
+    for name, value in (("above", 5), ("below", -5)):
+        made = {"metadata": {"name": name}, "value": value}
+        assert api.create("/apis/scheduling.k8s.io/v1/priorityclasses", made).ok
+
+    def gated(namespace: str, **fields: object) -> bool:
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [a_container("c")], **fields}}
+        answer = api.create(objects.pods(namespace), pod, dry_run=True)
+        assert answer.ok, str(answer)
+        return is_gated(answer.body)
+
+    eventually(lambda: gated("nothing", priorityClassName="above"), "the class is known")
+    assert gated("shut", priorityClassName="above")
+    assert not gated("open", priorityClassName="above")
+    for harmless in ({}, {"priorityClassName": "below"}):
+        assert not any(gated(namespace, **harmless) for namespace in ("nothing", "shut", "open"))
+
+
+_TERM: Final = {"topologyKey": "kubernetes.io/hostname", "namespaces": ["default"]}
+_A_TERM: Final[dict[str, dict[str, Any]]] = {
+    "requiredDuringSchedulingIgnoredDuringExecution": _TERM,
+    "preferredDuringSchedulingIgnoredDuringExecution": {"weight": 1, "podAffinityTerm": _TERM},
+}
+"""Field of an affinity → a term in it that names another namespace."""
+
+
+def put_pod_gating(api: Api, namespace: str, limits: UngatedLimits) -> None:
+    """Say up to which size pods of a namespace go ungated, and wait until the policy knows it."""
+    made = {
+        "apiVersion": POD_GATINGS.api_version,
+        "kind": POD_GATINGS.kind,
+        "metadata": {"name": POD_GATING},
+        "spec": to_spec(limits),
+    }
+    path = f"/apis/{POD_GATINGS.api_version}/namespaces/{namespace}/{POD_GATINGS.plural}"
+    assert api.create(path, made).ok
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    eventually(lambda: api.get(account).ok, account)
+    large = [a_container(f"c{number}", requests={"cpu": "1"}) for number in range(9)]
+    pod = {"metadata": {"name": "large"}, "spec": {"containers": large}}
+    eventually(
+        lambda: is_gated(api.create(objects.pods(namespace), pod, dry_run=True).body),
+        "the policy knows the PodGating",
+    )
 
 
 @pytest.mark.timeout(600)
