@@ -806,6 +806,21 @@ def run(teams: Teams, editor: Tenant, names: list[str], metadata: Object, **fiel
 EVICTIONS: Final = {
     "without uid": ("a", {}, "each by its uid"),
     "at once": ("a", {"preconditions": {"uid": "UID"}, "gracePeriodSeconds": 0}, "each by its uid"),
+    "after all time": (
+        "a",
+        {"preconditions": {"uid": "UID"}, "gracePeriodSeconds": 86_401},
+        "each by its uid",
+    ),
+    "orphaning": (
+        "a",
+        {"preconditions": {"uid": "UID"}, "propagationPolicy": "Orphan"},
+        "each by its uid",
+    ),
+    "orphaning, as before": (
+        "a",
+        {"preconditions": {"uid": "UID"}, "orphanDependents": True},
+        "each by its uid",
+    ),
     "in a minute": ("a", {"preconditions": {"uid": "UID"}, "gracePeriodSeconds": 60}, ""),
     "of another namespace": ("plain", {"preconditions": {"uid": "UID"}}, "opted-in namespaces"),
     "as it is allowed": ("a", {"preconditions": {"uid": "UID"}}, ""),
