@@ -22,7 +22,7 @@ Examples:
 def completion(ctx: click.Context, /, shell: str) -> None:
     """Print what a shell reads to complete commands, options and names.
 
-    Names of namespaces, pods and workloads are asked of the cluster, for a quarter of a second at
+    Names of namespaces, pods and workloads are asked of the cluster, for 0.3 s at
     most. `kubectl deferred-quota` is completed by kubectl itself where the program
     `kubectl_complete-deferred_quota` is in the PATH.
     """
