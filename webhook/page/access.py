@@ -63,31 +63,30 @@ class User:
     """Id of the very token: the rights of another one of the user are the same."""
 
 
-@dataclass(slots=True)
-class _Kept(Generic[_T]):
-    value: _T
-    until: float
-
-
-class _Cache(Generic[_T]):
+class NewestValues(Generic[_T]):
     """Values that count for some seconds, the newest of them. Safe to use from several threads."""
 
-    def __init__(self, clock: Callable[[], float], most: int) -> None:
+    def __init__(self, clock: Callable[[], float], most: int, seconds: float) -> None:
         self._clock = clock
         self._most = most
+        self._seconds = seconds
         self._lock = threading.Lock()
-        self._kept: dict[object, _Kept[_T]] = {}
+        self._kept: dict[object, tuple[float, _T]] = {}
+        """Until when, and the value: the oldest first."""
 
     def get(self, key: object) -> _T | None:
+        """Return the value of a key, while it counts."""
         with self._lock:
-            kept = self._kept.get(key)
-            return None if kept is None or kept.until <= self._clock() else kept.value
+            until, value = self._kept.get(key, (self._clock(), None))
+            return None if until <= self._clock() else value
 
     def put(self, key: object, value: _T) -> None:
+        """Keep a value; those that count no more go."""
         with self._lock:
+            now = self._clock()
             self._kept.pop(key, None)
-            self._kept[key] = _Kept(value, self._clock() + REVIEW_SECONDS)
-            while len(self._kept) > self._most:
+            self._kept[key] = now + self._seconds, value
+            while len(self._kept) > self._most or next(iter(self._kept.values()))[0] <= now:
                 del self._kept[next(iter(self._kept))]
 
 
@@ -96,7 +95,7 @@ class Authenticator:
 
     def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
         self._api = api
-        self._users: _Cache[User] = _Cache(clock, _KEPT)
+        self._users: NewestValues[User] = NewestValues(clock, _KEPT, REVIEW_SECONDS)
         self._lock = threading.Lock()
         self._bucket = TokenBucket(lambda: _REVIEWS_PER_SECOND, clock)
 
@@ -146,7 +145,7 @@ class Authorizer:
 
     def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
         self._api = api
-        self._rights: _Cache[bool] = _Cache(clock, 64 * _KEPT)
+        self._rights: NewestValues[bool] = NewestValues(clock, 64 * _KEPT, REVIEW_SECONDS)
         self._lock = threading.Lock()
         self._listing: set[str] = set()
         """Tenants with a list for which rights are being reviewed."""

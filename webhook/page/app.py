@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
@@ -31,6 +31,7 @@ from webhook.operations.explain.explaining import NotThereError
 from webhook.page.access import (
     Authenticator,
     Authorizer,
+    NewestValues,
     NotInstalledError,
     TooManyReviewsError,
     User,
@@ -71,6 +72,7 @@ _AT_ONCE: Final = 8
 """Requests for values that are answered at the same time; others are asked to come again."""
 _SNAPSHOT_SECONDS: Final = 1.0
 """How long a snapshot of a namespace is shown, however many users look at it."""
+_MOST_SNAPSHOTS: Final = 256
 _NO_NAMESPACE: Final = "there is no such namespace, or it is not shown to this user"
 _NO_TOKEN: Final = "a bearer token that the API server knows is needed"  # noqa: S105 - a message
 
@@ -96,32 +98,6 @@ class PageParts:
     """Returns whether this process writes the ledgers."""
     metrics: PageMetrics
     clock: Callable[[], float] = time.monotonic
-
-
-@dataclass(slots=True)
-class _Snapshots:
-    """Entries of namespaces, each made anew once a second at most."""
-
-    parts: PageParts
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _made: dict[str, tuple[float, Entry]] = field(default_factory=dict)
-
-    def entry(self, namespace: str) -> Entry | None:
-        now = self.parts.clock()
-        with self._lock:
-            self._made = {
-                name: made for name, made in self._made.items() if made[0] + _SNAPSHOT_SECONDS > now
-            }
-            if namespace in self._made:
-                return self._made[namespace][1]
-        snapshot = self.parts.overview.snapshot(namespace)
-        if snapshot is None:
-            return None
-        history = self.parts.history
-        entry = snapshot_entry(snapshot, history.series(namespace), history.now)
-        with self._lock:
-            self._made[namespace] = (now, entry)
-        return entry
 
 
 def create_page(parts: PageParts) -> Flask:
@@ -165,7 +141,9 @@ class _Values:
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
-        self._snapshots = _Snapshots(parts)
+        self._snapshots: NewestValues[Entry] = NewestValues(
+            parts.clock, _MOST_SNAPSHOTS, _SNAPSHOT_SECONDS
+        )
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
 
     def namespaces(self) -> Response:
@@ -187,12 +165,18 @@ class _Values:
 
         def make(user: User, _token: str) -> Entry:
             self._check_shown(user, namespace)
-            entry = self._snapshots.entry(namespace)
-            if entry is None:
-                raise _RefusedError(404, _NO_NAMESPACE)
-            return entry
+            return self._snapshots.get(namespace) or self._snapshot(namespace)
 
         return self._answer(make)
+
+    def _snapshot(self, namespace: str) -> Entry:
+        snapshot = self._parts.overview.snapshot(namespace)
+        if snapshot is None:
+            raise _RefusedError(404, _NO_NAMESPACE)
+        history = self._parts.history
+        entry = snapshot_entry(snapshot, history.series(namespace), history.now)
+        self._snapshots.put(namespace, entry)
+        return entry
 
     def pod(self, namespace: str, name: str) -> Response:
         """Answer with the explanation of a pod."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
@@ -37,9 +37,7 @@ class Sample:
         return self.used, self.reserved, self.hard
 
 
-@dataclass(slots=True)
-class _NamespaceHistory:
-    series: dict[SeriesKey, deque[Sample]] = field(default_factory=dict)
+_Series: TypeAlias = dict[SeriesKey, deque[Sample]]
 
 
 class UsageHistory:
@@ -51,7 +49,7 @@ class UsageHistory:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._namespaces: dict[str, _NamespaceHistory] = {}
+        self._namespaces: dict[str, _Series] = {}
 
     def record(self, namespaces: Mapping[str, Mapping[str, Account]]) -> None:
         """Take one sample of all namespaces; what is known of any other one is forgotten."""
@@ -60,15 +58,13 @@ class UsageHistory:
             for gone in self._namespaces.keys() - namespaces.keys():
                 del self._namespaces[gone]
             for name, accounts in namespaces.items():
-                _record(self._namespaces.setdefault(name, _NamespaceHistory()), accounts, now)
+                _record(self._namespaces.setdefault(name, {}), accounts, now)
 
     def series(self, namespace: str) -> dict[SeriesKey, tuple[Sample, ...]]:
         """Return the samples of a namespace, oldest first; the first may be of before the hour."""
         with self._lock:
-            found = self._namespaces.get(namespace)
-            if found is None:
-                return {}
-            return {key: tuple(samples) for key, samples in sorted(found.series.items())}
+            found = self._namespaces.get(namespace, {})
+            return {key: tuple(samples) for key, samples in sorted(found.items())}
 
     @property
     def now(self) -> float:
@@ -76,16 +72,16 @@ class UsageHistory:
         return self._clock()
 
 
-def _record(history: _NamespaceHistory, accounts: Mapping[str, Account], now: float) -> None:
+def _record(series: _Series, accounts: Mapping[str, Account], now: float) -> None:
     current = {
         (name, resource): _sample(account, resource, hard, now)
         for name, account in accounts.items()
         for resource, hard in account.hard.items()
     }
-    for gone in history.series.keys() - current.keys():
-        del history.series[gone]
+    for gone in series.keys() - current.keys():
+        del series[gone]
     for key, sample in current.items():
-        samples = history.series.setdefault(key, deque(maxlen=_MOST_SAMPLES))
+        samples = series.setdefault(key, deque(maxlen=_MOST_SAMPLES))
         if not samples or samples[-1].amounts != sample.amounts:
             samples.append(sample if not samples else _sharing(sample, samples[-1]))
         while len(samples) > 1 and samples[1].at <= now - WINDOW_SECONDS:
