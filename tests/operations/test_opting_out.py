@@ -38,7 +38,6 @@ from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS, ForbiddenError, ListOptions
 from webhook.kube.kinds import Kind
 from webhook.operations.disable import opt_out, opted_in_namespaces, preview
-from webhook.operations.gates import strip_gates
 from webhook.operations.retry import RetryPolicy
 from webhook.quota.amounts.quantity import Quantity
 from webhook.state.well_known import MODE_LABEL, SCHEDULING_GATE, gate_removal
@@ -344,18 +343,6 @@ def test_an_uninstallation_may_keep_the_label() -> None:
     done = opt_out(api, NAMESPACE, patience=QUICK, keeps_label=True)
     assert (done.had_label, done.gates, done.restored, done.problems) == (True, 1, ("p1",), ())
     assert labels_of(api)[MODE_LABEL] == "deferred"
-
-
-def test_gates_are_removed_everywhere_where_no_namespace_is_named() -> None:
-    cluster = a_cluster(
-        a_gated_pod("a"), a_gated_pod("b", namespace="team-b"), a_gated_pod("c", OTHER_GATE)
-    )
-    api = FakeClient(cluster)
-    said: list[str] = []
-    stripped = strip_gates(api, None, QUICK.begin(), said.append)
-    assert (stripped.removed, stripped.problems) == (2, ())
-    assert said == ["all namespaces: 2 scheduling gates removed"]
-    assert gates_of(api, "c") == [OTHER_GATE]
 
 
 def test_gates_that_a_controller_removes_at_the_same_time_are_counted() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -50,11 +49,6 @@ class Stripped:
     problems: tuple[str, ...] = ()
 
 
-class _Outcome(Enum):
-    REMOVED = "removed"
-    CHANGED = "changed"
-
-
 def gate_of(raw: Object) -> GatedPod | None:
     """Return the pod if it has our gate.
 
@@ -97,13 +91,13 @@ def _gate_or_oddity(raw: Object) -> GatedPod | str | None:
 
 def strip_gates(
     api: ClusterApi,
-    namespace: str | None,
+    namespace: str,
     wait: RetryTimer,
     report: Report,
     *,
     before: Iterable[GatedPod] = (),
 ) -> Stripped:
-    """Remove our gate from every pod of a namespace (None: of all), until no pod has it.
+    """Remove our gate from every pod of a namespace, until no pod has it.
 
     Nothing may put gates on any more when this begins. Pods that were on their way then are
     found by listing again: it is finished when two lists, as far apart as the API server's own
@@ -131,7 +125,7 @@ def strip_gates(
         is_settled = False
         done, problems = _strip(api, gated, wait)
         removed = len(seen) - (len(gated) - done)
-        report(f"{namespace or 'all namespaces'}: {removed} scheduling gates removed")
+        report(f"{namespace}: {removed} scheduling gates removed")
         fruitless = 0 if done else fruitless + 1
         if wait.is_over or fruitless >= _FRUITLESS_ROUNDS:
             left, odd = gated_pods(api, namespace)
@@ -147,18 +141,19 @@ def _strip(api: ClusterApi, gated: list[GatedPod], wait: RetryTimer) -> tuple[in
         lambda pod: _remove(api, pod, wait), gated, workers=WORKERS, name="gates"
     )
     problems = [outcome for outcome in outcomes if isinstance(outcome, str)]
-    return sum(outcome is _Outcome.REMOVED for outcome in outcomes), problems
+    return sum(outcome is True for outcome in outcomes), problems
 
 
-def _remove(api: ClusterApi, pod: GatedPod, wait: RetryTimer) -> _Outcome | str:
+def _remove(api: ClusterApi, pod: GatedPod, wait: RetryTimer) -> bool | str:
+    """Remove the gate of a pod; return whether it is removed, or why it stays."""
     patch = gate_removal(pod.uid, pod.index)
     try:
         wait.retry(lambda: api.patch(PODS, pod.name, patch, namespace=pod.namespace))
     except (NotFoundError, ConflictError, InvalidError):
-        return _Outcome.CHANGED  # gone, another pod, or another list of gates: listed again
+        return False  # gone, another pod, or another list of gates: listed again
     except ApiError as err:
         return f"pod {pod.namespace}/{pod.name} keeps its scheduling gate: {err.message}"
-    return _Outcome.REMOVED
+    return True
 
 
 def _left(gated: list[GatedPod]) -> tuple[str, ...]:

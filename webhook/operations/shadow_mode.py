@@ -17,6 +17,7 @@ from webhook.kube.api import (
     ClusterApi,
     NotFoundError,
     Object,
+    find_object,
 )
 from webhook.kube.metadata import object_name, object_namespace
 from webhook.operations.cluster_quotas import Company, company_of
@@ -113,10 +114,8 @@ def read_watched(api: ClusterApi, namespace: str) -> Watched:
         mode = _mode(api.get(NAMESPACES, namespace))
     except NotFoundError:
         return Watched(namespace, None, None, "there is no such namespace")
-    try:
-        return _watched(namespace, mode, api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace))
-    except NotFoundError:
-        return Watched(namespace, mode, None, "nothing is recorded")
+    ledger = find_object(api, QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+    return _watched(namespace, mode, ledger)
 
 
 def all_watched(api: ClusterApi, namespaces: Sequence[str] = ()) -> tuple[Watched, ...]:
@@ -131,12 +130,7 @@ def all_watched(api: ClusterApi, namespaces: Sequence[str] = ()) -> tuple[Watche
     ledgers = {
         object_namespace(raw): raw for raw in _listed(api) if object_name(raw) == LEDGER_NAME
     }
-    found = [
-        _watched(name, mode, ledgers[name])
-        if name in ledgers
-        else Watched(name, mode, None, "nothing is recorded")
-        for name, mode in sorted(modes.items())
-    ]
+    found = [_watched(name, mode, ledgers.get(name)) for name, mode in sorted(modes.items())]
     return tuple(one for one in found if one.is_watched or one.record is not None)
 
 
@@ -160,9 +154,9 @@ def _listed(api: ClusterApi) -> Iterable[Object]:
         return ()  # their definition is not installed
 
 
-def _watched(namespace: str, mode: str | None, raw: Object) -> Watched:
+def _watched(namespace: str, mode: str | None, ledger: Object | None) -> Watched:
     try:
-        status = mapping(raw.get("status"), "status")
+        status = mapping((ledger or {}).get("status"), "status")
         record = shadow_from_status(status.get(SHADOW_FIELD))
     except InvalidFieldError as err:
         return Watched(namespace, mode, None, f"the record cannot be read: {err}")
