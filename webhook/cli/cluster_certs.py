@@ -18,7 +18,7 @@ from webhook.operations.deployments import system_namespace_of
 from webhook.state.well_known import CA_SECRET, TLS_SECRET
 from webhook.tls.bundles import trusted
 from webhook.tls.issue import Issued
-from webhook.tls.pair import issued_problems
+from webhook.tls.pair import certificate_of, issued_problems
 from webhook.tls.rotation import (
     Inject,
     InstalledCertificates,
@@ -206,14 +206,14 @@ def _described(
 
 
 def _facts(pair: Issued | None, now: datetime) -> dict[str, object] | None:
-    found = trusted(b"" if pair is None else pair.certificate)
-    if not found:
+    found = certificate_of(pair)
+    if found is None:
         return None
     return {
-        "subject": found[0].subject.rfc4514_string(),
-        "notAfter": found[0].not_valid_after_utc.isoformat(),
-        "renewal": renewal_of(found[0]).isoformat(),
-        "daysLeft": (found[0].not_valid_after_utc - now).days,
+        "subject": found.subject.rfc4514_string(),
+        "notAfter": found.not_valid_after_utc.isoformat(),
+        "renewal": renewal_of(found).isoformat(),
+        "daysLeft": (found.not_valid_after_utc - now).days,
     }
 
 

@@ -22,7 +22,7 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import SECRETS, ApiError, ConflictError, ForbiddenError, InvalidError
 from webhook.state.well_known import TLS_SECRET
 from webhook.tls.bundles import trusted
-from webhook.tls.issue import Issued
+from webhook.tls.pair import certificate_of
 from webhook.tls.rotation import InstalledCertificates, Phase, phase_of
 from webhook.tls.rotation_store import (
     CertificateStore,
@@ -136,10 +136,13 @@ class CertificateRotation:
         present = phase_of(held, self._now())
         for phase in Phase:
             self._metrics.phase.labels(phase).set(phase is present)
-        ends = {"ca": _end_of(held.ca), "leaf": _end_of(held.serving)}
-        ends["bundle"] = max(map(_end, trusted(held.bundle)), default=0.0)
-        for role, end in ends.items():
-            self._metrics.not_after.labels(role).set(end)
+        ends = {
+            "ca": certificate_of(held.ca),
+            "leaf": certificate_of(held.serving),
+            "bundle": max(trusted(held.bundle), key=_end, default=None),
+        }
+        for role, certificate in ends.items():
+            self._metrics.not_after.labels(role).set(_end(certificate))
 
     def _refused(self, err: Exception) -> float:
         """Report once what only a person can change, and look again after a while."""
@@ -173,10 +176,5 @@ class CertificateRotation:
         return _FAILED_SECONDS
 
 
-def _end_of(pair: Issued | None) -> float:
-    found = trusted(b"" if pair is None else pair.certificate)
-    return _end(found[0]) if found else 0.0
-
-
-def _end(certificate: x509.Certificate) -> float:
-    return certificate.not_valid_after_utc.timestamp()
+def _end(certificate: x509.Certificate | None) -> float:
+    return 0.0 if certificate is None else certificate.not_valid_after_utc.timestamp()

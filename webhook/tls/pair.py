@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from webhook.tls.bundles import read_certificates
+from webhook.tls.bundles import read_certificates, trusted
 from webhook.tls.issue import Issued
 
 _PUBLIC_FORM: Final = (
@@ -54,6 +54,11 @@ def read_chain(path: Path) -> tuple[x509.Certificate, ...]:
         if isinstance(err, CertificateFileError):
             raise
         raise CertificateFileError(path, "holds no PEM certificate that can be read") from err
+
+
+def certificate_of(pair: Issued | None) -> x509.Certificate | None:
+    """Return the certificate of a pair; None where there is none that can be read."""
+    return next(iter(trusted(b"" if pair is None else pair.certificate)), None)
 
 
 def pair_problems(

@@ -38,7 +38,7 @@ from webhook.tls.issue import (
     issue_ca,
     issue_serving,
 )
-from webhook.tls.pair import is_issued_by, issued_problems, validity_problems
+from webhook.tls.pair import certificate_of, is_issued_by, issued_problems, validity_problems
 
 PUBLISH_TIME: Final = timedelta(minutes=10)
 """For how long a CA is in every registration before a certificate of it is served."""
@@ -211,7 +211,7 @@ def _check_registrations(
 
 def phase_of(held: InstalledCertificates, now: datetime) -> Phase:
     """Return how far a change of the CA is."""
-    signing = _signing(held)
+    signing = certificate_of(held.ca)
     if signing is None:
         return Phase.PUBLISH
     kept, retired = _former(held, signing, now)
@@ -223,7 +223,7 @@ def _phase(
 ) -> Phase:
     if not kept:
         return Phase.STEADY
-    leaf = _leaf(held)
+    leaf = certificate_of(held.serving)
     return Phase.SWITCH if leaf is not None and is_issued_by(leaf, signing) else Phase.PUBLISH
 
 
@@ -274,16 +274,11 @@ def _former(
 ) -> tuple[list[x509.Certificate], list[x509.Certificate]]:
     """Return the former CAs that stay trusted, and those that do not."""
     former = [each for each in trusted(held.former) if each != signing]
-    leaf = _leaf(held)
+    leaf = certificate_of(held.serving)
     is_switched = leaf is not None and is_issued_by(leaf, signing)
     is_over = is_switched and held.former_until is not None and now >= held.former_until
     retired = [each for each in former if is_over or validity_problems(each, now)]
     return [each for each in former if each not in retired], retired
-
-
-def _signing(held: InstalledCertificates) -> x509.Certificate | None:
-    found = trusted(b"" if held.ca is None else held.ca.certificate)
-    return found[0] if found else None
 
 
 # -- the served pair -------------------------------------------------------------------------------
@@ -296,7 +291,7 @@ def _check_pair(
     broken = _broken(held, spec, around.now)
     if broken:
         return broken
-    leaf = _leaf(held)
+    leaf = certificate_of(held.serving)
     assert leaf is not None, "a pair without problems has a certificate"  # noqa: S101 - checked
     if not is_issued_by(leaf, signing):
         until = (held.published or around.now) + spec.publish_time
@@ -315,7 +310,7 @@ def _broken(held: InstalledCertificates, spec: RotationSpec, now: datetime) -> s
     problems = issued_problems(held.serving, now=now, names=spec.dns_names)
     if problems:
         return f"Secret {TLS_SECRET}, {problems[0]}"
-    leaf, signing = _leaf(held), _signing(held)
+    leaf, signing = certificate_of(held.serving), certificate_of(held.ca)
     authorities = (*([signing] if signing else ()), *trusted(held.former))
     if leaf is None or not any(is_issued_by(leaf, each) for each in authorities):
         return f"Secret {TLS_SECRET}, tls.crt: is not signed by Secret {CA_SECRET}, tls.crt"
@@ -330,7 +325,7 @@ def _with_new_pair(
         raise ValueError("no CA signs")
     serving = issue_serving(held.ca, dns_names=spec.dns_names, now=now, lifetime=spec.leaf_lifetime)
     until = held.former_until
-    leaf, signing = _leaf(held), _signing(held)
+    leaf, signing = certificate_of(held.serving), certificate_of(held.ca)
     is_switched = leaf is not None and signing is not None and is_issued_by(leaf, signing)
     if held.former and not (is_switched and until):  # what replicas serve may be of a former CA
         until = max(filter(None, (until, _end_of_former(held, leaf) or now + spec.leaf_lifetime)))
@@ -342,11 +337,6 @@ def _end_of_former(held: InstalledCertificates, leaf: x509.Certificate | None) -
     if leaf is None or not any(is_issued_by(leaf, each) for each in trusted(held.former)):
         return None
     return leaf.not_valid_after_utc
-
-
-def _leaf(held: InstalledCertificates) -> x509.Certificate | None:
-    found = trusted(b"" if held.serving is None else held.serving.certificate)
-    return found[0] if found else None
 
 
 def renewal_of(certificate: x509.Certificate) -> datetime:

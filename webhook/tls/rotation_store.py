@@ -201,12 +201,10 @@ class CertificateStore:
         """
         held = step.certificates
         if isinstance(step, WriteCa):
-            secret, before = ca_secret(held, self._namespace, stored.ca), stored.ca
-            _check_clock(self._write(secret, before, dry_run=True), before, now)
-            return replace(stored, held=held, ca=self._write(secret, before))
-        secret, before = tls_secret(held, self._namespace, stored.tls), stored.tls
-        _check_clock(self._write(secret, before, dry_run=True), before, now)
-        return replace(stored, held=held, tls=self._write(secret, before))
+            secret = ca_secret(held, self._namespace, stored.ca)
+            return replace(stored, held=held, ca=self._write(secret, stored.ca, now))
+        secret = tls_secret(held, self._namespace, stored.tls)
+        return replace(stored, held=held, tls=self._write(secret, stored.tls, now))
 
     def inject(self, step: Inject, entries: Sequence[RegisteredEntry]) -> tuple[str, ...]:
         """Write the bundle into the entries that lack it; return their names.
@@ -223,9 +221,11 @@ class CertificateStore:
             self._api.patch(kind, name, patch, dry_run=self._dry_run)
         return tuple(one.name for one in lacking)
 
-    def _write(self, secret: Object, before: Object | None, *, dry_run: bool = False) -> Object:
+    def _write(self, secret: Object, before: Object | None, now: datetime) -> Object:
+        """Write a Secret, where the clock is right; return it as it is stored."""
         write = self._api.create if before is None else self._api.update
-        return write(SECRETS, secret, dry_run=dry_run).object
+        _check_clock(write(SECRETS, secret, dry_run=True).object, before, now)
+        return write(SECRETS, secret).object
 
 
 @dataclass(frozen=True, slots=True)
