@@ -21,7 +21,6 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from typing import Final, TypeAlias
 
 from webhook.admission.patch_builder import PatchOperation, encode_patch
@@ -148,11 +147,7 @@ class AdmissionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """A request that may go on.
-
-    Raises:
-        AnswerError: An audit key is not a valid name.
-    """
+    """A request that may go on."""
 
     decision: str
     """What was done, in a word, as `reserved`; becomes the audit annotation `decision`."""
@@ -160,12 +155,9 @@ class Allowed:
     """Only in the mutating phase; empty is no patch."""
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
-    """Audit annotations; the API server puts the webhook's name before each key."""
+    """Audit annotations; the API server puts the webhook's name before each key, a word of ours."""
     handler: str = ""
     """For logs and metrics: the handler that decided, when the resource alone does not tell."""
-
-    def __post_init__(self) -> None:
-        _check_audit_keys(self.audit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +165,7 @@ class Denied:
     """A request that is refused; the user reads `message` after the name of the webhook.
 
     Raises:
-        AnswerError: The code is not in `STATUS_CODES`, or an audit key is not a valid name.
+        AnswerError: The code is not in `STATUS_CODES`.
     """
 
     code: int
@@ -192,7 +184,6 @@ class Denied:
     def __post_init__(self) -> None:
         if self.code not in STATUS_CODES:
             raise AnswerError(f"code: {self.code} is not one of {sorted(STATUS_CODES)}")
-        _check_audit_keys(self.audit)
 
 
 AdmissionResponse: TypeAlias = Allowed | Denied
@@ -342,7 +333,6 @@ def _audit(answer: AdmissionResponse) -> dict[str, str]:
 
 
 _NOT_PRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
-_AUDIT_KEY: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def _clean_warning(text: str) -> str:
@@ -356,17 +346,6 @@ def _cut(text: str, size: int) -> str:
 def _cut_cause(cause: Cause) -> Cause:
     field, message = (_cut(text, MAX_AUDIT_CHARACTERS) for text in (cause.field, cause.message))
     return replace(cause, field=field, message=message)
-
-
-def _check_audit_keys(audit: Mapping[str, str]) -> None:
-    for key in audit:
-        if not _is_audit_key(key):
-            raise AnswerError(f"audit: {key!r} is not a valid name of an annotation")
-
-
-@lru_cache(maxsize=64)
-def _is_audit_key(key: str) -> bool:
-    return _AUDIT_KEY.fullmatch(key) is not None
 
 
 def _shown(text: str | None) -> str:
