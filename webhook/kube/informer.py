@@ -18,7 +18,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from webhook.kube.api import (
     ALL,
@@ -77,18 +77,24 @@ class Informer(Generic[T]):
         self._timings = timings or InformerTimings()
         self._decode = decode
         self._cache: NamespacedCache[T] = NamespacedCache()
+        self.entry: Final = self._cache.entry
+        self.in_namespace: Final = self._cache.in_namespace
         self._handlers: list[Handler[T]] = []
         self._moved = threading.Condition()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._stream: WatchStream | None = None
-        self._version = 0
+        self.resource_version = 0
+        """Up to which version everything has been taken in; 0 before the first list."""
         self._listed_version = 0
         self._last_event: float | None = None
         self._must_list = True
-        self._synced = False
-        self._relists = 0
-        self._last_error: ApiError | None = None
+        self.has_synced = False
+        """Whether a whole list has been taken in since the start."""
+        self.relists = 0
+        """How many lists have been taken in, the first one included."""
+        self.last_error: ApiError | None = None
+        """What the last attempt to list or watch ended with; None when it went well."""
         self._fails_again = False  # nothing was heard since the last error
 
     def add_handler(self, handler: Handler[T]) -> None:
@@ -125,29 +131,9 @@ class Informer(Generic[T]):
             self._thread.join(timeout_seconds)
 
     @property
-    def has_synced(self) -> bool:
-        """Return whether a whole list has been taken in since the start."""
-        return self._synced
-
-    @property
-    def resource_version(self) -> int:
-        """Return up to which version everything has been taken in; 0 before the first list."""
-        return self._version
-
-    @property
     def is_following(self) -> bool:
         """Return whether a watch stands, so that changes are shown as they happen."""
         return self._stream is not None
-
-    @property
-    def relists(self) -> int:
-        """Return how many lists have been taken in, the first one included."""
-        return self._relists
-
-    @property
-    def last_error(self) -> ApiError | None:
-        """Return what the last attempt to list or watch ended with; None when it went well."""
-        return self._last_error
 
     @property
     def last_event_age_seconds(self) -> float:
@@ -156,11 +142,11 @@ class Informer(Generic[T]):
 
     def wait_for_sync(self, timeout_seconds: float) -> bool:
         """Wait until `has_synced`; False if the time is up or the informer stops first."""
-        return self._wait(lambda: self._synced, timeout_seconds)
+        return self._wait(lambda: self.has_synced, timeout_seconds)
 
     def wait_for_version(self, resource_version: int, timeout_seconds: float) -> bool:
         """Wait until everything up to a version has been taken in; False as above."""
-        return self._wait(lambda: self._version >= resource_version, timeout_seconds)
+        return self._wait(lambda: self.resource_version >= resource_version, timeout_seconds)
 
     def _wait(self, is_so: Callable[[], bool], timeout_seconds: float) -> bool:
         with self._moved:
@@ -173,21 +159,13 @@ class Informer(Generic[T]):
 
     def get(self, key: str) -> T | None:
         """Return the value of an object; None if it is not there or cannot be read."""
-        entry = self._cache.entry(key)
+        entry = self.entry(key)
         return None if entry is None else entry.value
-
-    def entry(self, key: str) -> Entry[T] | None:
-        """Return the value of an object with its uid, version and error; None if not there."""
-        return self._cache.entry(key)
 
     def items(self) -> dict[str, T]:
         """Return all readable values by key, at one moment."""
         entries = self._cache.entries().items()
         return {key: entry.value for key, entry in entries if entry.value is not None}
-
-    def in_namespace(self, namespace: str) -> tuple[T, ...]:
-        """Return the readable values of a namespace, sorted by key."""
-        return self._cache.in_namespace(namespace)
 
     def errors(self) -> dict[str, Exception]:
         """Return the objects that cannot be read, by key."""
@@ -221,7 +199,7 @@ class Informer(Generic[T]):
             # a watch ends now and then on a quiet API server, whose bookmarks are late: it is
             # opened again at once, and only what fails then is worth a look
             is_first = self.has_synced and not self._fails_again
-            self._last_error, self._fails_again = err, True
+            self.last_error, self._fails_again = err, True
             # a kind that is not served any more took its objects with it
             self._must_list = self._must_list or isinstance(err, (ExpiredError, NotFoundError))
             log.log(
@@ -233,14 +211,14 @@ class Informer(Generic[T]):
             self._must_list = True
             log.exception("informer failed", extra={"kind": self._kind.plural})
         else:
-            self._last_error = None
+            self.last_error = None
             return went_well
         return False
 
     def _list(self) -> bool:
         """Take in a whole list page by page; False if the informer is stopped meanwhile."""
         keys: set[str] = set()
-        newest = max(self._version, self._listed_version)
+        newest = max(self.resource_version, self._listed_version)
         for page in list_pages(self._api, self._kind, self._options, newest=newest):
             self._listed_version = page.resource_version
             for one in page.items:
@@ -252,7 +230,7 @@ class Informer(Generic[T]):
             if key not in keys:
                 self._forget(key, entry.uid, self._listed_version)
         self._must_list = False
-        self._relists += 1
+        self.relists += 1
         self._advance(self._listed_version, synced=True)
         return True
 
@@ -262,11 +240,11 @@ class Informer(Generic[T]):
         with self._api.watch(
             self._kind,
             self._options,
-            resource_version=self._version,
+            resource_version=self.resource_version,
             timeout_seconds=self._timings.watch_seconds(),
         ) as stream:
             self._publish(stream)
-            self._last_error = None  # the server takes the watch: what went wrong is over
+            self.last_error = None  # the server takes the watch: what went wrong is over
             try:
                 for event in stream:
                     if self._stopping.is_set():
@@ -295,10 +273,10 @@ class Informer(Generic[T]):
 
     def _advance(self, version: int, *, synced: bool = False) -> None:
         with self._moved:
-            self._version = max(self._version, version)
+            self.resource_version = max(self.resource_version, version)
             self._last_event = self._timings.clock()
-            self._last_error, self._fails_again = None, False
-            self._synced = self._synced or synced
+            self.last_error, self._fails_again = None, False
+            self.has_synced = self.has_synced or synced
             self._moved.notify_all()
 
     def _take_in(self, revision: Revision) -> None:
