@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from tests.reactions import ReactiveClient
-from webhook.controllers.runtime.election import Election, ElectionTimings, LeaderCallbacks
+from webhook.controllers.runtime.election import Election, ElectionTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import LEASES, NotFoundError
 
@@ -18,12 +18,11 @@ NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 @dataclass
 class ElectionCandidate:
-    """One process that stands for election, and what it was told."""
+    """One process that stands for election."""
 
     name: str
     election: Election
     client: ReactiveClient
-    callbacks: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -42,7 +41,6 @@ class ElectionSimulation:
     ) -> ElectionCandidate:
         """Add a candidate; its time of day follows the clock unless another is given."""
         client = ReactiveClient(self.cluster)
-        told: list[str] = []
         timing = ElectionTimings(
             clock=lambda: self.clock[0],
             now=time_of_day or (lambda: NOON + timedelta(seconds=self.clock[0])),
@@ -54,12 +52,8 @@ class ElectionSimulation:
             name=NAME,
             identity=name,
             timings=timing,
-            callbacks=LeaderCallbacks(
-                on_started_leading=lambda: told.append("started"),
-                on_stopped_leading=lambda: told.append("lost"),
-            ),
         )
-        made = ElectionCandidate(name, election, client, told)
+        made = ElectionCandidate(name, election, client)
         self.candidates.append(made)
         return made
 

@@ -90,16 +90,6 @@ class ElectionTimings:
         return seconds * (1 + 0.2 * self.rand())
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderCallbacks:
-    """Functions that an election calls when a leadership begins or ends, on its thread."""
-
-    on_started_leading: Callable[[], None] = lambda: None
-    on_stopped_leading: Callable[[], None] = lambda: None
-    """Also called by `Election.stop`; with a paused process or an API server that does not answer,
-    some time after `is_leader` began to say no."""
-
-
 class Election:
     """One candidate. `is_leader`, `epoch` and `stop` may be called from any thread.
 
@@ -109,7 +99,6 @@ class Election:
         name: Of the Lease.
         identity: Name of this process; a restarted one has another.
         timings: Durations and clocks.
-        callbacks: Called when a leadership begins or ends.
     """
 
     def __init__(
@@ -120,14 +109,12 @@ class Election:
         name: str,
         identity: str,
         timings: ElectionTimings | None = None,
-        callbacks: LeaderCallbacks | None = None,
     ) -> None:
         self.identity: Final = identity
         self._api = api
         self._namespace = namespace
         self._name = name
         self.timings: Final = timings or ElectionTimings()
-        self._callbacks = callbacks or LeaderCallbacks()
         self._leadership: tuple[int, float] = (0, -math.inf)
         """The version at which the leadership began, and until when it lasts; set as one."""
         self._lock = threading.Lock()
@@ -176,7 +163,7 @@ class Election:
         self._thread.request_stop()
         self._resign()
         self._thread.stop(_STOP_SECONDS)
-        self._notify()
+        self._report()
         self._release()
 
     # -- one step ------------------------------------------------------------------------------
@@ -193,7 +180,7 @@ class Election:
                 "election failed",
                 extra={"lease": f"{self._namespace}/{self._name}", "error": str(err)},
             )
-        self._notify()
+        self._report()
         return self._next_pause()
 
     def _try_once(self) -> None:
@@ -280,8 +267,8 @@ class Election:
         with self._lock:
             self._leadership = (0, -math.inf)
 
-    def _notify(self) -> None:
-        """Call the callbacks when a leadership began or ended since the last call."""
+    def _report(self) -> None:
+        """Log that a leadership began or ended since the last call."""
         epoch, reported = self.epoch(), self._reported_epoch
         if epoch == reported:
             return
@@ -289,10 +276,8 @@ class Election:
         snapshot = {"identity": self.identity, "holder": self.leader}
         if reported:
             _log.info("leadership ended", extra=snapshot)
-            self._callbacks.on_stopped_leading()
         if epoch:
             _log.info("leadership began", extra=snapshot)
-            self._callbacks.on_started_leading()
 
     def _next_pause(self) -> float:
         if not self._failures:
