@@ -135,7 +135,7 @@ def test_a_server_without_device_classes_gets_no_policy_with_these(
     applied: list[str] = []
     served = {POLICY_GROUP: [VALIDATING_POLICIES], **({DEVICES: devices} if devices else {})}
 
-    def raw(_method: str, path: str) -> dict[str, Any]:
+    def raw(path: str) -> dict[str, Any]:
         if path not in served:
             raise NotFoundError(path)
         return {"resources": [{"name": one} for one in served[path]]}

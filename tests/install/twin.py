@@ -67,8 +67,7 @@ class Twin:
         self.version_reads += 1
         return {"major": "1", "minor": self.minor, "gitVersion": f"v1.{self.minor}.0"}
 
-    def raw(self, method: str, path: str) -> Object:
-        assert method == "GET"
+    def raw(self, path: str) -> Object:
         if path == "/apis/resource.k8s.io/v1":
             return {"resources": [{"name": "deviceclasses"}] if self.device_classes else []}
         assert path == "/apis/admissionregistration.k8s.io/v1"

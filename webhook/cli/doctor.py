@@ -78,7 +78,7 @@ def _get_path(api: ClusterApi) -> Callable[[str], Object]:
     from webhook.kube.rest import RestClient  # noqa: PLC0415 - slow to import
 
     if isinstance(api, RestClient):
-        return lambda path: api.raw("GET", path)
+        return api.raw
     return lambda _: {}
 
 

@@ -36,8 +36,8 @@ class InstallApi(ClusterApi, Protocol):
     def server_version(self) -> Object:
         """Return what the server says of its version."""
 
-    def raw(self, method: str, path: str) -> Object:
-        """Send a request to a path of the API and return the object that was answered."""
+    def raw(self, path: str) -> Object:
+        """Read a path of the API."""
 
     def apply(
         self,

@@ -165,7 +165,7 @@ def _is_about_devices(policy: Object) -> bool:
 
 
 def _served(api: InstallApi, group: str = _POLICY_GROUP) -> set[object]:
-    resources = sequence(api.raw("GET", group).get("resources"), "resources")
+    resources = sequence(api.raw(group).get("resources"), "resources")
     return {mapping(each, "resources").get("name") for each in resources}
 
 

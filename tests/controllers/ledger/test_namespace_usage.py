@@ -184,10 +184,3 @@ def test_a_pod_is_charged_what_is_deferred_though_no_quota_names_it() -> None:
     assert to_text(seen.usage) == {gpus: "2"}
     count.remove("u")
     assert not count.totals(1).quotas["p1"].pending
-
-
-def test_a_count_of_nothing_is_empty() -> None:
-    count = NamespaceUsage()
-    assert count.is_empty
-    count.put(Pod.from_object(a_pod()))
-    assert not count.is_empty

@@ -68,11 +68,6 @@ class NamespaceUsage:
         """Those of the pods that wait behind our gate."""
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is neither a quota nor a pod."""
-        return not self._quotas.quotas and not self._pods
-
-    @property
     def quotas(self) -> NamespaceQuotas:
         """The quotas that are counted."""
         return self._quotas

@@ -57,6 +57,8 @@ _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 10.0
+_MAX_IN_FLIGHT: Final = 200
+"""How many pods of a namespace may be requeued and not bound or rejected again."""
 
 
 class Requeuer:
@@ -84,7 +86,6 @@ class Requeuer:
         self._client = RequeueClient(
             context.api,
             context.timings,
-            per_second=options.per_second,
             lock=self._lock,
             may_write=self._may_write,
         )
@@ -279,7 +280,7 @@ class Requeuer:
             snapshot.criteria.rules,
             promised=[entry.claim for entry in promised if entry.claim is not None],
             holders=self._blocking(namespace, snapshot.criteria),
-            room=max(0, self._options.max_in_flight - len(promised)),
+            room=max(0, _MAX_IN_FLIGHT - len(promised)),
         )
 
     def _blocking(self, namespace: str, criteria: QueueCriteria) -> dict[str, SortKey]:

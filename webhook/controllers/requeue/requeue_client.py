@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 REQUEUED_ANNOTATION: Final = f"{MANAGED_PREFIX}requeued"
 """When the pod was touched last, so that its scheduler tries it again."""
 
+_PER_SECOND: Final = 100.0
+"""How many requests are sent per second, reads and writes."""
 _MAX_RETRY_SECONDS: Final = 300.0
 _SERVER_ERRORS: Final = 500
 _TRANSIENT: Final = frozenset({408, 429})
@@ -39,7 +41,6 @@ class RequeueClient:
     """Client that requeues pods within a rate limit.
 
     Args:
-        per_second: How many requests are sent per second, reads and writes.
         lock: Held while the state of pods is changed.
         may_write: Returns whether this process still may.
     """
@@ -49,7 +50,6 @@ class RequeueClient:
         api: ClusterApi,
         timings: ControllerTimings,
         *,
-        per_second: float,
         lock: threading.Lock,
         may_write: Callable[[], bool],
     ) -> None:
@@ -58,7 +58,7 @@ class RequeueClient:
         self._backoff = ExponentialBackoff(timings.requeue_interval_seconds, _MAX_RETRY_SECONDS)
         self._lock = lock
         self._may_write = may_write
-        self._bucket = TokenBucket(lambda: per_second, timings.clock)
+        self._bucket = TokenBucket(lambda: _PER_SECOND, timings.clock)
         self.last_served = ""
         """The namespace that was served last."""
 

@@ -32,17 +32,13 @@ from webhook.state.shared_quotas import SharedQuotaLookup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequeueOptions:
-    """Rules that decide which pods are requeued, and how many."""
+    """Rules that decide which pods are requeued."""
 
     is_enabled: Callable[[], bool]
     """Returns whether schedulers use the extender at all."""
     ledgers: LedgerStore
     managed: ManagedNamespaces
     policy: Callable[[], QueuePolicy]
-    per_second: float = 100.0
-    """How many requests are sent per second, reads and writes."""
-    max_in_flight: int = 200
-    """How many pods of a namespace may be requeued and not bound or rejected again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,24 +367,15 @@ class RestClient:
 
     def server_version(self) -> Object:
         """Return what the server says of its version: `major`, `minor`, `gitVersion` and more."""
-        return self.raw("GET", "/version")
+        return self.raw("/version")
 
-    def raw(
-        self,
-        method: str,
-        path: str,
-        body: Object | None = None,
-        *,
-        query: Mapping[str, str] | None = None,
-    ) -> Object:
-        """Send a request to a path of the API and return the object that was answered.
+    def raw(self, path: str) -> Object:
+        """Read a path of the API.
 
         Raises:
             ApiError: It was refused, or not answered.
         """
-        target = _with_query(path, query or {})
-        data = b"" if body is None else encode(body)
-        return object_of(self._ask(Request(method, target, data)))
+        return object_of(self._ask(Request("GET", path)))
 
     def names(self, kind: Kind, *, namespace: str | None = None, limit: int) -> tuple[str, ...]:
         """Return the names of at most so many objects, and read nothing else of them.

@@ -83,13 +83,11 @@ def expected_template(
     return replace(new, spec=spec)
 
 
-def immutable_errors(
-    old: _Members, new: _Members, names: Iterable[str], field: str
-) -> list[FieldError]:
+def immutable_errors(old: _Members, new: _Members, names: Iterable[str]) -> list[FieldError]:
     """Return an error for each of the named members of a Job's spec that differs by meaning."""
-    before = canonical_members(_only(old, names), f"old.{field}", JOB_SHAPE)
-    after = canonical_members(_only(new, names), field, JOB_SHAPE)
-    return [_immutable(child(field, n)) for n in names if before.get(n) != after.get(n)]
+    before = canonical_members(_only(old, names), "old.spec", JOB_SHAPE)
+    after = canonical_members(_only(new, names), "spec", JOB_SHAPE)
+    return [_immutable(f"spec.{name}") for name in names if before.get(name) != after.get(name)]
 
 
 def _read_spec(raw: _Members, field: str) -> _Members:

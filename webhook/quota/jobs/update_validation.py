@@ -124,14 +124,14 @@ def job_update_errors(old: _Members, new: _Members, gates: Gates = ALL_GATES) ->
         *own,
         *own,
         *_completions_errors(before, after),
-        *immutable_errors(before, after, ("selector",), "spec"),
+        *immutable_errors(before, after, ("selector",)),
         *template_errors(
             old_template,
             new_template,
             resources=state.may_change_resources(enabled),
             scheduling=state.may_change_scheduling(enabled),
         ),
-        *immutable_errors(before, after, _IMMUTABLE_AFTER_TEMPLATE, "spec"),
+        *immutable_errors(before, after, _IMMUTABLE_AFTER_TEMPLATE),
     ]
 
 
@@ -189,7 +189,7 @@ def _completions_errors(old: _Members, new: _Members) -> list[FieldError]:
 
     Absent parallelism is 1, as API defaulting has it.
     """
-    changed = immutable_errors(old, new, ("completions",), "spec")
+    changed = immutable_errors(old, new, ("completions",))
     mode = text(new.get("completionMode"), "spec.completionMode")
     completions = integer(new.get("completions"), "spec.completions")
     if not changed or mode != INDEXED:
