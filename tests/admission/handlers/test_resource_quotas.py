@@ -38,10 +38,16 @@ def test_a_sound_quota_is_admitted(harness: AdmissionHarness) -> None:
 
 def test_a_quota_that_stops_its_namespace_is_warned_of(open_harness: OpenHarness) -> None:
     wide = a_quota("wide", hard={f"requests.example.com/g{number}": "1" for number in range(257)})
+    scoped = a_quota(
+        "scoped",
+        scopes=["NotTerminating"] * 56,
+        expressions=[an_expression("NotBestEffort", "Exists")] * 201,
+    )
     stops = "nothing is bound in this namespace: "
     many = open_harness(*[a_quota(f"q{number:03}", uid=f"u{number}") for number in range(128)])
     for quota, warning in (
         (wide, "spec.hard: has more than 256 limits of pods"),
+        (scoped, "spec.scopeSelector: has more than 256 expressions and scopes"),
         (a_quota("one-more"), "the namespace has more than 128 quotas"),
     ):
         reply = create(many, quota)

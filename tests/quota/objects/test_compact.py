@@ -424,13 +424,17 @@ def test_of_very_many_limits_of_a_quota_those_of_pods_are_kept_and_its_revision(
     ("quota", "field"),
     [
         (a_wide_quota(*[f"requests.a/{number}" for number in range(300)]), "spec.hard"),
-        (a_quota(scopes=["Terminating"] * 1001), "spec.scopes"),
+        (a_quota(scopes=["Terminating"] * 257), "spec.scopeSelector"),
+        (
+            a_quota(expressions=[an_expression("PriorityClass", "In", *("x" * 1001))]),
+            "spec.scopeSelector",
+        ),
         (
             a_quota(expressions=[an_expression("PriorityClass", "In", "x" * 70_000)]),
             "spec.scopeSelector",
         ),
     ],
-    ids=["limits of pods", "scopes", "characters"],
+    ids=["limits of pods", "scopes", "classes", "characters"],
 )
 def test_a_quota_of_which_too_much_had_to_be_kept_cannot_be_read(quota: Object, field: str) -> None:
     with pytest.raises(InvalidFieldError, match="more than") as raised:

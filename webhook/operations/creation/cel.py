@@ -12,6 +12,7 @@ from typing import Final
 
 from webhook.quota.charging.scopes import EXISTS, PRIORITY_CLASS
 from webhook.quota.objects.model import ScopeExpression
+from webhook.quota.objects.quota_bounds import MOST_TERMS
 
 CONTAINERS: Final = "object.spec.containers + object.spec.?initContainers.orValue([])"
 HAS_NO_NODE: Final = 'object.?spec.?nodeName.orValue("") == ""'
@@ -104,7 +105,7 @@ expression.operator == 'In'
 def selects_pod(quota: str) -> str:
     """Return whether the scopes of a quota surely select the pod (`scopes.matches`).
 
-    Those of a quota with more than `MANY_ITEMS` of them are not looked at: the bind judges alone.
+    Those of a quota with more than `MOST_TERMS` of them are not looked at: nothing is bound then.
 
     Args:
         quota: The quota, as the expression that it is known by.
@@ -117,7 +118,7 @@ def selects_pod(quota: str) -> str:
     )
     cases = "\n".join(f"  scope == '{scope}' ? {rule} :" for scope, rule in _IN_SCOPE.items())
     return f"""\
-{scopes}.size() + {expressions}.size() > {MANY_ITEMS} ? false :
+{scopes}.size() + {expressions}.size() > {MOST_TERMS} ? false :
 {names}.all(scope,
 {cases}
   false)

@@ -19,8 +19,10 @@ MOST_QUOTAS: Final = 128
 """Quotas of a namespace that are counted, so that its ledger can be stored."""
 _LIMITS: Final = 256
 """Limits that are kept of a quota: with a slash, their names may be anything."""
+MOST_TERMS: Final = 256
+"""Scopes and expressions of a quota that is kept: no policy for new pods looks through more."""
 _CLASSES: Final = 1000
-"""Names of classes in the scopes of a quota that is kept."""
+"""Names of classes in the expressions of a quota that is kept."""
 _CLASS_CHARACTERS: Final = 2**16
 _name: Final = attrgetter("name")
 
@@ -33,9 +35,10 @@ def within_bounds(quota: ResourceQuota) -> ResourceQuota:
             bound.
     """
     classes = [name for one in quota.expressions for name in one.values]
-    if len(quota.scopes) > _CLASSES:
-        raise InvalidFieldError("spec.scopes", f"has more than {_CLASSES} scopes")
-    if len(classes) + len(quota.expressions) > _CLASSES:
+    if len(quota.scopes) + len(quota.expressions) > MOST_TERMS:
+        detail = f"has more than {MOST_TERMS} expressions and scopes"
+        raise InvalidFieldError("spec.scopeSelector", detail)
+    if len(classes) > _CLASSES:
         raise InvalidFieldError("spec.scopeSelector", f"has more than {_CLASSES} values")
     if sum(map(len, classes)) > _CLASS_CHARACTERS:
         detail = f"has values of more than {_CLASS_CHARACTERS} characters"
