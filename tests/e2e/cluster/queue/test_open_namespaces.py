@@ -108,6 +108,28 @@ def test_a_pod_goes_ungated_up_to_a_part_of_what_its_quota_leaves(
     assert product.metric("admission_requests_total", phase="mutating") == asked
 
 
+def test_a_deadline_brings_no_ungated_pod_to_where_its_bind_is_refused_for_good(
+    opened: tuple[ControlPlane, Product], tenant: Tenant
+) -> None:
+    """A scheduler has it, and would evict pods of others for it as long as it stands."""
+    plane, _ = opened
+    tenant.quota("long", hard={CPU: "8"}, scopes=["NotTerminating"])
+    tenant.quota("short", hard={"requests.memory": "8Gi"}, scopes=["Terminating"])
+    eventually(lambda: not is_new_gated(tenant, "1"), "the API server goes by the room there is")
+    role = ("--clusterrole=edit", "--user=bob", f"--namespace={tenant.namespace}")
+    plane.kubectl("create", "rolebinding", "bob", *role)
+    bob = Tenant(plane.rest_as("bob", ("devs",)), tenant.namespace)
+    eventually(lambda: bob.create("tried", "1", dry_run=True).ok, "bob may create pods")
+    assert not is_gated(bob.create("web", "1").body)
+    refused = bob.set_deadline("web", 600)
+    assert refused.code == 403, str(refused)
+    words = "failed quota: short: must specify requests.memory for: "
+    assert words in refused.message
+    named = bob.create("named", "1", requests={"memory": "1Mi"})
+    assert named.ok, str(named)
+    assert bob.set_deadline("named", 600).ok
+
+
 def test_marks_that_a_tenant_writes_are_taken_away(
     opened: tuple[ControlPlane, Product], tenant: Tenant
 ) -> None:
