@@ -16,6 +16,7 @@ import pytest
 from tests.builders import a_container
 from tests.controlplane.features import Gate
 from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product, apply
 from tests.e2e.cluster.tenant import NODE, REAL, Tenant
@@ -147,6 +148,32 @@ def test_pods_of_very_many_containers_are_refused_without_a_look(
     ) in answer.message
 
 
+@pytest.mark.parametrize(
+    ("claim", "is_refused"),
+    [
+        ("web-extended-resources-x7bq2", True),
+        ("x" * 58 + "x7bq2", True),
+        ("x" * 57 + "x7bq2", False),
+        ("extended-resources", False),
+        ("web-extended-resources-x7bq2-own", False),
+    ],
+    ids=["a scheduler's", "of a long name", "a long one", "another", "one more"],
+)
+def test_pods_that_name_a_claim_as_a_scheduler_makes_it_are_refused(
+    editor: Tenant, plain: Tenant, claim: str, is_refused: bool
+) -> None:
+    """It is reserved for no other pod, which a scheduler learns after it has evicted others."""
+    named = {"resourceClaims": [{"name": "a"}, {"name": "b", "resourceClaimName": claim}]}
+    named["resourceClaims"][0]["resourceClaimTemplateName"] = claim
+    answer = editor.create("p", dry_run=True, **named)
+    assert answer.ok is not is_refused, str(answer)
+    if is_refused:
+        assert answer.code == 403
+        assert f"ResourceClaim {claim}" in answer.message
+        assert "request example.com/gpu in the pod" in answer.message
+    assert plain.create("p", dry_run=True, **named).ok
+
+
 def test_pods_that_ask_for_others_by_the_class_are_left_alone(
     editor: Tenant, plain: Tenant
 ) -> None:
@@ -217,14 +244,20 @@ def test_no_other_pod_shares_the_claim_that_a_scheduler_makes(
     eventually(lambda: admin.node_of("charged"), "it gets a device")
     made = claim()
     name = made["metadata"]["name"]
-    sharing = a_container(resources={"claims": [{"name": "z"}]})
-    assert editor.create(
-        "sharer",
-        "",
-        sharing,
-        resourceClaims=[{"name": "z", "resourceClaimName": name}],
-        schedulerName=REAL,
-    ).ok
+
+    def share(**fields: Any) -> Answer:
+        sharing = a_container(resources={"claims": [{"name": "z"}]})
+        named = [{"name": "z", "resourceClaimName": name}]
+        return editor.create("sharer", "", sharing, resourceClaims=named, **fields)
+
+    apply(plane, policy([]))  # a pod from before the resource was deferred
+    eventually(lambda: share(dry_run=True).ok, "nothing is deferred")
+    hold = [{"name": "example.com/hold"}]
+    assert share(schedulerName=REAL, schedulingGates=hold).ok
+    apply(plane, policy(["requests.example.com/gpu"]))
+    eventually(lambda: ask(editor.api, namespace, exactly(DEFERRED)).code == 403, "in force again")
+    path = objects.pods(namespace, "sharer")
+    assert admin.api.patch(path, {"spec": {"schedulingGates": None}}).ok
     said = f"ResourceClaim {name} is for the pod that it was made for"
     eventually(lambda: said in str(admin.condition("sharer")), "it does not share")
     uid = admin.seen("sharer").uid
