@@ -163,8 +163,11 @@ def test_pods_that_name_a_claim_as_a_scheduler_makes_it_are_refused(
     editor: Tenant, plain: Tenant, claim: str, is_refused: bool
 ) -> None:
     """It is reserved for no other pod, which a scheduler learns after it has evicted others."""
-    named = {"resourceClaims": [{"name": "a"}, {"name": "b", "resourceClaimName": claim}]}
-    named["resourceClaims"][0]["resourceClaimTemplateName"] = claim
+    claims = [
+        {"name": "a", "resourceClaimTemplateName": claim},
+        {"name": "b", "resourceClaimName": claim},
+    ]
+    named: dict[str, Any] = {"resourceClaims": claims}
     answer = editor.create("p", dry_run=True, **named)
     assert answer.ok is not is_refused, str(answer)
     if is_refused:
