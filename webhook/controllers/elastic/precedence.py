@@ -8,7 +8,7 @@ from typing import Final
 
 from webhook.config import ElasticSettings
 from webhook.controllers.runtime.leadership import always_leader
-from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.amounts.resources import ResourceList, total_of
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.owners_first import (
     Lacking,
@@ -88,8 +88,5 @@ class OwnersFirst:
 
     def _held(self, pool: str, namespaces: Collection[str]) -> ResourceList:
         version = self._shared.known(pool)
-        total: ResourceList = {}
         grants: Mapping[str, ResourceList] = {} if version is None else version.grants.in_use
-        for name in namespaces:
-            total = add(total, grants.get(name, {}))
-        return total
+        return total_of(grants.get(name, {}) for name in namespaces)

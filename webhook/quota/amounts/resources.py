@@ -100,6 +100,14 @@ def add_to(total: dict[str, Quantity], amounts: ResourceList) -> None:
         total[name] = amount if before is None else before + amount
 
 
+def total_of(lists: Iterable[ResourceList]) -> dict[str, Quantity]:
+    """Return the sums over some lists; a name in one of them only keeps its amount."""
+    total: dict[str, Quantity] = {}
+    for amounts in lists:
+        add_to(total, amounts)
+    return total
+
+
 def take_from(total: dict[str, Quantity], amounts: ResourceList) -> None:
     """Take amounts out of a sum in place; names of which nothing is left go."""
     for name, amount in amounts.items():

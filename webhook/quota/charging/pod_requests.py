@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.amounts.resources import ResourceList, add_to
+from webhook.quota.amounts.resources import ResourceList, add_to, total_of
 from webhook.quota.objects.model import Container, Pod
 from webhook.quota.objects.names import is_hugepages
 
@@ -87,7 +87,7 @@ def _peak(pod: Pod, starting: _Reader, running: _Reader) -> _Amounts:
         starting: Reads the amounts of an init container that runs to its end.
         running: Reads the amounts of a container or sidecar.
     """
-    total = _sum(map(running, pod.containers))
+    total = total_of(map(running, pod.containers))
     if not pod.init_containers:
         return total
     sidecars: _Amounts = {}
@@ -99,7 +99,7 @@ def _peak(pod: Pod, starting: _Reader, running: _Reader) -> _Amounts:
             add_to(sidecars, amounts)
             needed = _of_names(sidecars, amounts)
         else:
-            needed = _sum((amounts, _of_names(sidecars, amounts)))
+            needed = total_of((amounts, _of_names(sidecars, amounts)))
         # what this one does not name is as high already as all sidecars before it: to look at all
         # names each time would take the square of the number of containers
         _raise_to(highest, needed)
@@ -128,13 +128,6 @@ def _pod_level(resources: ResourceList) -> _Amounts:
 
 def _of_names(resources: _Amounts, names: ResourceList) -> _Amounts:
     return {name: resources[name] for name in names if name in resources}
-
-
-def _sum(lists: Iterable[ResourceList]) -> _Amounts:
-    total: _Amounts = {}
-    for amounts in lists:
-        add_to(total, amounts)
-    return total
 
 
 def _largest(lists: Iterable[ResourceList]) -> _Amounts:

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add, subtract_non_negative, to_text
+from webhook.quota.amounts.resources import ResourceList, subtract_non_negative, to_text, total_of
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.charging.scopes import matches
 from webhook.quota.objects.model import Pod, ResourceQuota
@@ -59,10 +59,7 @@ def native_count(
     Raises:
         ScopeError: The scopes of the quota cannot be evaluated.
     """
-    total: ResourceList = {}
-    for pod in pods:
-        if matches(quota, pod):
-            total = add(total, usage_of(pod, now=now))
+    total = total_of(usage_of(pod, now=now) for pod in pods if matches(quota, pod))
     return {key: total.get(key, ZERO) for key in sorted(quota.hard) if is_pod_quota_key(key)}
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError, child
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resource_reader import ResourceReader
-from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.amounts.resources import ResourceList, total_of
 from webhook.quota.charging.workload_pods import times
 
 _Object = Mapping[str, object]
@@ -54,10 +54,7 @@ def object_usage(raw: _Object, resource: str, *, field: str = "") -> ResourceLis
 
 def first_usage() -> ResourceList:
     """Return what the first objects of a namespace are charged."""
-    total: ResourceList = {}
-    for resource, _ in FIRST_OBJECTS:
-        total = add(total, object_usage({}, resource))
-    return total
+    return total_of(object_usage({}, resource) for resource, _ in FIRST_OBJECTS)
 
 
 def made_usage(raw: _Object, resource: str, count: int, *, field: str = "") -> ResourceList:
@@ -77,11 +74,10 @@ def made_usage(raw: _Object, resource: str, count: int, *, field: str = "") -> R
         case "cronjobs.batch":
             return {"count/jobs.batch": _ONE}
         case "statefulsets.apps":
-            total: ResourceList = {}
-            for claim in claim_templates(raw, field=field):
-                usage = {"count/persistentvolumeclaims": _ONE, **_claim(claim)}
-                total = add(total, times(usage, count))
-            return total
+            claims = map(_claim, claim_templates(raw, field=field))
+            return total_of(
+                times({"count/persistentvolumeclaims": _ONE, **usage}, count) for usage in claims
+            )
         case _:
             return {}
 

@@ -18,6 +18,7 @@ from webhook.quota.amounts.resources import (
     positive_part,
     remove_zeros,
     subtract,
+    total_of,
 )
 from webhook.quota.charging.constraints import missing_resources, obliging_keys
 from webhook.quota.charging.coverage import uncovered_assignment
@@ -263,9 +264,7 @@ class _Check:
                 )
                 if is_charged and _selects(account, pod):
                     parts.append(_part(charged_to(pod), account))
-            total: ResourceList = {}
-            for part in parts:
-                total = add(total, part)
+            total = total_of(parts)
             former[id(account)] = _Former(total, parts)
             account.used = {**account.used, **_less(account.used, total)}
 

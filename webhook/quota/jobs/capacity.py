@@ -16,7 +16,7 @@ from typing import Final
 
 from webhook.jsonfields.fields import FieldError
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add_to, mask, max_of
+from webhook.quota.amounts.resources import ResourceList, mask, max_of, total_of
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.charging.evaluation import over_hard
 from webhook.quota.charging.pod_usage import usage_of
@@ -220,10 +220,7 @@ def _shortfall(quota: str, shares: list[Share], available: ResourceList) -> Shor
 
 
 def _sum(shares: Iterable[Share]) -> ResourceList:
-    asked: dict[str, Quantity] = {}
-    for share in shares:
-        add_to(asked, times(share.usage, share.count))
-    return asked
+    return total_of(times(share.usage, share.count) for share in shares)
 
 
 def _number_field(shares: list[Share]) -> str:

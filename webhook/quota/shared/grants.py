@@ -36,7 +36,13 @@ from webhook.jsonfields.fields import (
     text,
 )
 from webhook.quota.amounts.quantity import ZERO
-from webhook.quota.amounts.resources import ResourceList, add, mask, max_of, subtract_non_negative
+from webhook.quota.amounts.resources import (
+    ResourceList,
+    mask,
+    max_of,
+    subtract_non_negative,
+    total_of,
+)
 from webhook.quota.ledger.ledger_codec import conditions_in, conditions_out, counter
 from webhook.quota.ledger.ledger_values import Condition, QuotaRevision
 from webhook.quota.ledger.reservation_codec import amounts_in, amounts_out, check_positive
@@ -104,7 +110,7 @@ class Grants:
     def total(self) -> ResourceList:
         """Sum of what all of them hold."""
         if self._total is None:
-            total = _sum(self.namespaces.values())
+            total = total_of(self.namespaces.values())
             object.__setattr__(self, "_total", total)
             return total
         return self._total
@@ -116,7 +122,8 @@ class Grants:
 
     def headroom_elsewhere(self, namespace: str) -> ResourceList:
         """Return the headroom of the other namespaces together."""
-        return _sum(unused for name, unused in self.headroom.items() if name != namespace)
+        others = (unused for name, unused in self.headroom.items() if name != namespace)
+        return total_of(others)
 
     @property
     def in_use(self) -> Mapping[str, ResourceList]:
@@ -232,7 +239,7 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
 
 
 def _derived(grants: Grants, hard: ResourceList) -> dict[str, object]:
-    total = grants.total if not grants.headroom else _sum(grants.in_use.values())
+    total = grants.total if not grants.headroom else total_of(grants.in_use.values())
     used = {name: total.get(name, ZERO) for name in hard}
     return {
         "hard": amounts_out(hard),
@@ -335,13 +342,6 @@ def _observed_in(raw: object, name: str, field: str) -> QuotaRevision | None:
         text(observed.get("uid"), f"{field}.uid"),
         text(observed.get("specHash"), f"{field}.specHash"),
     )
-
-
-def _sum(amounts: Iterable[ResourceList]) -> ResourceList:
-    total: ResourceList = {}
-    for one in amounts:
-        total = add(total, one)
-    return total
 
 
 def _with(grants: Grants, namespaces: Mapping[str, ResourceList]) -> Grants:
