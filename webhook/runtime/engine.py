@@ -294,7 +294,7 @@ class Engine:
             reserver,
             self.policy,
             self.configuration,
-            labels.of,
+            namespace_labels=labels.of,
             on_creation=None if self._creations is None else self._creations.observe,
             node_fit=self._node_fit,
             in_flight=InFlightPods(view.pods),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 
@@ -46,12 +46,18 @@ class NamespaceConfiguration:
 
     def decide(self, review: Object) -> AdmissionResponse:
         request = decode_review(encode_json(review), Phase.VALIDATING)
+        not_asked: Any = None
         context = HandlerContext(
-            cast("Any", None),
-            cast("Any", None),
-            compile_policy(self.configuration),
-            self.configuration,
+            view=not_asked,
+            ledger=not_asked,
+            policy=compile_policy(self.configuration),
+            configuration=self.configuration,
+            namespace_labels=not_asked,
+            on_creation=None,
+            in_flight=not_asked,
+            node_fit=not_asked,
             namespaces=self.every,
+            elastic_quotas=lambda _namespace: (),
         )
         return decide(context, request, Deadline(time.monotonic() + 5))
 

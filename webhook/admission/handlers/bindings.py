@@ -140,7 +140,7 @@ def _judge_and_charge(
             # what a released pod holds it keeps for longer than what a bind takes, and does not
             # owe to others meanwhile
             request = replace(request, dry_run=True)
-    if mode is BindNodeFit.OFF or judge is None or not binding.node:
+    if mode is BindNodeFit.OFF or not binding.node:
         return _charge(context, request, pod, lookup.observed_version, deadline)
     bind = PendingBind(
         namespace=request.namespace,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from webhook.config import Configuration
 from webhook.policy import Policy
@@ -26,18 +26,18 @@ class HandlerContext:
     view: CachedView
     ledger: Reserver
     policy: Policy
-    configuration: Configuration = field(default_factory=Configuration)
-    namespace_labels: Callable[[str], Mapping[str, str]] = lambda _namespace: {}
+    configuration: Configuration
+    namespace_labels: Callable[[str], Mapping[str, str]]
     """Returns the labels of a namespace; raises ApiError where the API server had to be asked and
     does not answer."""
-    on_creation: Callable[[Attempt], None] | None = None
+    on_creation: Callable[[Attempt], None] | None
     """Called with each pod that is created in a namespace in shadow mode; must not block."""
-    in_flight: InFlightPods | None = None
-    """Usage of pods that may be bound at any moment; None where no pod is created without gate."""
-    node_fit: BindFit | None = None
+    in_flight: InFlightPods
+    """Usage of pods that may be bound at any moment."""
+    node_fit: BindFit
     """Asked at binds where `nodeFit` is not `Off`."""
-    namespaces: Callable[[str], Mapping[str, Mapping[str, str]]] = lambda _namespace: {}
+    namespaces: Callable[[str], Mapping[str, Mapping[str, str]]]
     """Returns the name and the labels of every namespace, for a request about one of them; raises
     ApiError as above."""
-    elastic_quotas: Callable[[str], Sequence[ElasticQuota]] = lambda _namespace: ()
+    elastic_quotas: Callable[[str], Sequence[ElasticQuota]]
     """Returns the elastic quotas that can be read, likewise."""

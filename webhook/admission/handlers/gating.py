@@ -195,7 +195,7 @@ def _fast_path_token(
     configuration, namespace = context.configuration, request.namespace
     pod = waiters[0].pod
     labels = context.view.labels(namespace)
-    if context.in_flight is None or pod.is_gated or labels is None:
+    if pod.is_gated or labels is None:
         return ""
     if gating_of(labels, configuration.gating) != AUTO_GATING:
         return ""
