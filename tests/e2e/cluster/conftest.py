@@ -17,10 +17,10 @@ import pytest
 from tests.controlplane import features
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.process import Process
-from tests.e2e.cluster import objects
+from tests.e2e.cluster.installed import Cluster, a_cluster, a_product
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.order import place
-from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.product import Product, a_team, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 
 RUN: Final = "DEFERRED_QUOTA_E2E"
@@ -68,13 +68,8 @@ def product(plane: ControlPlane, _product: Product) -> Iterator[Product]:
 @pytest.fixture
 def namespace(plane: ControlPlane, product: Product) -> Iterator[str]:  # noqa: ARG001 - has to run
     """The name of a new namespace that has opted in; it is deleted at the end."""
-    api = Api(plane.rest)
-    name = f"e2e-{next(_numbers)}"
-    apply_namespace(api, name)
-    yield name
-    # without a kubelet nothing would end the pods, and the scheduler would try those that wait
-    api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
-    api.delete(f"/api/v1/namespaces/{name}")
+    with a_team(plane, f"e2e-{next(_numbers)}") as team:
+        yield team.namespace
 
 
 @pytest.fixture
@@ -90,6 +85,26 @@ def plain(plane: ControlPlane, product: Product) -> Tenant:
     name = f"e2e-plain-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{next(_numbers)}"
     apply_namespace(Api(plane.rest), name, mode="")
     return Tenant(plane.rest, name)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of a module's own, into which an administrator installs."""
+    with a_cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def clean(cluster: Cluster) -> Cluster:
+    """That cluster with nothing of ours in it."""
+    return cluster.emptied()
+
+
+@pytest.fixture
+def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
+    """A webhook and a controller with the rights of an installation that does not ask them yet."""
+    with a_product(cluster, tmp_path) as made:
+        yield made
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,7 +15,7 @@ from tests.controlplane.features import POLICIES, serves
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
-from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.product import Product, a_team
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
@@ -119,11 +119,8 @@ def a_cluster(directory: Path, *, apiserver_flags: Sequence[str] = ()) -> Iterat
 @contextmanager
 def a_tenant(cluster: Cluster) -> Iterator[Tenant]:
     """Give a namespace that has opted in."""
-    tenant = Tenant(cluster.plane.rest, f"tenant-{next(_NUMBERS)}")
-    apply_namespace(tenant.api, tenant.namespace)
-    yield tenant
-    tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
-    tenant.api.delete(f"/api/v1/namespaces/{tenant.namespace}")
+    with a_team(cluster.plane, f"tenant-{next(_NUMBERS)}") as made:
+        yield made
 
 
 @contextmanager

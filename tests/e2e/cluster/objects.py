@@ -6,9 +6,11 @@ are, and what the API server says.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -186,6 +188,41 @@ def bind(
         binding["metadata"]["resourceVersion"] = version
     path = f"/api/v1/namespaces/{namespace}/bindings" if legacy else pods(namespace, pod, "binding")
     return api.create(path, binding, dry_run=dry_run)
+
+
+def a_registration(
+    name: str,
+    namespace: str,
+    port: int,
+    *resources: str,
+    group: str = "",
+    operation: str = "UPDATE",
+    certificates: Path | None = None,
+    **fields: Any,
+) -> Object:
+    """Write down a webhook of somebody else's for what is done with objects of a namespace.
+
+    Args:
+        name: Of the registration, and with a domain of its only entry.
+        port: Where it is on this machine.
+        certificates: A directory with the CA of its certificate.
+        fields: Further ones of the entry.
+    """
+    client = {"url": f"https://127.0.0.1:{port}/"}
+    if certificates is not None:
+        client["caBundle"] = base64.b64encode((certificates / "ca.crt").read_bytes()).decode()
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": [operation]}
+    entry = {
+        "name": f"{name}.example.com",
+        "clientConfig": client,
+        "rules": [{**rule, "resources": resources}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "admissionReviewVersions": ["v1"],
+        **fields,
+    }
+    return {"metadata": {"name": name}, "webhooks": [entry]}
 
 
 def a_template(**spec: Any) -> Object:

@@ -28,6 +28,7 @@ from tests.controlplane.process import Process
 from tests.controlplane.roundrobin import RoundRobin
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.e2e.harness import make_certificates
 from webhook.config import Configuration, ReclaimMode, load_configuration
@@ -213,6 +214,8 @@ class Product:
 
     def restore(self) -> None:
         """Let everything run and be ready again, whatever a test did to it."""
+        if self.controllers and not any(one.is_running for one in self.controllers):
+            self._forget_leader()
         for process in self.processes:
             if process.is_running:
                 process.resume()
@@ -304,10 +307,13 @@ class Product:
         for kind, name in REGISTRATIONS:
             api.delete(f"/apis/{kind.group}/{kind.version}/{kind.plural}/{name}")
 
-    def start_processes(self) -> None:
-        # of a product that was killed here: the next one would wait until it is over
+    def _forget_leader(self) -> None:
+        """Delete the Lease of a controller that was killed: the next would wait for its end."""
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         Api(self.plane.rest).delete(f"{leases}/{LEADER_LEASE}")
+
+    def start_processes(self) -> None:
+        self._forget_leader()
         for process in self.processes:
             process.start(waits=False)
         for process in self.processes:
@@ -361,6 +367,19 @@ def apply_namespace(api: Api, name: str, *, mode: str = "deferred", gating: str 
     assert made.code in (201, 409), str(made)
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
     becomes(lambda: api.get(account).code, 200, f"{name} has a service account")
+
+
+@contextlib.contextmanager
+def a_team(
+    plane: ControlPlane, name: str, *, mode: str = "deferred", gating: str = "never"
+) -> Iterator[Tenant]:
+    """Give a new namespace, see `apply_namespace`; it is deleted when the block is left."""
+    team = Tenant(plane.rest, name)
+    apply_namespace(team.api, name, mode=mode, gating=gating)
+    yield team
+    # without a kubelet nothing would end the pods, and the scheduler would try those that wait
+    team.clear()
+    team.api.delete(f"/api/v1/namespaces/{name}")
 
 
 def wait_for_ledgers(plane: ControlPlane) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tests.builders import a_pod, a_quota
+from tests.controlplane.plane import ControlPlane
 from tests.controlplane.rest import Rest
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Answer, Api, Object
@@ -131,6 +132,10 @@ class Tenant:
         path = objects.pods(self.namespace, name)
         answer = self.api.delete(path, grace_seconds=grace_seconds)
         assert answer.ok, str(answer)
+
+    def clear(self) -> None:
+        """Delete all pods, at once."""
+        self.api.call("DELETE", objects.pods(self.namespace), {"gracePeriodSeconds": 0})
 
     def taken_by_pods(self) -> Quantity:
         """Sum up the cpu requests of the assigned pods that live, by looking at one list."""
@@ -260,6 +265,15 @@ class Tenant:
         path = f"/api/v1/namespaces/{self.namespace}/events"
         found = self.api.get(path).body["items"]
         return [str(one.get("message", "")) for one in found if one.get("reason") == reason]
+
+
+def edited_by_alice(plane: ControlPlane, tenant: Tenant) -> Tenant:
+    """Give a user the role `edit` in a namespace, and return it as that user sees it."""
+    role = ("--clusterrole=edit", "--user=alice", f"--namespace={tenant.namespace}")
+    plane.kubectl("create", "rolebinding", "alice", *role)
+    alice = Tenant(plane.rest_as("alice", ("devs",)), tenant.namespace)
+    eventually(lambda: alice.api.get(objects.pods(tenant.namespace)).ok, "alice may edit it")
+    return alice
 
 
 def marked(answer: Answer) -> bool:

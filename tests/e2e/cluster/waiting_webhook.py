@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
-from tests.e2e.cluster.objects import Api
+from tests.e2e.cluster import objects
+from tests.e2e.cluster.objects import Api, Object
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import PATIENCE_SECONDS, eventually
 
@@ -34,7 +34,7 @@ class HoldingWebhook:
     def __init__(self, tenant: Tenant, phase: Phase, certificates: Path) -> None:
         self._tenant = tenant
         self._phase = phase
-        self._ca = (certificates / "ca.crt").read_bytes()
+        self._certificates = certificates
         self.is_asked = threading.Event()
         self.may_answer = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -82,26 +82,17 @@ class HoldingWebhook:
         self.may_answer.clear()
         self.is_asked.clear()
 
-    def _registration(self) -> dict[str, Any]:
-        own = {"kubernetes.io/metadata.name": self._tenant.namespace}
-        url = f"https://127.0.0.1:{self._server.server_address[1]}/"
-        rule = {
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "operations": ["CREATE"],
-            "resources": ["pods/binding", "bindings"],
-        }
-        webhook = {
-            "name": "holding.example.com",
-            "clientConfig": {"url": url, "caBundle": base64.b64encode(self._ca).decode()},
-            "rules": [rule],
-            "namespaceSelector": {"matchLabels": own},
-            "sideEffects": "None",
-            "failurePolicy": "Fail",
-            "timeoutSeconds": _TIMEOUT_SECONDS,
-            "admissionReviewVersions": ["v1"],
-        }
-        return {"metadata": {"name": self._name}, "webhooks": [webhook]}
+    def _registration(self) -> Object:
+        return objects.a_registration(
+            self._name,
+            self._tenant.namespace,
+            self._server.server_address[1],
+            "pods/binding",
+            "bindings",
+            operation="CREATE",
+            certificates=self._certificates,
+            timeoutSeconds=_TIMEOUT_SECONDS,
+        )
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         owner = self

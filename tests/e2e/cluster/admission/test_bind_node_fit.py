@@ -12,10 +12,9 @@ import pytest
 
 from tests.builders import a_container
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.cluster import objects
 from tests.e2e.cluster.configured import configured
 from tests.e2e.cluster.objects import Answer, Api
-from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.product import Product, a_team, apply_namespace
 from tests.e2e.cluster.tenant import NODE, REAL, Tenant
 from tests.e2e.cluster.waiting import eventually
 from webhook.quota.objects.names import QUOTA_RESERVED
@@ -42,13 +41,10 @@ def judging(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def team(own_plane: ControlPlane, judging: Product) -> Iterator[Tenant]:
     assert judging.webhooks
-    api, name = Api(own_plane.rest), f"fit-{next(_numbers)}"
-    apply_namespace(api, name)
-    tenant = Tenant(own_plane.rest, name)
-    tenant.quota(hard={"requests.cpu": "100"})
-    yield tenant
-    api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
-    api.delete(f"/api/v1/namespaces/{name}")
+    with a_team(own_plane, f"fit-{next(_numbers)}") as tenant:
+        tenant.quota(hard={"requests.cpu": "100"})
+        yield tenant
+    api = tenant.api
     eventually(lambda: not api.get("/api/v1/pods").body["items"], "the node is empty")
 
 
@@ -122,20 +118,17 @@ def test_binds_at_once_get_no_more_than_the_node_has(team: Tenant) -> None:
 def test_a_bind_that_storage_refuses_again_and_again_keeps_no_node_from_others(
     own_plane: ControlPlane, team: Tenant
 ) -> None:
-    other = Tenant(own_plane.rest, f"{team.namespace}-other")
-    apply_namespace(other.api, other.namespace)
-    other.quota(hard={"requests.cpu": "100"})
-    team.pod("large", "3")
-    other.pod("web", "2")
+    with a_team(own_plane, f"{team.namespace}-other") as other:
+        other.quota(hard={"requests.cpu": "100"})
+        team.pod("large", "3")
+        other.pod("web", "2")
 
-    def bind_other() -> int:
-        assert team.bind("large", version="1").code == 409
-        return other.bind("web").code
+        def bind_other() -> int:
+            assert team.bind("large", version="1").code == 409
+            return other.bind("web").code
 
-    assert bind_other() == 429
-    eventually(lambda: bind_other() == 201, "the node is free for others")
-    other.api.call("DELETE", objects.pods(other.namespace), {"gracePeriodSeconds": 0})
-    other.api.delete(f"/api/v1/namespaces/{other.namespace}")
+        assert bind_other() == 429
+        eventually(lambda: bind_other() == 201, "the node is free for others")
 
 
 def test_pods_with_very_many_ports_keep_no_bind_waiting(team: Tenant) -> None:

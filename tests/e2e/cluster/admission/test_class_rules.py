@@ -15,7 +15,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.configured import configured
 from tests.e2e.cluster.objects import Api
-from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.product import Product, a_team, apply_namespace
 from tests.e2e.cluster.tenant import NODE, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
@@ -58,16 +58,6 @@ def classes(plane: ControlPlane) -> None:
         assert made.code in (201, 409), str(made)
 
 
-def a_team(plane: ControlPlane, gating: str) -> Tenant:
-    name = f"e2e-rules-{next(_numbers)}"
-    apply_namespace(Api(plane.rest), name, gating=gating)
-    return Tenant(plane.rest, name)
-
-
-def tidy(team: Tenant) -> None:
-    team.api.call("DELETE", objects.pods(team.namespace), {"gracePeriodSeconds": 0})
-
-
 @pytest.fixture(scope="module")
 def selecting(
     plane: ControlPlane,
@@ -78,7 +68,8 @@ def selecting(
     assert _product.webhooks
     found = {}
     for gating in ("never", "always"):
-        found[gating] = team = a_team(plane, gating)
+        found[gating] = team = Tenant(plane.rest, f"e2e-rules-{gating}")
+        apply_namespace(team.api, team.namespace, gating=gating)
         for name, fields in SELECTORS.items():
             team.quota(name, hard={"requests.cpu": "1"}, **fields)
     return found
@@ -88,10 +79,8 @@ def selecting(
 def team(plane: ControlPlane, product: Product, classes: None) -> Iterator[Tenant]:  # noqa: ARG001
     """A namespace that has opted in, without gates and quotas."""
     assert product.webhooks
-    made = a_team(plane, "never")
-    yield made
-    tidy(made)
-    made.api.delete(f"/api/v1/namespaces/{made.namespace}")
+    with a_team(plane, f"e2e-rules-{next(_numbers)}") as made:
+        yield made
 
 
 def fields_of(class_name: str, *, is_timed: bool = False) -> dict[str, Any]:
@@ -136,7 +125,7 @@ def test_every_door_charges_the_quotas_of_the_class(
             becomes(lambda: team.condition("two", QUOTA_RESERVED)[2], says, "why two waits")
         becomes(lambda: charges(team), dict.fromkeys(quotas, "600m"), "what is charged")
     finally:
-        tidy(team)
+        team.clear()
     # of a pod that no watch has shown the reservation expires, after 35 s here
     eventually(lambda: not charges(team), "nothing is charged in the end", 60)
 

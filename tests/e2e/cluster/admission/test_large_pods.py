@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import itertools
 import json
@@ -23,8 +22,8 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Answer
-from tests.e2e.cluster.product import Product, Server, apply_namespace
-from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.product import Product, Server, a_team
+from tests.e2e.cluster.tenant import Tenant, edited_by_alice
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.quota.objects.names import QUOTA_RESERVED
 
@@ -50,11 +49,7 @@ def test_labels_of_pods_are_not_kept(
 ) -> None:
     tenant.quota(hard={"requests.cpu": "1"})
     for where in (plain, tenant):
-        role = ("--clusterrole=edit", "--user=alice", f"--namespace={where.namespace}")
-        plane.kubectl("create", "rolebinding", "alice", *role)
-    for where in (plain, tenant):
-        alice = Tenant(plane.rest_as("alice", ("devs",)), where.namespace)
-        becomes(partial(may_create, alice), True, "whether alice may create pods")
+        alice = edited_by_alice(plane, where)
         for number in range(_FIRST):
             make(alice, f"first-{number}")
         catch_up(product, where)
@@ -80,12 +75,10 @@ def test_names_that_no_pod_may_have_are_not_kept(
 ) -> None:
     """The API server refuses them, but only after the webhook that gates new pods."""
     tenant.quota(hard={"requests.cpu": "2"})
-    role = ("--clusterrole=edit", "--user=alice", f"--namespace={tenant.namespace}")
-    plane.kubectl("create", "rolebinding", "alice", *role)
     labels = {"deferredquota.io/gating": "auto"}
     namespace = f"/api/v1/namespaces/{tenant.namespace}"
     assert tenant.api.patch(namespace, {"metadata": {"labels": labels}}).ok
-    alice = Tenant(plane.rest_as("alice", ("devs",)), tenant.namespace)
+    alice = edited_by_alice(plane, tenant)
     becomes(partial(is_judged, alice), True, "whether the webhook lets a pod through")
     long = "x" * _NAME_BYTES
     container = {"name": long, "resources": {"requests": {"cpu": "2"}}}
@@ -125,10 +118,7 @@ def test_changes_of_a_pod_with_many_labels_take_no_more_processor_than_elsewhere
         assert labelled(where, "example.com/any").ok
         seconds[where.namespace] = processor_seconds(groups) - begin
     assert seconds[tenant.namespace] < seconds[plain.namespace] + _MORE_SECONDS, seconds
-    role = ("--clusterrole=edit", "--user=alice", f"--namespace={tenant.namespace}")
-    plane.kubectl("create", "rolebinding", "alice", *role)
-    alice = Tenant(plane.rest_as("alice", ("devs",)), tenant.namespace)
-    becomes(partial(may_create, alice), True, "whether alice may create pods")
+    alice = edited_by_alice(plane, tenant)
     refused = labelled(alice, "deferredquota.io/any")
     assert (refused.code, "marks.deferredquota.io" in refused.message) == (403, True), refused
 
@@ -137,14 +127,13 @@ def test_changes_of_a_pod_with_many_labels_take_no_more_processor_than_elsewhere
 def neighbours(plane: ControlPlane, product: Product) -> Iterator[tuple[Tenant, Tenant]]:
     """Two namespaces whose pods wait behind our gate."""
     assert product.controllers
-    tenants = (Tenant(plane.rest, "e2e-slow"), Tenant(plane.rest, "e2e-neighbour"))
-    for one in tenants:
-        apply_namespace(one.api, one.namespace, gating="always")
-        one.quota(hard={"requests.cpu": "1"})
-    yield tenants
-    for one in tenants:
-        one.api.call("DELETE", objects.pods(one.namespace), {"gracePeriodSeconds": 0})
-        one.api.delete(f"/api/v1/namespaces/{one.namespace}")
+    with (
+        a_team(plane, "e2e-slow", gating="always") as slow,
+        a_team(plane, "e2e-neighbour", gating="always") as neighbour,
+    ):
+        for one in (slow, neighbour):
+            one.quota(hard={"requests.cpu": "1"})
+        yield slow, neighbour
 
 
 def test_pods_that_are_slow_to_write_keep_no_condition_from_a_neighbour(
@@ -168,31 +157,21 @@ def silent_webhook(tenant: Tenant, certificates: Path) -> Iterator[SimpleQueue[s
     A pod with tens of thousands of entries does so too, on a machine that is slow enough. Without
     TLS the API server would give the webhook up after just as long as the client waits.
     """
-    rule = {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": ["UPDATE"],
-        "resources": ["pods/status"],
-    }
     name = f"silent-{tenant.namespace}"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
-    ca = base64.b64encode((certificates / "ca.crt").read_bytes()).decode()
     calls: SimpleQueue[ssl.SSLSocket] = SimpleQueue()
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         Thread(target=keep_calls, args=(context, server, calls), daemon=True).start()
-        url = f"https://127.0.0.1:{server.getsockname()[1]}/"
-        webhook = {
-            "name": "silent.example.com",
-            "clientConfig": {"url": url, "caBundle": ca},
-            "rules": [rule],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": tenant.namespace}},
-            "sideEffects": "None",
-            "failurePolicy": "Ignore",
-            "timeoutSeconds": _LONGEST_TIMEOUT_SECONDS,
-            "admissionReviewVersions": ["v1"],
-        }
-        registration = {"metadata": {"name": name}, "webhooks": [webhook]}
+        registration = objects.a_registration(
+            name,
+            tenant.namespace,
+            server.getsockname()[1],
+            "pods/status",
+            certificates=certificates,
+            failurePolicy="Ignore",
+            timeoutSeconds=_LONGEST_TIMEOUT_SECONDS,
+        )
         assert tenant.api.create(objects.REGISTRATIONS, registration).ok
         try:
             yield calls
@@ -236,10 +215,6 @@ def labelled(where: Tenant, label: str) -> Answer:
     """Ask for one more label of the large pod."""
     path = objects.pods(where.namespace, "large")
     return where.api.patch(path, {"metadata": {"labels": {label: ""}}})
-
-
-def may_create(alice: Tenant) -> bool:
-    return alice.create("may", "1", dry_run=True).ok
 
 
 def make(alice: Tenant, name: str) -> None:

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from click.testing import CliRunner
 
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.certificates.cert_manager import CertManager
+from tests.e2e.cluster.command_line import doctor, run
 from tests.e2e.cluster.installed import Cluster, a_cluster, a_tenant, quota
 from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES, Kubelet
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import SYSTEM, Product, apply, wait_for_ledgers
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.cli import cli
 from webhook.install import MANIFESTS
 from webhook.install.kustomizations import read_directory
 from webhook.kube.files.documents import read_documents
@@ -40,9 +39,7 @@ class Installation:
 
     def owners(self) -> list[str]:
         """Return the objects of which `doctor` says that they have two owners."""
-        command = ("doctor", "--kubeconfig", str(self.cluster.plane.kubeconfig()), "--pause", "0")
-        done = CliRunner().invoke(cli, [*command, "-o", "json"])
-        found = json.loads(done.stdout)
+        found = doctor(self.cluster.plane)
         assert "certificates" in found["checked"]
         return sorted(
             f"{each['object']['kind']} {each['object']['name']}"
@@ -177,8 +174,7 @@ def test_of_two_owners_the_controller_refuses_and_doctor_names_them(
             "ValidatingWebhookConfiguration deferred-quota",
         ]
         # and by hand, and by an installation
-        command = ("certs", "renew", "--kubeconfig", str(plane.kubeconfig()))
-        done = CliRunner().invoke(cli, command)
+        done = run(plane, "certs", "renew")
         assert done.exit_code != 0
         assert "cert-manager" in done.output
         refused = installation.cluster.run("install", code=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,15 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from tests.controlplane.pki import Pki
 from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster.command_line import findings
 from tests.e2e.cluster.objects import Answer
 from tests.e2e.cluster.product import Product, Server, apply_namespace
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.cli import cli
 from webhook.tls.issue import issue_ca
 
 NAME = "kube-apiserver"
@@ -97,10 +95,9 @@ def shown(clients: Clients, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
 
 
-def findings(plane: ControlPlane) -> dict[str, str]:
-    arguments = ["doctor", "--kubeconfig", str(plane.kubeconfig()), "-o", "json"]
-    result = CliRunner().invoke(cli, arguments)
-    return {each["id"]: each["message"] for each in json.loads(result.stdout)["findings"]}
+def told(plane: ControlPlane) -> dict[str, str]:
+    """Return what `doctor` finds."""
+    return {each["id"]: each["message"] for each in findings(plane)}
 
 
 def a_tenant(plane: ControlPlane, name: str) -> Tenant:
@@ -124,7 +121,7 @@ def test_an_api_server_that_shows_its_certificate_is_answered(
         refused = bound(tenant, "second")
         assert "exceeded quota: small" in refused.message
         assert product.metric("clients_refused_total") == 0
-        found = findings(shown)
+        found = told(shown)
         assert not {"webhooks.silent", "webhooks.client-refused", "webhooks.open"} & found.keys()
 
 
@@ -140,7 +137,7 @@ def test_an_api_server_with_a_certificate_of_another_ca_is_not(
             assert "failed calling webhook" in answer.message
             assert "tls: unknown certificate authority" in answer.message
             assert server.metric("clients_refused_total", reason="untrusted") >= 1
-            assert "unknown certificate authority" in findings(shown)["webhooks.client-refused"]
+            assert "unknown certificate authority" in told(shown)["webhooks.client-refused"]
 
 
 def test_an_api_server_without_a_certificate_gets_the_reason(
@@ -156,7 +153,7 @@ def test_an_api_server_without_a_certificate_gets_the_reason(
         assert "the client shows no certificate: this webhook answers only" in answer.message
         assert "kubeConfigFile" in answer.message
         assert server.metric("clients_refused_total", reason="no_certificate") >= 1
-        assert "the client shows no certificate" in findings(plane)["webhooks.client-refused"]
+        assert "the client shows no certificate" in told(plane)["webhooks.client-refused"]
         assert '"message":"client refused"' in server.log.read_text()
     product.restore()
     eventually(lambda: tenant.bind("first").ok, "the other webhooks are asked again")

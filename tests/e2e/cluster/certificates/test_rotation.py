@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from click.testing import CliRunner
 from cryptography import x509
 
+from tests.e2e.cluster.command_line import printed
 from tests.e2e.cluster.installed import Cluster, a_cluster
 from tests.e2e.cluster.objects import Api, Object
 from tests.e2e.cluster.outages.alerts import is_firing, scraped
 from tests.e2e.cluster.product import SYSTEM, Product, apply, wait_for_ledgers
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.cli import cli
 from webhook.install import render
 from webhook.state.well_known import CA_SECRET, ISSUED_ANNOTATION, TLS_SECRET
 from webhook.tls.bundles import trusted
@@ -58,10 +57,7 @@ class Installation:
         }
 
     def certs(self, *arguments: str, code: int = 0) -> str:
-        access = ("--kubeconfig", str(self.cluster.plane.kubeconfig()))
-        done = CliRunner().invoke(cli, ["certs", *arguments, *access])
-        assert done.exit_code == code, done.output
-        return done.output
+        return printed(self.cluster.plane, "certs", *arguments, code=code)
 
     def is_whole(self) -> bool:
         """Return whether every registration trusts what is served."""

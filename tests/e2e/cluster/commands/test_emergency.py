@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
+from tests.e2e.cluster.command_line import findings, printed
 from tests.e2e.cluster.installed import (
     Cluster,
-    a_cluster,
-    a_product,
     a_tenant,
     is_hidden,
     status,
@@ -23,13 +20,6 @@ from tests.e2e.cluster.outages.alerts import is_firing, scraped
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.cli import cli
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with a_cluster(tmp_path_factory.mktemp("emergency")) as made:
-        yield made
 
 
 @pytest.fixture
@@ -38,32 +28,10 @@ def tenant(cluster: Cluster) -> Iterator[Tenant]:
         yield made
 
 
-@pytest.fixture
-def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
-    with a_product(cluster, tmp_path) as made:
-        yield made
-
-
-def command(cluster: Cluster, *arguments: str, code: int = 0) -> str:
-    """Run a command as an administrator; return all that it printed."""
-    access = ("--kubeconfig", str(cluster.plane.kubeconfig()))
-    done = CliRunner().invoke(cli, [*arguments, *access])
-    assert done.exit_code == code, done.output
-    return done.output
-
-
 def emergencies(cluster: Cluster) -> list[str]:
     """Return what the doctor finds of the emergency."""
-    access = ("--kubeconfig", str(cluster.plane.kubeconfig()))
-    done = CliRunner().invoke(cli, ["doctor", "--pause", "0", "-o", "json", *access])
-    found = json.loads(done.stdout)["findings"]
-    return [one["id"] for one in found if one["id"].startswith("emergency")]
-
-
-def holder(tenant: Tenant) -> str:
-    """Return the controller that holds the Lease."""
-    place = "/apis/coordination.k8s.io/v1/namespaces/deferred-quota-system/leases"
-    return str(tenant.api.get(f"{place}/deferred-quota-controller").body["spec"]["holderIdentity"])
+    found = [one["id"] for one in findings(cluster.plane)]
+    return [one for one in found if one.startswith("emergency")]
 
 
 def selectors(cluster: Cluster) -> list[Any]:
@@ -89,30 +57,29 @@ def test_binds_pass_with_the_api_server_alone_and_are_counted_before_they_are_gu
     for name in ("slips", "waits"):
         tenant.pod(name, "1")
     before = selectors(cluster)
-    leader = holder(tenant)
     for process in running.processes:
         process.kill()
     assert "failed calling webhook" in tenant.bind("slips").message
-    printed = command(cluster, "emergency", "open", "--yes")
-    assert "over quota: p1: used: requests.cpu=3, limited: requests.cpu=2" in printed
+    told = printed(cluster.plane, "emergency", "open", "--yes")
+    assert "over quota: p1: used: requests.cpu=3, limited: requests.cpu=2" in told
     assert tenant.bind("slips").code == 201
     assert tenant.bind("waits").code == 201
     hard = {"requests.cpu": "2", "pods": "9"}
     assert status(tenant, "p1") == {"hard": hard, "used": {"requests.cpu": "3", "pods": "3"}}
     assert "exceeded quota: p1" in tenant.create("more", "1").message
     assert emergencies(cluster) == ["emergency.open"]
-    assert "the emergency is open since 20" in command(cluster, "emergency", "open", "--yes")
-    refused = command(cluster, "emergency", "close", "--yes", "--wait", "20", code=1)
+    assert "the emergency is open since 20" in printed(cluster.plane, "emergency", "open", "--yes")
+    refused = printed(cluster.plane, "emergency", "close", "--yes", "--wait", "5", code=1)
     assert "leader." in refused
     assert tenant.ledger()  # nothing was begun
 
     running.restore()
-    eventually(lambda: holder(tenant) != leader, "the controller leads that was started")
+    becomes(lambda: running.controller.metric("leader"), 1.0, "the controller leads again")
     since = "emergency_since_seconds"
     eventually(lambda: running.controller.metric(since) > 0, "it shows that the emergency is open")
     assert is_firing("DeferredQuotaEmergencyOpen", {}, scraped(running.processes))
     tenant.delete("waits")
-    closed = command(cluster, "emergency", "close", "--yes")
+    closed = printed(cluster.plane, "emergency", "close", "--yes")
     assert f"{tenant.namespace}: counted, and in force" in closed
     assert emergencies(cluster) == []
     becomes(lambda: running.controller.metric(since), 0.0, "it shows that it is closed")

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,14 +23,13 @@ from tests.builders import a_container, an_expression
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api, Object
-from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
+from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.json_schema import schema_errors
 from webhook.cli import cli
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.objects.names import QUOTA_RESERVED
-from webhook.state.well_known import LEADER_LEASE
 
 SCHEMA: Final = json.loads(
     (Path(webhook.__file__).parent / "schemas/explain.schema.json").read_text(encoding="utf-8")
@@ -142,22 +142,14 @@ def stage(own_plane: ControlPlane, own_product: Product, tmp_path: Path) -> Iter
     name = f"explain-{next(_numbers)}"
     apply_namespace(api, name, gating="always")
     yield Stage(own_plane, own_product, Tenant(own_plane.rest, name), tmp_path)
-    had_leader = all(one.is_running for one in own_product.controllers)
     own_product.restore()
-    if not had_leader:
-        leads(api)
+    leading = partial(own_product.controller.metric, "leader")
+    becomes(leading, 1.0, "the controller leads", 90)
     if own_plane.scheduler.is_running:
         own_plane.scheduler.resume()
     else:
         own_plane.scheduler.start()
     release(api, name)
-
-
-def leads(api: Api) -> None:
-    """Wait until a controller renews the Lease again: that of a killed one has to be over."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{LEADER_LEASE}"
-    before = api.get(path).body["spec"]["renewTime"]
-    eventually(lambda: api.get(path).body["spec"]["renewTime"] != before, "one leads", 90)
 
 
 def release(api: Api, namespace: str) -> None:

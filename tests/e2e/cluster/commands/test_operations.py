@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.command_line import run
 from tests.e2e.cluster.product import Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
@@ -21,11 +22,6 @@ from webhook.state.well_known import SCHEDULING_GATE
 
 HARD = {"requests.cpu": "4", "pods": "999"}
 GATED = [{"name": SCHEDULING_GATE}]
-
-
-def run(plane: ControlPlane, *args: str) -> Result:
-    command, *rest = args
-    return CliRunner().invoke(cli, [command, "--kubeconfig", str(plane.kubeconfig()), *rest])
 
 
 def status(team: Tenant) -> dict[str, Any]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from click.testing import CliRunner
 
 from tests.controlplane.features import POLICIES, serves
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.command_line import doctor
 from tests.e2e.cluster.installed import (
     Cluster,
-    a_cluster,
     a_product,
     a_tenant,
     by_name,
@@ -29,7 +27,6 @@ from tests.e2e.cluster.product import apply
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from tests.install.manifests import of_cert_manager
-from webhook.cli import cli
 from webhook.install import MANIFESTS, render
 from webhook.install.kustomizations import read_directory
 from webhook.kube.files.documents import read_documents
@@ -37,20 +34,6 @@ from webhook.state.well_known import DEFAULT_NAMESPACE, SCHEDULING_GATE
 
 HOME: Final = "quota-home"
 KINDS: Final = "mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterrolebindings"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with a_cluster(tmp_path_factory.mktemp("elsewhere")) as made:
-        yield made
-
-
-def doctor(cluster: Cluster, *arguments: str) -> dict[str, Any]:
-    """Return what `doctor` finds."""
-    command = ("doctor", "--kubeconfig", str(cluster.plane.kubeconfig()), "--pause", "0")
-    done = CliRunner().invoke(cli, [*command, *arguments, "-o", "json"])
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def test_an_installation_elsewhere_guards_reports_and_goes(
@@ -65,7 +48,7 @@ def test_an_installation_elsewhere_guards_reports_and_goes(
         )
         with a_tenant(cluster) as tenant:
             guarded(tenant)
-            found = doctor(cluster)
+            found = doctor(cluster.plane)
             assert found["summary"]["error"] == 0, found
             assert found["summary"]["warn"] == 0, found
             assert "rights" in found["checked"]
@@ -78,7 +61,7 @@ def test_an_installation_elsewhere_guards_reports_and_goes(
             # its own namespace is left out, whatever its label says
             opted_in = {"metadata": {"labels": {objects.MODE_LABEL: "deferred"}}}
             assert api.patch(f"/api/v1/namespaces/{HOME}", opted_in).ok
-            ids = [one["id"] for one in doctor(cluster)["findings"]]
+            ids = [one["id"] for one in doctor(cluster.plane)["findings"]]
             assert "namespace.own" in ids
             assert api.get(objects.ledger(HOME)).code == 404
             gone = {"metadata": {"labels": {objects.MODE_LABEL: None}}}
@@ -181,7 +164,9 @@ def test_of_a_prefix_to_the_names_doctor_says_that_nothing_finds_them(
     apply(cluster.plane, [each.value for each in read_documents("mine", printed.encode())])
     try:
         (finding,) = [
-            each for each in doctor(cluster)["findings"] if each["id"] == "installation.renamed"
+            each
+            for each in doctor(cluster.plane)["findings"]
+            if each["id"] == "installation.renamed"
         ]
         assert finding["severity"] == "error"
         assert finding["object"]["name"] == "my-deferred-quota"

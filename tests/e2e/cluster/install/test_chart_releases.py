@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,18 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from click.testing import CliRunner
 
 from tests.controlplane.features import POLICIES, serves
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.cluster import objects
+from tests.e2e.cluster import command_line, objects
 from tests.e2e.cluster.install.chart import Release, Values
 from tests.e2e.cluster.installed import a_cluster, a_product, a_tenant
 from tests.e2e.cluster.installed import quota as a_quota
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.cli import cli
 
 NOWHERE: Final = "https://127.0.0.1:1"
 GPU: Final = "requests.nvidia.com/gpu"
@@ -71,8 +68,7 @@ def test_upgrades_and_rollbacks_leave_the_trust_as_it_is(release: Release) -> No
     asked = {"creation": "webhook"}
     release.install(asked)
     assert set(trust(release).values()) == {""}
-    access = ("--kubeconfig", str(release.plane.kubeconfig()))
-    assert CliRunner().invoke(cli, ["certs", "init", *access]).exit_code == 0
+    command_line.printed(release.plane, "certs", "init")
     before = trust(release)
     assert "" not in before.values()
     assert len(before) == (12 if serves(release.plane.rest, POLICIES) else 13)
@@ -345,15 +341,10 @@ def test_a_release_takes_up_what_a_script_installed_and_guards(tmp_path: Path) -
             eventually(lambda: denial in tenant.bind("second").message, "the bind is denied")
             assert tenant.node_of("first")
             assert not tenant.node_of("second")
-            assert [each for each in findings(cluster.plane) if each["severity"] != "info"] == []
+            assert [
+                each for each in command_line.findings(cluster.plane) if each["severity"] != "info"
+            ] == []
 
 
 def created(tenant: Tenant, name: str) -> bool:
     return tenant.create(name, "2").ok
-
-
-def findings(plane: ControlPlane) -> list[Any]:
-    """Return what `doctor` finds."""
-    command = ("doctor", "--kubeconfig", str(plane.kubeconfig()), "--pause", "0", "-o", "json")
-    found: list[Any] = json.loads(CliRunner().invoke(cli, command).stdout)["findings"]
-    return found

@@ -18,8 +18,6 @@ from tests.e2e.cluster.installed import (
     NOWHERE,
     ROOT,
     Cluster,
-    a_cluster,
-    a_product,
     a_tenant,
     by_name,
     counted,
@@ -47,29 +45,10 @@ from webhook.quota.ledger.ledger_codec import ledger_status, summary
 MASKS = [pytest.param("policy", marks=pytest.mark.needs(POLICIES)), "webhook"]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with a_cluster(tmp_path_factory.mktemp("install")) as made:
-        yield made
-
-
-@pytest.fixture
-def clean(cluster: Cluster) -> Cluster:
-    """The cluster with nothing of ours in it."""
-    return cluster.emptied()
-
-
 @pytest.fixture
 def tenant(cluster: Cluster) -> Iterator[Tenant]:
     """A namespace that has opted in."""
     with a_tenant(cluster) as made:
-        yield made
-
-
-@pytest.fixture
-def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
-    """A webhook and a controller with the rights of an installation that does not ask them yet."""
-    with a_product(cluster, tmp_path) as made:
         yield made
 
 

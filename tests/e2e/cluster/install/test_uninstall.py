@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -13,8 +12,6 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.installed import (
     NOWHERE,
     Cluster,
-    a_cluster,
-    a_product,
     a_tenant,
     counted,
     is_counted,
@@ -28,29 +25,10 @@ from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with a_cluster(tmp_path_factory.mktemp("install")) as made:
-        yield made
-
-
-@pytest.fixture
-def clean(cluster: Cluster) -> Cluster:
-    """The cluster with nothing of ours in it."""
-    return cluster.emptied()
-
-
 @pytest.fixture
 def tenant(cluster: Cluster) -> Iterator[Tenant]:
     """A namespace that has opted in."""
     with a_tenant(cluster) as made:
-        yield made
-
-
-@pytest.fixture
-def running(cluster: Cluster, tmp_path: Path) -> Iterator[Product]:
-    """A webhook and a controller with the rights of an installation that does not ask them yet."""
-    with a_product(cluster, tmp_path) as made:
         yield made
 
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from tests.e2e.cluster import objects
 from tests.e2e.cluster.tenant import Tenant
 
 _PATH: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -27,34 +28,21 @@ def restoring(tenant: Tenant, certificates: Path) -> Iterator[None]:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     name = f"somebody-{tenant.namespace}"
-    url = f"https://127.0.0.1:{server.server_address[1]}/"
+    registration = objects.a_registration(
+        name,
+        tenant.namespace,
+        server.server_address[1],
+        "jobs",
+        group="batch",
+        certificates=certificates,
+    )
     try:
-        assert tenant.api.create(_PATH, _registration(name, url, tenant, certificates)).ok
+        assert tenant.api.create(_PATH, registration).ok
         yield
     finally:
         tenant.api.delete(f"{_PATH}/{name}")
         server.shutdown()
         server.server_close()
-
-
-def _registration(name: str, url: str, tenant: Tenant, certificates: Path) -> dict[str, Any]:
-    bundle = base64.b64encode((certificates / "ca.crt").read_bytes()).decode()
-    rule = {
-        "apiGroups": ["batch"],
-        "apiVersions": ["v1"],
-        "operations": ["UPDATE"],
-        "resources": ["jobs"],
-    }
-    webhook = {
-        "name": "restoring.example.com",
-        "clientConfig": {"url": url, "caBundle": bundle},
-        "rules": [rule],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": tenant.namespace}},
-        "sideEffects": "None",
-        "failurePolicy": "Fail",
-        "admissionReviewVersions": ["v1"],
-    }
-    return {"metadata": {"name": name}, "webhooks": [webhook]}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -120,5 +120,5 @@ def test_only_a_pod_that_was_not_reviewed_is_reported(
     becomes(lambda: tenant.bind("much", uid=much.uid, dry_run=True).code, 403, "the guard is back")
     for one in tenants:
         assert one is tenant or one.events("UnguardedBind") == []
-        one.api.call("DELETE", objects.pods(one.namespace), {"gracePeriodSeconds": 0})
+        one.clear()
         one.api.delete(f"/api/v1/namespaces/{one.namespace}")

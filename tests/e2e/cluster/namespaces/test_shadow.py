@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from click.testing import CliRunner, Result
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
+from tests.e2e.cluster.command_line import run
 from tests.e2e.cluster.objects import Answer
-from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.product import Product, a_team
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.cli import ExitCode, cli
+from webhook.cli import ExitCode
 
 HARD: Final = {"requests.cpu": "4", "pods": "9"}
 _numbers = itertools.count()
@@ -26,17 +26,9 @@ _numbers = itertools.count()
 def watched(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
     """A new namespace in shadow mode, of which a record has begun."""
     assert product.webhooks
-    name = f"e2e-shadow-{next(_numbers)}"
-    tenant = Tenant(plane.rest, name)
-    apply_namespace(tenant.api, name, mode="shadow", gating="")
-    eventually(lambda: "shadow" in tenant.ledger(), "a record has begun")
-    yield tenant
-    tenant.api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
-    tenant.api.delete(f"/api/v1/namespaces/{name}")
-
-
-def run(plane: ControlPlane, *args: str) -> Result:
-    return CliRunner().invoke(cli, [*args, "--kubeconfig", str(plane.kubeconfig())])
+    with a_team(plane, f"e2e-shadow-{next(_numbers)}", mode="shadow", gating="") as tenant:
+        eventually(lambda: "shadow" in tenant.ledger(), "a record has begun")
+        yield tenant
 
 
 def report(plane: ControlPlane, tenant: Tenant) -> dict[str, Any]:

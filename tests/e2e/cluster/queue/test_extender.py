@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api
 from tests.e2e.cluster.product import Product, apply_namespace
 from tests.e2e.cluster.tenant import REAL, Tenant
@@ -70,7 +69,7 @@ def team(own_plane: ControlPlane, asked: Product) -> Iterator[Tenant]:
     assert asked.webhooks
     tenant = Tenant(own_plane.rest, a_namespace(own_plane, mode="deferred"))
     yield tenant
-    tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
+    tenant.clear()
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def neighbour(own_plane: ControlPlane, asked: Product) -> Iterator[Tenant]:
     assert asked.webhooks
     tenant = Tenant(own_plane.rest, a_namespace(own_plane, mode=""))
     yield tenant
-    tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
+    tenant.clear()
 
 
 def a_namespace(plane: ControlPlane, *, mode: str) -> str:

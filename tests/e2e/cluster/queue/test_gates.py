@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,9 @@ from click.testing import CliRunner
 from tests.builders import a_container
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.objects import Answer, Api
-from tests.e2e.cluster.product import Product, apply_namespace
-from tests.e2e.cluster.tenant import NODE, Tenant
+from tests.e2e.cluster.objects import Answer
+from tests.e2e.cluster.product import Product, a_team
+from tests.e2e.cluster.tenant import NODE, Tenant, edited_by_alice
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import ExitCode, cli
 from webhook.quota.objects.names import QUOTA_RESERVED
@@ -44,24 +45,22 @@ _numbers = itertools.count()
 def paced(
     plane: ControlPlane, product: Product, request: pytest.FixtureRequest
 ) -> Iterator[Tenant]:
-    yield from a_paced_namespace(plane, product, request.param)
+    with a_paced_namespace(plane, product, request.param) as tenant:
+        yield tenant
 
 
 @pytest.fixture
 def team(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
-    """A namespace whose pods are gated, with a quota of 2 cpu, and `alice` who may edit it."""
-    for tenant in a_paced_namespace(plane, product, "always"):
+    """A namespace whose pods are gated, with a quota of 2 cpu."""
+    with a_paced_namespace(plane, product, "always") as tenant:
         tenant.quota()
-        name = tenant.namespace
-        role = ("--clusterrole=edit", "--user=alice", f"--namespace={name}")
-        plane.kubectl("create", "rolebinding", "alice", *role)
         yield tenant
 
 
 @pytest.fixture
 def spared(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
     """A namespace whose pods need no gate while there is room, with a quota of 4 cpu."""
-    for tenant in a_paced_namespace(plane, product, "auto"):
+    with a_paced_namespace(plane, product, "auto") as tenant:
         tenant.quota(hard={"requests.cpu": "4"})
         has_room(tenant)
         yield tenant
@@ -69,17 +68,14 @@ def spared(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
 
 @pytest.fixture
 def alice(plane: ControlPlane, team: Tenant) -> Tenant:
-    return Tenant(plane.rest_as("alice", ("devs",)), team.namespace)
+    return edited_by_alice(plane, team)
 
 
-def a_paced_namespace(plane: ControlPlane, product: Product, gating: str) -> Iterator[Tenant]:
+def a_paced_namespace(
+    plane: ControlPlane, product: Product, gating: str
+) -> AbstractContextManager[Tenant]:
     assert product.webhooks
-    api = Api(plane.rest)
-    name = f"e2e-gates-{next(_numbers)}"
-    apply_namespace(api, name, gating=gating)
-    yield Tenant(plane.rest, name)
-    api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
-    api.delete(f"/api/v1/namespaces/{name}")
+    return a_team(plane, f"e2e-gates-{next(_numbers)}", gating=gating)
 
 
 def gates(answer: Answer) -> Any:

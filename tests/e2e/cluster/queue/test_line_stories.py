@@ -85,7 +85,7 @@ def a_team(plane: ControlPlane, *, mode: str = "deferred", gating: str = "always
 
 def tidy(*teams: Tenant) -> None:
     for team in teams:
-        team.api.call("DELETE", objects.pods(team.namespace), {"gracePeriodSeconds": 0})
+        team.clear()
 
 
 def create(team: Tenant, cpu: str, *names: str, **fields: Any) -> None:

@@ -17,11 +17,11 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.admission.creation import is_gated
 from tests.e2e.cluster.elastic.pools import Pool
-from tests.e2e.cluster.objects import Answer, Api
+from tests.e2e.cluster.objects import Answer
 from tests.e2e.cluster.over_and_over import OverAndOver
-from tests.e2e.cluster.product import Product, apply_namespace
+from tests.e2e.cluster.product import Product, a_team
 from tests.e2e.cluster.shared.sharing import Team
-from tests.e2e.cluster.tenant import REAL, Tenant
+from tests.e2e.cluster.tenant import REAL, Tenant, edited_by_alice
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.state.well_known import CAPACITY_LABEL, GUARDED_ANNOTATION, POD_GATING
@@ -48,13 +48,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPl
 def tenant(opened: tuple[ControlPlane, Product]) -> Iterator[Tenant]:
     """A namespace whose gating is `auto`; nothing is left of it at the end."""
     plane, product = opened
-    name = f"open-{next(_numbers)}"
-    apply_namespace(Api(plane.rest), name, gating="auto")
-    tenant = Tenant(plane.rest, name)
-    yield tenant
-    product.restore()
-    tenant.api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
-    tenant.api.delete(f"/api/v1/namespaces/{name}")
+    with a_team(plane, f"open-{next(_numbers)}", gating="auto") as tenant:
+        yield tenant
+        product.restore()
 
 
 def gating(tenant: Tenant) -> Any:
@@ -136,11 +132,7 @@ def test_marks_that_a_tenant_writes_are_taken_away(
     plane, _ = opened
     tenant.quota(hard={CPU: "8"})
     becomes_open(tenant, "2")
-    name = tenant.namespace
-    role = ("--clusterrole=edit", "--user=alice", f"--namespace={name}")
-    plane.kubectl("create", "rolebinding", "alice", *role)
-    alice = Tenant(plane.rest_as("alice", ("devs",)), name)
-    eventually(lambda: alice.create("tried", "1", dry_run=True).ok, "alice may create pods")
+    alice = edited_by_alice(plane, tenant)
     marks = {
         "annotations": {GUARDED_ANNOTATION: "true", "example.com/own": "true"},
         "labels": {CAPACITY_LABEL: "in-quota", "app": "web"},
@@ -282,7 +274,7 @@ def test_a_namespace_fills_closes_empties_and_opens_while_leaders_change(
         tenant.api.delete(objects.pods(tenant.namespace, name), grace_seconds=0)
     left = len(filling.made) - 32
     eventually(lambda: len(bound(tenant)) == min(left, 32), "what waited is bound", 60)
-    tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
+    tenant.clear()
     becomes_open(tenant, "2")
 
 

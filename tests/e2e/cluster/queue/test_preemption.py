@@ -22,7 +22,7 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.configured import configured
 from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product, apply_namespace
-from tests.e2e.cluster.tenant import REAL, Tenant
+from tests.e2e.cluster.tenant import REAL, Tenant, edited_by_alice
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.quota.objects.names import QUOTA_RESERVED
 from webhook.state.well_known import SCHEDULING_GATE
@@ -67,7 +67,7 @@ def neighbour(own_plane: ControlPlane, own_product: Product) -> Iterator[Tenant]
     for name in VICTIMS:
         eventually(lambda name=name: tenant.node_of(name), f"{name} runs")  # type: ignore[misc]
     yield tenant
-    tenant.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
+    tenant.clear()
 
 
 @pytest.fixture(params=["always", "auto"])
@@ -78,11 +78,10 @@ def team(
     assert own_product.webhooks
     name = f"preemption-{next(_numbers)}"
     apply_namespace(Api(own_plane.rest), name, gating=request.param)
-    role = ("--clusterrole=edit", "--user=alice", f"--namespace={name}")
-    own_plane.kubectl("create", "rolebinding", "alice", *role)
     tenant = Tenant(own_plane.rest, name)
+    edited_by_alice(own_plane, tenant)
     yield tenant
-    tenant.api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
+    tenant.clear()
 
 
 def asked_by_alice(
@@ -267,7 +266,7 @@ def test_managed_fields_that_nest_deep_keep_the_gate_on_and_the_product_running(
     finally:  # no answer may show it: json nests no deeper
         delete = ("DELETE", objects.pods(team.namespace, "web"), b'{"gracePeriodSeconds":0}')
         assert own_plane.rest.call(*delete)[0] == 200
-        other.api.call("DELETE", objects.pods(other.namespace), {"gracePeriodSeconds": 0})
+        other.clear()
 
 
 def test_a_pod_that_is_too_large_for_a_review_is_refused(

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.objects import Api
-from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
+from tests.e2e.cluster.product import SYSTEM, Product, a_team
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 from webhook.cli import cli
@@ -40,14 +39,9 @@ _numbers = itertools.count()
 def team(plane: ControlPlane, product: Product) -> Iterator[Tenant]:
     """A namespace whose pods are gated, with a quota of 2 cpu."""
     assert product.webhooks
-    api = Api(plane.rest)
-    name = f"e2e-reasons-{next(_numbers)}"
-    apply_namespace(api, name, gating="always")
-    tenant = Tenant(plane.rest, name)
-    tenant.quota()
-    yield tenant
-    api.call("DELETE", objects.pods(name), {"gracePeriodSeconds": 0})
-    api.delete(f"/api/v1/namespaces/{name}")
+    with a_team(plane, f"e2e-reasons-{next(_numbers)}", gating="always") as tenant:
+        tenant.quota()
+        yield tenant
 
 
 def says(team: Tenant, pod: str) -> tuple[str, str, str]:

@@ -134,7 +134,7 @@ class Team:
     def clear(self) -> None:
         """Delete all pods, at once."""
         for tenant in self.tenants:
-            self.api.call("DELETE", objects.pods(tenant.namespace), {"gracePeriodSeconds": 0})
+            tenant.clear()
 
     def close(self) -> None:
         """Delete everything."""
