@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from click.testing import CliRunner
 
 from tests.builders import a_container, an_expression
 from tests.controlplane.features import POLICIES
-from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.admission.creation import (
     Case,
@@ -34,13 +32,13 @@ from tests.e2e.cluster.admission.differential_objects import (
     random_pod,
     random_quotas,
 )
+from tests.e2e.cluster.command_line import findings
 from tests.e2e.cluster.installed import Cluster, a_cluster, a_product, a_tenant, is_counted, quota
 from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import Product, apply
 from tests.e2e.cluster.shared.history import cluster_quotas
-from tests.e2e.cluster.tenant import Tenant
+from tests.e2e.cluster.tenant import Tenant, edited_by_alice
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.cli import cli
 from webhook.config import load_configuration
 from webhook.install import render
 from webhook.kube.api import POD_GATINGS
@@ -76,20 +74,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
-@pytest.fixture
-def clean(cluster: Cluster) -> Cluster:
-    """The cluster with nothing of ours in it."""
-    return cluster.emptied()
-
-
-def apply_policies(plane: ControlPlane, policy: Policy) -> None:
-    """Apply the policies without webhooks, and the definition of what one has as parameter."""
-    parts = render(url="https://127.0.0.1:1", creation=CreationRules(policy=policy))
+@pytest.fixture(scope="module")
+def policies(cluster: Cluster) -> Api:
+    """An API server with the policies, without webhooks, and what one has as parameter."""
+    plane = cluster.emptied().plane
+    parts = render(url="https://127.0.0.1:1", creation=CreationRules(policy=Policy()))
     apply(plane, parts.cluster)
     api = Api(plane.rest)
     shared = "/apis/deferredquota.io/v1alpha1/clusterdeferredquotas"
     becomes(lambda: api.get(shared).code, 200, "the API server serves cluster quotas")
     apply(plane, parts.creation)
+    return api
 
 
 def random_cases(prefix: str, seed: int) -> tuple[dict[str, Any], list[Case]]:
@@ -118,13 +113,11 @@ def assert_agreed(tally: Tally, least: int, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.timeout(600)
 def test_policies_refuse_and_gate_what_the_engine_does(
-    clean: Cluster, capsys: pytest.CaptureFixture[str]
+    policies: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    api = Api(clean.plane.rest)
-    apply_policies(clean.plane, Policy())
     wanted, cases = random_cases("agree", 18)
-    open_namespaces(api, wanted)
-    tally = compare(api, cases, Policy(), gates_all=False)
+    open_namespaces(policies, wanted)
+    tally = compare(policies, cases, Policy(), gates_all=False)
     assert_agreed(tally, 200 if IS_SHORT else 2000, capsys)
 
 
@@ -153,10 +146,8 @@ def _selectors(spec: dict[str, Any]) -> dict[str, Any]:
     return {key: spec[key] for key in ("scopes", "scopeSelector") if spec.get(key)}
 
 
-def test_a_pod_of_very_many_containers_is_gated_and_not_looked_through(clean: Cluster) -> None:
-    api = Api(clean.plane.rest)
-    apply_policies(clean.plane, Policy())
-    open_namespaces(api, {"many": {}})
+def test_a_pod_of_very_many_containers_is_gated_and_not_looked_through(policies: Api) -> None:
+    open_namespaces(policies, {"many": {}})
     selector = {"matchLabels": {"kubernetes.io/metadata.name": "many"}}
     made = {
         "apiVersion": "deferredquota.io/v1alpha1",
@@ -164,12 +155,12 @@ def test_a_pod_of_very_many_containers_is_gated_and_not_looked_through(clean: Cl
         "metadata": {"name": "many"},
         "spec": {"hard": {"requests.cpu": "1"}, "namespaceSelector": selector},
     }
-    assert api.create(cluster_quotas(), made).ok
+    assert policies.create(cluster_quotas(), made).ok
 
     def created(count: int) -> Answer:
         containers = [a_container(f"c{number}") for number in range(count)]
         pod = {"metadata": {"name": f"p{count}"}, "spec": {"containers": containers}}
-        return api.create(objects.pods("many"), pod, dry_run=True)
+        return policies.create(objects.pods("many"), pod, dry_run=True)
 
     words = "failed quota: cdq/many: must specify requests.cpu for: c0,c1,"
     eventually(lambda: words in created(128).message, "the policy knows the quota")
@@ -177,20 +168,20 @@ def test_a_pod_of_very_many_containers_is_gated_and_not_looked_through(clean: Cl
 
 
 def test_a_pod_of_very_many_affinity_terms_is_gated_as_a_bind_may_refuse_it_for_good(
-    clean: Cluster,
+    policies: Api,
 ) -> None:
     """Which quotas of CrossNamespacePodAffinity oblige it is not looked at when it is created."""
-    api = Api(clean.plane.rest)
-    apply_policies(clean.plane, Policy())
-    open_namespaces(api, {"terms": {}})
-    assert api.create("/api/v1/namespaces", objects.a_namespace("terms-auto", gating="auto")).ok
-    put_pod_gating(api, "terms-auto", UngatedLimits())
+    open_namespaces(policies, {"terms": {}})
+    assert policies.create(
+        "/api/v1/namespaces", objects.a_namespace("terms-auto", gating="auto")
+    ).ok
+    put_pod_gating(policies, "terms-auto", UngatedLimits())
 
     def gated(namespace: str, kind: str, terms: int, amounts: dict[str, str]) -> bool:
         affinity = {"podAntiAffinity": {kind: [_A_TERM[kind]] * terms}}
         containers = [a_container("c", requests=amounts)]
         pod = {"metadata": {"name": "p"}, "spec": {"containers": containers, "affinity": affinity}}
-        answer = api.create(objects.pods(namespace), pod, dry_run=True)
+        answer = policies.create(objects.pods(namespace), pod, dry_run=True)
         assert answer.ok, str(answer)
         return is_gated(answer.body)
 
@@ -200,21 +191,19 @@ def test_a_pod_of_very_many_affinity_terms_is_gated_as_a_bind_may_refuse_it_for_
         assert [gated("terms", kind, terms, {}) for terms in (256, 257)] == [False, True]
 
 
-def test_a_pod_that_may_evict_others_is_gated_also_if_it_takes_nothing(clean: Cluster) -> None:
+def test_a_pod_that_may_evict_others_is_gated_also_if_it_takes_nothing(policies: Api) -> None:
     """Where quotas cannot be counted no pod is bound, and it would be tried again and again."""
-    api = Api(clean.plane.rest)
-    apply_policies(clean.plane, Policy())
-    open_namespaces(api, {"nothing": {}})
+    open_namespaces(policies, {"nothing": {}})
     for name, limits in (("shut", UngatedLimits(gates_all=True)), ("open", UngatedLimits())):
-        assert api.create("/api/v1/namespaces", objects.a_namespace(name, gating="auto")).ok
-        put_pod_gating(api, name, limits)
+        assert policies.create("/api/v1/namespaces", objects.a_namespace(name, gating="auto")).ok
+        put_pod_gating(policies, name, limits)
     for name, value in (("above", 5), ("below", -5)):
         made = {"metadata": {"name": name}, "value": value}
-        assert api.create("/apis/scheduling.k8s.io/v1/priorityclasses", made).ok
+        assert policies.create("/apis/scheduling.k8s.io/v1/priorityclasses", made).ok
 
     def gated(namespace: str, **fields: object) -> bool:
         pod = {"metadata": {"name": "p"}, "spec": {"containers": [a_container("c")], **fields}}
-        answer = api.create(objects.pods(namespace), pod, dry_run=True)
+        answer = policies.create(objects.pods(namespace), pod, dry_run=True)
         assert answer.ok, str(answer)
         return is_gated(answer.body)
 
@@ -253,18 +242,43 @@ def put_pod_gating(api: Api, namespace: str, limits: UngatedLimits) -> None:
     )
 
 
+def test_many_scopes_of_a_quota_are_not_looked_through(policies: Api) -> None:
+    """The API server stores one expression thousands of times."""
+    scope = {"scopeName": "NotTerminating", "operator": "Exists"}
+    wanted: dict[str, Any] = {
+        f"scopes-{count}": {
+            "scoped": {
+                "hard": {"requests.cpu": "1"},
+                "scopeSelector": {"matchExpressions": [scope] * count},
+            }
+        }
+        for count in (256, 257)
+    }
+    open_namespaces(policies, wanted)
+
+    def refusal(count: int) -> str:
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [a_container("c")]}}
+        return policies.create(objects.pods(f"scopes-{count}"), pod, dry_run=True).message
+
+    policy, words = "deferred-quota-must-specify", "scoped: must specify requests.cpu for: c"
+    eventually(lambda: policy in refusal(256), "the policy knows the quota")
+    assert words in refusal(256)
+    # the API server's own check, which nothing hides here
+    assert policy not in refusal(257)
+    assert words in refusal(257)
+
+
 @pytest.mark.timeout(600)
 def test_policies_decide_the_cases_of_the_oracle(
-    clean: Cluster, capsys: pytest.CaptureFixture[str]
+    policies: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    api = Api(clean.plane.rest)
-    apply_policies(clean.plane, Policy())
     wanted, cases, classes = oracle_cases()
     for name in sorted(classes - {"", "system-node-critical"}):
         made = {"metadata": {"name": name}, "value": 5}
-        assert api.create("/apis/scheduling.k8s.io/v1/priorityclasses", made).code in (201, 409)
-    open_namespaces(api, wanted)
-    tally = compare(api, cases, Policy(), gates_all=False)
+        answer = policies.create("/apis/scheduling.k8s.io/v1/priorityclasses", made)
+        assert answer.code in (201, 409)
+    open_namespaces(policies, wanted)
+    tally = compare(policies, cases, Policy(), gates_all=False)
     assert_agreed(tally, 200, capsys)
 
 
@@ -291,6 +305,16 @@ def test_rules_that_want_some_quota_are_the_webhooks_as_before(
 def _is_concerned(pod: dict[str, Any]) -> bool:
     spec = pod["spec"]
     return spec.get("priorityClassName") == GOLD or "activeDeadlineSeconds" in spec
+
+
+@pytest.mark.timeout(300)
+def test_uninstalling_leaves_no_policy(clean: Cluster) -> None:
+    clean.install("--creation", "auto")
+    kinds = [kind.plural for kind in policy_kinds("v1")]
+    clean.uninstall()
+    for plural in kinds:
+        path = f"/apis/admissionregistration.k8s.io/v1/{plural}"
+        assert Api(clean.plane.rest).get(path).body["items"] == []
 
 
 # -- from one to the other -----------------------------------------------------------------
@@ -338,11 +362,18 @@ def entries(api: Api) -> set[str]:
     return set(every)
 
 
-@pytest.fixture
-def gating(clean: Cluster, tmp_path: Path) -> Iterator[tuple[Product, Tenant]]:
-    """The product beside an installation of policies, and a namespace whose pods it gates."""
-    with a_product(clean, tmp_path) as product, a_tenant(clean) as tenant:
-        clean.install("--creation", "policy", url=product.url)
+@pytest.fixture(scope="module")
+def gating(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Product, Tenant]]:
+    """The product beside an installation of policies, and a namespace whose pods it gates.
+
+    Each test leaves them as they are; what begins with an empty cluster comes before.
+    """
+    cluster.emptied()
+    directory = tmp_path_factory.mktemp("gating")
+    with a_product(cluster, directory) as product, a_tenant(cluster) as tenant:
+        cluster.install("--creation", "policy", url=product.url)
         label = {"metadata": {"labels": {objects.GATING_LABEL: "always"}}}
         assert tenant.api.patch(f"/api/v1/namespaces/{tenant.namespace}", label).ok
         quota(tenant, "q", {"requests.cpu": "20m"})
@@ -359,17 +390,17 @@ def _is_decided(tenant: Tenant) -> bool:
 
 @pytest.mark.timeout(300)
 def test_what_decides_moves_under_load_without_a_gap(
-    clean: Cluster, gating: tuple[Product, Tenant]
+    cluster: Cluster, gating: tuple[Product, Tenant]
 ) -> None:
     product, tenant = gating
     api = tenant.api
     assert api.get(GATE).ok
     with creating(tenant) as creator:
-        clean.install("--creation", "webhook", url=product.url)
+        cluster.install("--creation", "webhook", url=product.url)
         assert api.get(GATE).code == 404
         before = creator.made
         eventually(lambda: creator.made > before + 5, "pods are created beside the webhook")
-        clean.install("--creation", "policy", url=product.url)
+        cluster.install("--creation", "policy", url=product.url)
         before = creator.made
         eventually(lambda: creator.made > before + 5, "pods are created beside policies")
     assert creator.missed == []
@@ -379,11 +410,11 @@ def test_what_decides_moves_under_load_without_a_gap(
 
 @pytest.mark.timeout(300)
 def test_policies_and_entries_together_act_once(
-    clean: Cluster, gating: tuple[Product, Tenant]
+    cluster: Cluster, gating: tuple[Product, Tenant]
 ) -> None:
     product, tenant = gating
     ca = (product.certificates / "ca.crt").read_bytes()
-    apply(clean.plane, render(url=product.url, ca_pem=ca).registrations)
+    apply(cluster.plane, render(url=product.url, ca_pem=ca).registrations)
 
     def answered() -> float:
         return product.metric("admission_requests_total", handler="pods")
@@ -396,43 +427,14 @@ def test_policies_and_entries_together_act_once(
     made = tenant.create("both", "10m")
     assert made.ok, str(made)
     assert is_gated(made.body)
-    report = doctor(clean)
-    assert "creation.twice" in report
-    assert clean.install("--creation", "policy", url=product.url).splitlines()[-1] != "unchanged"
-    assert "creation.twice" not in doctor(clean)
-
-
-def test_many_scopes_of_a_quota_are_not_looked_through(clean: Cluster) -> None:
-    """The API server stores one expression thousands of times."""
-    api = Api(clean.plane.rest)
-    apply_policies(clean.plane, Policy())
-    scope = {"scopeName": "NotTerminating", "operator": "Exists"}
-    wanted: dict[str, Any] = {
-        f"scopes-{count}": {
-            "scoped": {
-                "hard": {"requests.cpu": "1"},
-                "scopeSelector": {"matchExpressions": [scope] * count},
-            }
-        }
-        for count in (256, 257)
-    }
-    open_namespaces(api, wanted)
-
-    def refusal(count: int) -> str:
-        pod = {"metadata": {"name": "p"}, "spec": {"containers": [a_container("c")]}}
-        return api.create(objects.pods(f"scopes-{count}"), pod, dry_run=True).message
-
-    policy, words = "deferred-quota-must-specify", "scoped: must specify requests.cpu for: c"
-    eventually(lambda: policy in refusal(256), "the policy knows the quota")
-    assert words in refusal(256)
-    # the API server's own check, which nothing hides here
-    assert policy not in refusal(257)
-    assert words in refusal(257)
+    assert "creation.twice" in str(findings(cluster.plane))
+    assert cluster.install("--creation", "policy", url=product.url).splitlines()[-1] != "unchanged"
+    assert "creation.twice" not in str(findings(cluster.plane))
 
 
 @pytest.mark.timeout(300)
 def test_long_lists_of_a_pod_are_not_looked_through(
-    clean: Cluster, gating: tuple[Product, Tenant]
+    cluster: Cluster, gating: tuple[Product, Tenant]
 ) -> None:
     """The API server takes time by the square of their length for that."""
     _, tenant = gating
@@ -448,10 +450,7 @@ def test_long_lists_of_a_pod_are_not_looked_through(
         for number in range(300)
     ]
     owners[0]["controller"] = True  # type: ignore[assignment]
-    role = ("--clusterrole=edit", "--user=alice", f"--namespace={tenant.namespace}")
-    clean.plane.kubectl("create", "rolebinding", "alice", *role)
-    alice = Tenant(clean.plane.rest_as("alice", ("devs",)), tenant.namespace)
-    eventually(lambda: alice.create("tried", "10m", dry_run=True).ok, "alice may create pods")
+    alice = edited_by_alice(cluster.plane, tenant)
     for many, labels in ((owners[:1], {CAPACITY_LABEL: "in-quota"}), (owners, None)):
         metadata = {"labels": {CAPACITY_LABEL: "in-quota"}, "ownerReferences": many}
         made = alice.create("owners", "10m", dry_run=True, metadata=metadata)
@@ -459,13 +458,12 @@ def test_long_lists_of_a_pod_are_not_looked_through(
         assert made.body["metadata"].get("labels") == labels
 
 
-def test_many_terms_of_affinity_are_not_looked_through(gating: tuple[Product, Tenant]) -> None:
+@pytest.mark.usefixtures("gating")
+def test_many_terms_of_affinity_are_not_looked_through(cluster: Cluster) -> None:
     """Of more, a pod is not refused but gated; the bind asks what it names."""
-    _, tenant = gating
+    tenant = Tenant(cluster.plane.rest, "affinity")
     spec = {"hard": {"requests.cpu": "1"}, "scopes": ["CrossNamespacePodAffinity"]}
-    made = {"metadata": {"name": "scoped"}, "spec": spec}
-    assert tenant.api.create(objects.quotas(tenant.namespace), made).ok
-    assert tenant.api.delete(objects.quotas(tenant.namespace, "q")).ok
+    open_namespaces(tenant.api, {tenant.namespace: {"scoped": spec}})
     term = {"topologyKey": "zone", "namespaces": ["other"], "labelSelector": {}}
 
     def created(count: int, how: str) -> Answer:
@@ -490,31 +488,14 @@ def test_many_terms_of_affinity_are_not_looked_through(gating: tuple[Product, Te
 
 @pytest.mark.timeout(300)
 def test_an_edited_policy_is_named_and_mended(
-    clean: Cluster, gating: tuple[Product, Tenant]
+    cluster: Cluster, gating: tuple[Product, Tenant]
 ) -> None:
     product, tenant = gating
     spec = tenant.api.get(GATE).body["spec"]
     spec["variables"][8]["expression"] = "false"  # nothing takes anything
     assert tenant.api.patch(GATE, {"spec": spec}).ok
     eventually(lambda: not _is_decided(tenant), "pods are not gated")
-    assert "spec.variables[8].expression" in doctor(clean)
-    clean.install("--creation", "policy", url=product.url)
+    assert "spec.variables[8].expression" in str(findings(cluster.plane))
+    cluster.install("--creation", "policy", url=product.url)
     eventually(lambda: _is_decided(tenant), "pods are gated again")
-    assert "creation.edited" not in doctor(clean)
-
-
-def doctor(cluster: Cluster) -> str:
-    """Return what `deferred-quota doctor` says of policies."""
-    arguments = ["doctor", "--kubeconfig", str(cluster.plane.kubeconfig()), "-o", "json"]
-    done = CliRunner().invoke(cli, arguments)
-    return done.output
-
-
-@pytest.mark.timeout(300)
-def test_uninstalling_leaves_no_policy(clean: Cluster) -> None:
-    clean.install("--creation", "auto")
-    kinds = [kind.plural for kind in policy_kinds("v1")]
-    clean.uninstall()
-    for plural in kinds:
-        path = f"/apis/admissionregistration.k8s.io/v1/{plural}"
-        assert Api(clean.plane.rest).get(path).body["items"] == []
+    assert "creation.edited" not in str(findings(cluster.plane))
