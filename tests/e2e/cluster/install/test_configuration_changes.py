@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.installed import (
@@ -27,19 +29,17 @@ HEAD = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "Configuration"}
 GPU = "requests.nvidia.com/gpu"
 
 
-@contextmanager
-def charged(directory: Path) -> Iterator[tuple[Cluster, Product, Tenant]]:
-    """Run the product beside a cluster, with a tenant whose quota of 2 processors is deferred."""
+Parts = tuple[Cluster, Product, Tenant]
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Parts]:
+    """A cluster, the product beside it, and a tenant."""
     with (
-        a_cluster(directory) as cluster,
-        a_product(cluster, directory / "product") as product,
+        a_cluster(tmp_path) as cluster,
+        a_product(cluster, tmp_path / "product") as product,
         a_tenant(cluster) as tenant,
     ):
-        cluster.install(url=product.url)
-        is_hidden(tenant, product)
-        quota(tenant, "q", {"requests.cpu": "2"})
-        is_counted(tenant)
-        eventually(lambda: tenant.create("fits", "1").ok, "pods are not judged when created")
         yield cluster, product, tenant
 
 
@@ -52,55 +52,55 @@ def is_refused(tenant: Tenant, name: str) -> bool:
     return not is_bound
 
 
+def numbers_for(seconds: float) -> Iterator[int]:
+    """Count until some seconds are over."""
+    give_up = time.monotonic() + seconds
+    return itertools.takewhile(lambda _: time.monotonic() < give_up, itertools.count())
+
+
 def test_an_exempt_namespace_is_guarded_until_the_api_server_enforces_its_quotas(
-    tmp_path: Path,
+    parts: Parts,
 ) -> None:
-    with charged(tmp_path) as (cluster, product, tenant):
-        eventually(lambda: tenant.bind("fits").ok, "the ledger counts")
-        assert is_refused(tenant, "before")
+    cluster, product, tenant = parts
+    cluster.install(url=product.url)
+    is_hidden(tenant, product)
+    quota(tenant, "q", {"requests.cpu": "2"})
+    is_counted(tenant)
+    eventually(lambda: tenant.create("fits", "1").ok, "pods are not judged when created")
+    eventually(lambda: tenant.bind("fits").ok, "the ledger counts")
+    assert is_refused(tenant, "before")
 
-        exempt = ["kube-system", "kube-public", "kube-node-lease", tenant.namespace]
-        text = json.dumps({**HEAD, "exemptNamespaces": exempt})
-        file = tmp_path / "product/config.yaml"
-        file.write_text(text)
-        waits = f"exemptNamespaces: {tenant.namespace}"
-        for process in product.processes:
-            eventually(lambda p=process: waits in p.ops("/readyz")[1], "it is held back")  # type: ignore[misc]
-        give_up = time.monotonic() + 10
-        number = 0
-        while time.monotonic() < give_up:
-            number += 1
-            assert is_refused(tenant, f"held-{number}")
-        for process in product.processes:  # what starts by itself is no installation
-            process.kill()
-            process.start()
-        eventually(lambda: waits in product.controller.ops("/readyz")[1], "it is held back again")
-        for number in range(5):
-            assert is_refused(tenant, f"again-{number}")
+    file = product.configuration_file
+    exempt = ["kube-system", "kube-public", "kube-node-lease", "sandbox"]
+    file.write_text(json.dumps({**HEAD, "exemptNamespaces": exempt}))
+    cluster.install("--config", file, url=product.url)
+    for number in numbers_for(8):  # the controller looks every few seconds
+        tenant.pod(f"waits-{number}", "5")
+        tenant.delete(f"waits-{number}")
+    assert not tenant.events("NotGuarded")
 
-        cluster.install("--config", file, url=product.url)
-        for number in range(20):
-            assert is_refused(tenant, f"then-{number}")
-        for process in product.processes:
-            eventually(lambda p=process: waits not in p.ops("/readyz")[1], "it is in force")  # type: ignore[misc]
-        eventually(
-            lambda: "exceeded quota" in tenant.create("late", "5").message,
-            "the API server enforces it",
-        )
+    file.write_text(json.dumps({**HEAD, "exemptNamespaces": [*exempt, tenant.namespace]}))
+    waits = f"exemptNamespaces: {tenant.namespace}"
+    for process in product.processes:
+        eventually(lambda p=process: waits in p.ops("/readyz")[1], "it is held back")  # type: ignore[misc]
+    for number in numbers_for(10):
+        assert is_refused(tenant, f"held-{number}")
+    for process in product.processes:  # what starts by itself is no installation
+        process.kill()
+        process.start()
+    eventually(lambda: waits in product.controller.ops("/readyz")[1], "it is held back again")
+    for number in range(5):
+        assert is_refused(tenant, f"again-{number}")
 
-
-def test_the_quotas_of_others_stay_hidden_when_a_namespace_is_exempted(tmp_path: Path) -> None:
-    with charged(tmp_path) as (cluster, product, tenant):
-        text = json.dumps({**HEAD, "exemptNamespaces": ["sandbox"]})
-        file = tmp_path / "product/config.yaml"
-        file.write_text(text)
-        cluster.install("--config", file, url=product.url)
-        give_up = time.monotonic() + 8  # the controller looks every few seconds
-        number = 0
-        while time.monotonic() < give_up:
-            number += 1
-            assert tenant.create(f"waits-{number}", "5").ok
-        assert not tenant.events("NotGuarded")
+    cluster.install("--config", file, url=product.url)
+    for number in range(20):
+        assert is_refused(tenant, f"then-{number}")
+    for process in product.processes:
+        eventually(lambda p=process: waits not in p.ops("/readyz")[1], "it is in force")  # type: ignore[misc]
+    eventually(
+        lambda: "exceeded quota" in tenant.create("late", "5").message,
+        "the API server enforces it",
+    )
 
 
 def is_refused_with_its_node(tenant: Tenant, name: str) -> bool:
@@ -112,33 +112,29 @@ def is_refused_with_its_node(tenant: Tenant, name: str) -> bool:
     return not answer.ok
 
 
-def test_a_resource_that_is_dropped_is_enforced_at_every_moment(tmp_path: Path) -> None:
-    with (
-        a_cluster(tmp_path) as cluster,
-        a_product(cluster, tmp_path / "product") as product,
-        a_tenant(cluster) as tenant,
-    ):
-        file = tmp_path / "product/config.yaml"
-        file.write_text(json.dumps({**HEAD, "deferredResources": [GPU]}))
-        cluster.install("--config", file, url=product.url)
-        quota(tenant, "q", {GPU: "2", "requests.cpu": "2"})
-        eventually(lambda: tenant.native("q")[0] == {}, "nothing is enforced at creation")
-        eventually(lambda: GPU in tenant.used("q"), "the ledger counts")
-        assert is_refused_with_its_node(tenant, "before")
+def test_a_resource_that_is_dropped_is_enforced_at_every_moment(parts: Parts) -> None:
+    cluster, product, tenant = parts
+    file = product.configuration_file
+    file.write_text(json.dumps({**HEAD, "deferredResources": [GPU]}))
+    cluster.install("--config", file, url=product.url)
+    quota(tenant, "q", {GPU: "2", "requests.cpu": "2"})
+    eventually(lambda: tenant.native("q")[0] == {}, "nothing is enforced at creation")
+    eventually(lambda: GPU in tenant.used("q"), "the ledger counts")
+    assert is_refused_with_its_node(tenant, "before")
 
-        file.write_text(json.dumps(HEAD))
-        waits = f"deferredResources: {GPU}"
-        for process in product.processes:
-            eventually(lambda p=process: waits in p.ops("/readyz")[1], "it is held back")  # type: ignore[misc]
-        refused: list[bool] = []
-        with ThreadPoolExecutor() as pool:
-            installed = pool.submit(cluster.install, "--config", file, url=product.url)
-            while not (
-                installed.done()
-                and all(waits not in each.ops("/readyz")[1] for each in product.processes)
-            ):
-                refused.append(is_refused_with_its_node(tenant, f"meanwhile-{len(refused)}"))
-        assert installed.exception() is None
-        assert all(refused), refused.index(False)
-        assert GPU in tenant.native("q")[0]
-        assert tenant.events("NotEnforced") == []
+    file.write_text(json.dumps(HEAD))
+    waits = f"deferredResources: {GPU}"
+    for process in product.processes:
+        eventually(lambda p=process: waits in p.ops("/readyz")[1], "it is held back")  # type: ignore[misc]
+    refused: list[bool] = []
+    with ThreadPoolExecutor() as pool:
+        installed = pool.submit(cluster.install, "--config", file, url=product.url)
+        while not (
+            installed.done()
+            and all(waits not in each.ops("/readyz")[1] for each in product.processes)
+        ):
+            refused.append(is_refused_with_its_node(tenant, f"meanwhile-{len(refused)}"))
+    assert installed.exception() is None
+    assert all(refused), refused.index(False)
+    assert GPU in tenant.native("q")[0]
+    assert tenant.events("NotEnforced") == []

@@ -108,23 +108,23 @@ def test_a_lease_that_is_as_large_as_can_be_stored_is_taken_all_the_same(
     tenant.quota()
     tenant.bound("runs", "1")
 
-    def fill(labels: int, more: int = 0) -> Answer:
-        """Write so many labels, and an annotation of so many characters."""
+    def fill(count: int) -> Answer:
+        """Write very many labels, and an annotation of so many characters."""
         lease = thief.get(LEASE).body
         metadata = {
             "name": LEADER_LEASE,
             "resourceVersion": lease["metadata"]["resourceVersion"],
-            "labels": {f"l{number:05}": "x" * 63 for number in range(labels)},
-            "annotations": {"example.com/filled": "x" * more},
+            "labels": {f"l{number:05}": "x" * 63 for number in range(18_000)},
+            "annotations": {"example.com/filled": "x" * count},
             "managedFields": [{}],  # without those of controllers, which come and go
         }
         spec = {"holderIdentity": "x", "leaseDurationSeconds": 1}
         answer = thief.call("PUT", LEASE, {**lease, "metadata": metadata, "spec": spec})
-        return fill(labels, more) if answer.code == 409 else answer  # controllers write it as well
+        return fill(count) if answer.code == 409 else answer  # controllers write it as well
 
-    labels = most(lambda count: fill(count).ok, 15_000, 30_000)
-    more = most(lambda count: fill(labels, count).ok, 0, 2000)
-    assert (fill(labels, more).ok, fill(labels, more + 1).ok) == (True, False)
+    # the next holder has more to say than that
+    count = 16 * most(lambda number: fill(16 * number).ok, 0, 16_000)
+    assert (fill(count).ok, fill(count + 16).ok) == (True, False)
     becomes(lambda: product.controller.metric("leader"), 1.0, "a controller leads", seconds=60)
     becomes(lambda: len(str(thief.get(LEASE).body)) < 5000, True, "the lease is small again")
     _check_binds(tenant)
