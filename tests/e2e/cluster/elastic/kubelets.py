@@ -11,7 +11,6 @@ from tests.e2e.cluster import objects
 from tests.e2e.cluster.objects import Api, Object
 
 _READY: Final = {"type": "Ready", "status": "True"}
-_PAUSE_SECONDS: Final = 0.05
 
 
 class Kubelets:
@@ -21,19 +20,25 @@ class Kubelets:
         rest: The API server, as an administrator.
         namespaces: Whose pods they run.
         longest_grace: Pods with a longer grace period use it up; None: all end at once.
+        pause: Seconds between two looks.
 
     Attributes:
         ends: Whether pods that are being deleted end; else they stay.
     """
 
     def __init__(
-        self, rest: Rest, namespaces: Iterable[str], *, longest_grace: int | None = None
+        self,
+        rest: Rest,
+        namespaces: Iterable[str],
+        *,
+        longest_grace: int | None = None,
+        pause: float = 0.05,
     ) -> None:
         self._api = Api(rest)
         self._namespaces = tuple(namespaces)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._longest_grace = longest_grace
+        self._longest_grace, self._pause = longest_grace, pause
         self.ends = threading.Event()
         self.ends.set()
 
@@ -46,7 +51,7 @@ class Kubelets:
         self._thread.join(10)
 
     def _run(self) -> None:
-        while not self._over.wait(_PAUSE_SECONDS):
+        while not self._over.wait(self._pause):
             for namespace in self._namespaces:
                 for pod in self._api.get(objects.pods(namespace)).body.get("items", []):
                     self._look(namespace, pod)

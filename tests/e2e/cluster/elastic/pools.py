@@ -136,6 +136,5 @@ class Pool:
     def close(self) -> None:
         """Delete everything."""
         for tenant in self.teams.values():
-            path = f"/api/v1/namespaces/{tenant.namespace}"
-            self.api.call("DELETE", f"{path}/pods", {"gracePeriodSeconds": 0})
-            self.api.delete(path)
+            tenant.clear()
+            self.api.delete(f"/api/v1/namespaces/{tenant.namespace}")

@@ -5,12 +5,15 @@ Pods of one cpu stand for the ten gigabytes of GPU memory in nos' documents.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Final, Self
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
 
 import pytest
 
@@ -19,135 +22,15 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.elastic.kubelets import Kubelets
 from tests.e2e.cluster.elastic.pools import Pool, elastic_quotas
-from tests.e2e.cluster.objects import Answer, Api, Object
+from tests.e2e.cluster.elastic.teams import NONE, Teams, a_pool, are_running, live, run
+from tests.e2e.cluster.objects import Api, Object
+from tests.e2e.cluster.over_and_over import OverAndOver
 from tests.e2e.cluster.product import SYSTEM, Product, apply_namespace
 from tests.e2e.cluster.shared.history import CPU, History, cluster_quotas
 from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
-from webhook.quota.objects.names import QUOTA_RESERVED
-from webhook.state.well_known import CAPACITY_LABEL
 
-SETTINGS: Final = {
-    "elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0, "maxEvictionsPerMinute": 1000}},
-    "timeouts": {"gateReleaseSeconds": 5, "expireReservationSeconds": 35},
-}
 RUNS: Final = 2 if os.environ.get("DEFERRED_QUOTA_E2E") == "short" else 100
-_NONE: Final[list[str]] = []
-
-
-@pytest.fixture(scope="module")
-def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane.start(tmp_path_factory.mktemp("reclaim-plane")) as plane:
-        plane.add_nodes(2, cpu="50")
-        yield plane
-
-
-@pytest.fixture(scope="module")
-def acting(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    directory = tmp_path_factory.mktemp("reclaim-product")
-    with Product.start(
-        own_plane, directory, webhooks=2, controllers=2, configuration=SETTINGS
-    ) as product:
-        yield product
-
-
-class Teams:
-    """Teams of one pool: a, b and c, with 4, 1 and 3 cpu guaranteed unless said otherwise.
-
-    Attributes:
-        least: What is guaranteed to each that has a quota of its own.
-    """
-
-    def __init__(self, pool: Pool, size: int, **least: int) -> None:
-        self.pool, self.size, self.least = pool, size, least
-        self._numbers = dict.fromkeys(pool.teams, 0)
-
-    @classmethod
-    def make(cls, plane: ControlPlane, **least: int) -> Self:
-        given = least or LEAST
-        quotas = {team: {"min": {"cpu": cpu}} for team, cpu in given.items()}
-        return cls(Pool(plane, quotas, gating="always"), sum(given.values()), **given)
-
-    def __getitem__(self, team: str) -> Tenant:
-        return self.pool.teams[team]
-
-    @property
-    def namespaces(self) -> list[str]:
-        return [tenant.namespace for tenant in self.pool.teams.values()]
-
-    def create(self, team: str, count: int = 1, cpu: str = "1", **fields: Any) -> list[str]:
-        names = []
-        for _ in range(count):
-            name = f"{team}{self._numbers[team]}"
-            self._numbers[team] += 1
-            self[team].pod(name, cpu, schedulerName=REAL, **fields)
-            names.append(name)
-        return names
-
-    def run(self, team: str, count: int, **fields: Any) -> list[str]:
-        """Create pods, and wait until they have their nodes."""
-        names = self.create(team, count, **fields)
-        for name in names:
-            eventually(lambda name=name: self[team].node_of(name), f"{name} runs")  # type: ignore[misc]
-        return names
-
-    def taken(self) -> dict[str, str]:
-        """Return what the pods of each team take that are not ending."""
-        return {team: str(live(tenant)) for team, tenant in self.pool.teams.items()}
-
-    def over_quota(self) -> dict[str, str]:
-        """Return what those of them take that are labelled as over-quota."""
-        return {team: str(live(self[team], "over-quota")) for team in self.least}
-
-    def become(self, **taken: int) -> None:
-        wanted = {team: str(cpu) for team, cpu in taken.items()}
-        becomes(self.taken, wanted, "what the teams take", 60.0)
-        over = {team: str(max(0, taken[team] - cpu)) for team, cpu in self.least.items()}
-        becomes(self.over_quota, over, "what is labelled as over-quota")
-        becomes(self.promised, _NONE, "no promise is left")
-
-    def promised(self) -> list[str]:
-        """Return the pods to which something is promised."""
-        status = self.pool.api.get(cluster_quotas(self.pool.charged_by)).body.get("status", {})
-        return [one["pod"] for one in status.get("promises", [])]
-
-    def says(self, team: str, name: str) -> tuple[str, str, str]:
-        return self[team].condition(name, QUOTA_RESERVED)
-
-    def released(self, team: str) -> list[str]:
-        """Return the pods of a team that have no gate any more."""
-        listed = self.pool.api.get(objects.pods(self[team].namespace)).body["items"]
-        return [pod["metadata"]["name"] for pod in listed if not pod["spec"].get("schedulingGates")]
-
-    def events(self, team: str, reason: str) -> list[str]:
-        path = f"/api/v1/namespaces/{self[team].namespace}/events"
-        listed = self.pool.api.get(path).body["items"]
-        return [one["message"] for one in listed if one["reason"] == reason]
-
-
-LEAST: Final = {"a": 4, "b": 1, "c": 3}
-WITHOUT_APP: Final[Object] = {"key": "app", "operator": "DoesNotExist"}
-
-
-def live(tenant: Tenant, label: str = "") -> int:
-    """Sum the cpu of pods with a node that are not ending: of all, or of those with a label."""
-    pods: list[Object] = tenant.api.get(objects.pods(tenant.namespace)).body["items"]
-    return sum(
-        int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
-        for pod in pods
-        if pod["spec"].get("nodeName")
-        and "deletionTimestamp" not in pod["metadata"]
-        and (not label or pod["metadata"].get("labels", {}).get(CAPACITY_LABEL) == label)
-    )
-
-
-@pytest.fixture
-def teams(own_plane: ControlPlane, acting: Product) -> Iterator[Teams]:
-    assert acting.webhooks
-    made = Teams.make(own_plane)
-    yield made
-    made.pool.close()
-    acting.restore()
 
 
 def test_the_example_of_nos_documents(own_plane: ControlPlane, teams: Teams) -> None:
@@ -275,11 +158,6 @@ def test_devices_that_no_node_names_as_a_resource_are_reclaimed(
             api.delete(f"{group}/{kind}/gpu")
 
 
-def are_running(tenant: Tenant) -> bool:
-    listed = tenant.api.get(objects.pods(tenant.namespace)).body["items"]
-    return all(one["status"]["phase"] == "Running" for one in listed)
-
-
 def test_a_disruption_budget_in_the_way(own_plane: ControlPlane, teams: Teams) -> None:
     labels = {"metadata": {"labels": {"app": "web"}}}
     budget = {
@@ -304,12 +182,10 @@ def test_a_disruption_budget_in_the_way(own_plane: ControlPlane, teams: Teams) -
 def test_a_budget_behind_very_many_others_is_obeyed(own_plane: ControlPlane, teams: Teams) -> None:
     """A tenant that may write budgets writes so many that this one is not read for the plan."""
     plain = {"metadata": {"labels": {"app": "web"}}}
-    expressions = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(120)]
+    names = (*(f"k{number}" for number in range(120)), "app")
+    without = [{"key": name, "operator": "DoesNotExist"} for name in names]
     selectors: dict[str, Object] = {
-        **{
-            f"long-{number:02}": {"matchExpressions": [*expressions, WITHOUT_APP]}
-            for number in range(20)
-        },
+        **{f"long-{number:02}": {"matchExpressions": without} for number in range(20)},
         "web": {"matchLabels": {"app": "web"}},
     }
     budgets = f"/apis/policy/v1/namespaces/{teams['b'].namespace}/poddisruptionbudgets"
@@ -361,196 +237,11 @@ def test_a_plan_that_comes_to_nothing_is_withdrawn(own_plane: ControlPlane, team
         becomes(teams.promised, [gone], "it is promised")
         (again,) = teams.create("b")
         teams["a"].delete(gone)
-        becomes(teams.promised, _NONE, "nothing is promised to a pod that is gone")
+        becomes(teams.promised, NONE, "nothing is promised to a pod that is gone")
         eventually(lambda: teams.events("a", "ReclaimWithdrawn"), "an event says so")
         kubelets.ends.set()
         eventually(lambda: teams["b"].node_of(again), "what became free is for others")
         teams.become(a=0, b=8, c=0)
-
-
-def without_reservation(plane: ControlPlane, teams: Teams, cpu: str = "1") -> tuple[str, str]:
-    """Create a pod of team a that is released and loses its reservation for want of a node.
-
-    Returns:
-        Its name, and that of the node that is added next.
-    """
-    hostname = f"node-{len(plane.rest.get('/api/v1/nodes')['items'])}"
-    (late,) = teams.create("a", cpu=cpu, nodeSelector={"kubernetes.io/hostname": hostname})
-    eventually(lambda: late in teams.released("a"), "it is released")
-    eventually(
-        lambda: teams.says("a", late)[1] == "ReservationExpired", "its reservation is lost", 90.0
-    )
-    return late, hostname
-
-
-def test_an_owner_whose_node_comes_too_late_gets_its_min_back(
-    own_plane: ControlPlane, teams: Teams
-) -> None:
-    with Kubelets(own_plane.rest, teams.namespaces):
-        late, hostname = without_reservation(own_plane, teams)
-        teams.run("b", 8)
-        assert own_plane.add_nodes(1, cpu="50") == [hostname]
-        eventually(lambda: teams["a"].node_of(late), "it has taken what it is guaranteed", 60.0)
-        becomes(lambda: teams.says("a", late)[1], "Reserved", "its condition says so")
-        teams.become(a=1, b=7, c=0)
-
-
-def test_one_above_min_whose_bind_is_denied_hides_none_within_it(
-    own_plane: ControlPlane, teams: Teams
-) -> None:
-    with Kubelets(own_plane.rest, teams.namespaces):
-        large, hostname = without_reservation(own_plane, teams, "4")
-        teams.run("a", 3)
-        teams.run("b", 5)
-        assert own_plane.add_nodes(1, cpu="50") == [hostname]
-        eventually(lambda: "place 1 of 1" in teams.says("a", large)[2], "its bind is denied", 60.0)
-        (small,) = teams.create("a")
-        eventually(lambda: teams["a"].node_of(small), "it has taken what it is guaranteed")
-        teams.become(a=4, b=4, c=0)
-
-
-def test_a_borrower_whose_gate_stays_on_keeps_nothing_from_an_owner(
-    own_plane: ControlPlane, teams: Teams, editor: Tenant
-) -> None:
-    """The API server compares each toleration with every other one: no patch of it ends in time."""
-    many = [{"key": f"k{number}", "operator": "Exists"} for number in range(20_000)]
-    assert editor.create("hog", "8", schedulerName=REAL, tolerations=many).ok
-    eventually(lambda: "hog" in teams["b"].promised(), "quota is reserved for it", 30.0)
-    with Kubelets(own_plane.rest, [teams["a"].namespace]):
-        (own,) = teams.create("a")
-        eventually(lambda: teams["a"].node_of(own), "it has taken what it is guaranteed", 120.0)
-
-
-@pytest.mark.parametrize(
-    ("gating", "renews"),
-    [
-        ("always", ("bind",)),
-        ("always", ("resize",)),
-        ("always", ("bind", "resize")),
-        ("never", ("resize",)),
-    ],
-)
-def test_no_request_renews_what_is_reserved_for_pods_that_never_run(
-    own_plane: ControlPlane, teams: Teams, editor: Tenant, renews: tuple[str, ...], gating: str
-) -> None:
-    """Binds that storage refuses, and resizes to and fro, have it written anew each time."""
-    namespace = editor.namespace
-    labels = {"metadata": {"labels": {"deferredquota.io/gating": gating}}}
-    assert teams.pool.api.patch(f"/api/v1/namespaces/{namespace}", labels).ok
-    rules = ("--verb=create,patch", "--resource=pods/binding,pods/resize")
-    own_plane.kubectl("create", "role", "more", "-n", namespace, *rules)
-    subject = ("--role=more", "--user=mallory", "-n", namespace)
-    own_plane.kubectl("create", "rolebinding", "more", *subject)
-    names = [f"b{number}" for number in range(8)]
-    for name in names:
-        assert editor.create(name, "1", schedulerName="none").ok
-    eventually(lambda: sorted(teams.released("b")) == names, "all are released")
-    uids = [editor.api.get(objects.pods(namespace, name)).body["metadata"]["uid"] for name in names]
-    over = threading.Event()
-
-    def bind() -> list[Answer]:
-        return [
-            objects.bind(editor.api, namespace, name, "node-1", uid=uid, version="1")
-            for name, uid in zip(names, uids, strict=True)
-        ]
-
-    if gating == "never":
-        assert [answer.code for answer in bind()] == [409] * 8
-
-    def renew() -> None:
-        while not over.wait(4.0):
-            if "bind" in renews:
-                bind()
-            if "resize" in renews:
-                for name in names:
-                    editor.resize(name, "990m")
-                    editor.resize(name, "1")
-
-    thread = threading.Thread(target=renew)
-    thread.start()
-    try:
-        with Kubelets(own_plane.rest, [teams["a"].namespace]):
-            (own,) = teams.create("a")
-            eventually(lambda: teams["a"].node_of(own), "it has taken what it is guaranteed", 180.0)
-    finally:
-        over.set()
-        thread.join()
-
-
-@pytest.mark.parametrize("renewed_by", ["resize", "deadline"])
-def test_changes_that_are_refused_keep_nothing_from_an_owner(
-    own_plane: ControlPlane, teams: Teams, editor: Tenant, renewed_by: str
-) -> None:
-    """Another webhook of the platform refuses them, after quota was reserved for a resize."""
-    namespace = editor.namespace
-    rules = ("--verb=patch", "--resource=pods/resize")
-    own_plane.kubectl("create", "role", "more", "-n", namespace, *rules)
-    subject = ("--role=more", "--user=mallory", "-n", namespace)
-    own_plane.kubectl("create", "rolebinding", "more", *subject)
-    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    over = threading.Event()
-
-    def renew() -> None:
-        while not over.wait(4.0):
-            if renewed_by == "resize":
-                editor.resize("b0", "8")
-            else:
-                editor.set_deadline("b0", 9999)
-
-    with Kubelets(own_plane.rest, teams.namespaces):
-        assert teams.run("b", 1) == ["b0"]
-        teams.become(a=0, b=1, c=0)
-        seen = teams["b"].seen
-        becomes(lambda: CAPACITY_LABEL in labels_of(seen("b0").body), True, "it is labelled")
-        # a write of the pod would prove that the resize is over: until there are none any more
-        time.sleep(2.0)
-        assert teams.pool.api.create(path, refusing_changes(namespace)).ok
-        thread = threading.Thread(target=renew)
-        try:
-            refused = editor.resize("b0", "8")
-            assert refused.code == 500, str(refused)
-            charged = f"cdq/{teams.pool.charged_by}"
-            becomes(lambda: teams["b"].charged(charged), "8", "quota is reserved for it")
-            thread.start()
-            (own,) = teams.create("a")
-            eventually(lambda: teams["a"].node_of(own), "it has taken what it is guaranteed", 150.0)
-        finally:
-            over.set()
-            if thread.is_alive():
-                thread.join()
-            teams.pool.api.delete(f"{path}/{namespace}")
-
-
-def labels_of(pod: Object) -> Object:
-    labels: Object = pod["metadata"].get("labels", {})
-    return labels
-
-
-def refusing_changes(namespace: str) -> Object:
-    """Return the registration of a webhook that nothing answers for."""
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": namespace},
-        "webhooks": [
-            {
-                "name": "changes.example.com",
-                "clientConfig": {"url": "https://127.0.0.1:1/"},
-                "failurePolicy": "Fail",
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-                "rules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["UPDATE"],
-                        "resources": ["pods", "pods/resize"],
-                    }
-                ],
-            }
-        ],
-    }
 
 
 def test_a_composite_gives_and_takes_as_one_quota(own_plane: ControlPlane, acting: Product) -> None:
@@ -600,7 +291,7 @@ def test_another_leader_goes_on(
         killed.join(60)
         kubelets.ends.set()
         becomes(teams.taken, {"a": "3", "b": "5", "c": "0"}, "the plan is carried out", 90.0)
-        becomes(teams.promised, _NONE, "no promise is left", 60.0)
+        becomes(teams.promised, NONE, "no promise is left", 60.0)
         found = history.replay(teams.pool.charged_by, str(teams.size))
     assert found.problems == []
     assert live(teams["b"]) == 5
@@ -617,15 +308,6 @@ def kill_at(product: Product, teams: Teams, moment: str) -> None:
     leading = [one for one in product.controllers if one.metric("leader") == 1]
     for process in leading or product.controllers[:1]:
         process.kill()
-
-
-@pytest.fixture
-def editor(own_plane: ControlPlane, teams: Teams) -> Tenant:
-    """Team b's namespace, as a user with the role `edit` in it."""
-    namespace = teams["b"].namespace
-    role = ("--clusterrole=edit", "--user=mallory", f"--namespace={namespace}")
-    own_plane.kubectl("create", "rolebinding", "mallory", *role)
-    return Tenant(own_plane.rest_as("mallory"), namespace)
 
 
 def a_daemon_set(version: str) -> Object:
@@ -699,36 +381,6 @@ def test_a_quota_that_protects_its_pods_for_ever_stops_no_other_plan(
         teams.become(a=4, b=3, c=1)
 
 
-def test_pods_that_are_never_stored_keep_nothing_from_an_owner(
-    teams: Teams, editor: Tenant
-) -> None:
-    """They are refused after the webhook has reserved for them, which stays for half a minute."""
-    count = {"metadata": {"name": "count"}, "spec": {"hard": {"pods": "0"}}}
-    assert teams.pool.api.create(objects.quotas(editor.namespace), count).ok
-    is_over = threading.Event()
-
-    def create(number: int = 0) -> Answer:
-        return editor.create(f"x{number}", "1", nodeName="node-0")
-
-    def flood() -> None:
-        number = 8
-        while not is_over.wait(0.2):
-            create(number)
-            number += 1
-
-    eventually(lambda: "exceeded quota: count" in create().message, "one is refused", growth=1)
-    for number in range(1, 8):
-        create(number)
-    flooding = threading.Thread(target=flood)
-    flooding.start()
-    try:
-        (name,) = teams.create("a", cpu="4")
-        eventually(lambda: teams["a"].node_of(name), "the owner runs", 120.0)
-    finally:
-        is_over.set()
-        flooding.join()
-
-
 def test_pods_with_two_budgets_stop_no_other_eviction(
     own_plane: ControlPlane, teams: Teams, editor: Tenant
 ) -> None:
@@ -765,42 +417,25 @@ def test_a_budget_that_is_written_without_a_pause_stops_no_plan_of_others(
     """The API server tries for ten seconds to count an eviction in it, one after the other."""
     path = f"/apis/policy/v1/namespaces/{editor.namespace}/poddisruptionbudgets"
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
-    is_over = threading.Event()
+    counts = itertools.count()
 
-    def write(api: Api, key: str, count: int = 0) -> None:
-        while not is_over.is_set():
-            count += 1
-            api.patch(f"{path}/kept", {"metadata": {"annotations": {key: str(count)}}})
+    def write(key: str) -> None:
+        annotations = {key: str(next(counts))}
+        editor.api.patch(f"{path}/kept", {"metadata": {"annotations": annotations}})
 
-    neighbours = Teams.make(own_plane, d=2, e=1)
-    clients = {f"w{number}": Api(own_plane.rest_as("mallory")) for number in range(6)}
-    writing = [threading.Thread(target=write, args=(api, key)) for key, api in clients.items()]
-    try:
-        with Kubelets(own_plane.rest, [*teams.namespaces, *neighbours.namespaces]):
-            assert editor.api.create(path, {"metadata": {"name": "kept"}, "spec": spec}).ok
-            names = [f"kept{number}" for number in range(8)]
-            run(teams, editor, names, {"labels": {"app": "kept"}})
-            neighbours.run("e", 3)
-            for thread in writing:
-                thread.start()
+    with (
+        a_pool(own_plane, d=2, e=1) as neighbours,
+        Kubelets(own_plane.rest, [*teams.namespaces, *neighbours.namespaces]),
+    ):
+        assert editor.api.create(path, {"metadata": {"name": "kept"}, "spec": spec}).ok
+        names = [f"kept{number}" for number in range(8)]
+        run(teams, editor, names, {"labels": {"app": "kept"}})
+        neighbours.run("e", 3)
+        with OverAndOver([partial(write, f"w{number}") for number in range(6)]):
             teams.create("a", 4)
             becomes(teams.promised, ["a0"], "its plan has begun")
             (name,) = neighbours.create("d")
             eventually(lambda: neighbours["d"].node_of(name), "the neighbour gets its own", 20.0)
-    finally:
-        is_over.set()
-        for thread in writing:
-            if thread.ident is not None:
-                thread.join(10)
-        neighbours.pool.close()
-
-
-def run(teams: Teams, editor: Tenant, names: list[str], metadata: Object, **fields: Any) -> None:
-    """Create pods of team b, and wait until they have their nodes."""
-    for name in names:
-        made = editor.create(name, "1", metadata=metadata, schedulerName=REAL, **fields)
-        assert made.ok, str(made)
-        eventually(lambda name=name: teams["b"].node_of(name), f"{name} runs")  # type: ignore[misc]
 
 
 EVICTIONS: Final = {
@@ -856,17 +491,11 @@ def test_three_that_claim_at_once_end_in_the_same_sums(
     own_plane: ControlPlane, acting: Product, number: int
 ) -> None:
     assert acting.webhooks
-    teams = Teams.make(own_plane, a=2, b=2, c=2, d=0)
-    try:
+    with a_pool(own_plane, a=2, b=2, c=2, d=0) as teams:
         with Kubelets(own_plane.rest, teams.namespaces), History(own_plane) as history:
             teams.run("d", 6)
-            threads = [
-                threading.Thread(target=teams.create, args=(team, 3)) for team in ("a", "b", "c")
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            with ThreadPoolExecutor() as threads:
+                list(threads.map(lambda team: teams.create(team, 3), "abc"))
             teams.become(a=2, b=2, c=2, d=0)
             found = history.replay(teams.pool.charged_by, "6")
             evicted = lambda: sum(len(teams.events(team, "Reclaimed")) for team in "abcd")  # noqa: E731
@@ -876,5 +505,3 @@ def test_three_that_claim_at_once_end_in_the_same_sums(
         assert withdrawn == []
         failed = [one for team in "abc" for one in teams.events(team, "FailedScheduling")]
         assert [one for one in failed if "elastic pool" in one] == [], "binds of released pods"
-    finally:
-        teams.pool.close()
