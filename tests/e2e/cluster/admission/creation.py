@@ -146,9 +146,11 @@ def is_gated(pod: Object) -> bool:
     return SCHEDULING_GATE in gates
 
 
-def names_resources(pod: Object) -> bool:
-    """Return whether something of a pod may take resources."""
+def may_take(pod: Object) -> bool:
+    """Return whether a pod may take resources, or evict others, as policies see it."""
     spec = pod["spec"]
+    if spec.get("priority", 0) > 0:
+        return True
     containers: Sequence[Object] = [*spec["containers"], *spec.get("initContainers", [])]
     return bool(spec.get("overhead") or spec.get("resources")) or any(
         each.get("resources", {}).get(side)
@@ -172,7 +174,7 @@ def _judge(tally: Tally, case: Case, answer: Answer, policy: Policy, *, gates_al
     if not answer.ok:
         return
     gated = is_gated(answer.body)
-    if gated != (gates_all or names_resources(answer.body)):
+    if gated != (gates_all or may_take(answer.body)):
         tally.differences.append(f"{about}\ngated: {gated}")
     if needs_gate(case, policy) and not gated:
         tally.differences.append(f"{about}\nnot gated, although the engine gates it")
