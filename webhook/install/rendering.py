@@ -50,8 +50,6 @@ MANIFESTS: Final = Path(__file__).parents[2] / "manifests"
 API_PRIORITY: Final = "components/api-priority"
 """A component that `scripts/install` does not apply, and that goes with the installation."""
 
-"""A component that `scripts/install` does not apply: its objects are of cert-manager's kinds."""
-
 IMAGE: Final = f"deferred-quota:{__version__}"
 
 Mask: TypeAlias = Literal["policy", "webhook", "none"]

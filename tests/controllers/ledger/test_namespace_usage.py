@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_pod, a_quota, an_expression
+from webhook.controllers.ledger import namespace_usage
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import to_text
@@ -184,3 +187,35 @@ def test_a_pod_is_charged_what_is_deferred_though_no_quota_names_it() -> None:
     assert to_text(seen.usage) == {gpus: "2"}
     count.remove("u")
     assert not count.totals(1).quotas["p1"].pending
+
+
+@pytest.mark.parametrize("when", ["a pod", "a change", "other quotas"])
+def test_after_a_fault_nothing_is_counted_too_low(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Law 9: what was not added must not be taken out, nor left out of the next count."""
+    former, pod, other = [
+        Pod.from_object(a_pod(uid=uid, name=uid, node="n", requests={"cpu": cpu}))
+        for uid, cpu in (("u1", "250m"), ("u1", "1"), ("u2", "2"))
+    ]
+    count, quotas = NamespaceUsage(), chosen({0})
+    fails = partial(count.put, pod)
+    count.put(other)
+    if when == "other quotas":
+        count.put(pod)
+        fails = partial(count.set_quotas, quotas)
+    else:
+        count.set_quotas(quotas)
+    if when == "a change":
+        count.put(former)
+    with monkeypatch.context() as patch:
+        patch.setattr(namespace_usage._Sum, "put", fail)
+        with pytest.raises(ValueError, match="a fault"):
+            fails()
+    count.set_quotas(quotas)
+    count.put(pod)
+    assert to_text(count.totals(1).quotas["all"].used) == {"requests.cpu": "3"}
+
+
+def fail(*_: object) -> None:
+    raise ValueError("a fault")

@@ -121,14 +121,22 @@ class NamespaceUsage:
         self._uncountable = set()
         self._used = {each.name: _Sum() for each in quotas.quotas}
         self._pending = {each.name: _Sum() for each in quotas.quotas}
-        for pod in self._pods.values():
-            self._put(pod)
+        try:
+            for pod in self._pods.values():
+                self._put(pod)
+        except BaseException:
+            self._quotas = _NO_QUOTAS  # not all is counted: the next attempt begins anew
+            raise
 
     def put(self, pod: Pod) -> None:
         """Count a pod that is new or has changed."""
         self._take(pod.uid)
         self._pods[pod.uid] = pod
-        self._put(pod)
+        try:
+            self._put(pod)
+        except BaseException:
+            del self._pods[pod.uid]  # else the next change would take out what was not put in
+            raise
         self.gated_pods.put(pod)
 
     def remove(self, uid: str) -> None:
