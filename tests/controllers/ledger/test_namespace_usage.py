@@ -209,7 +209,7 @@ def test_after_a_fault_nothing_is_counted_too_low(
     if when == "a change":
         count.put(former)
     with monkeypatch.context() as patch:
-        patch.setattr(namespace_usage._Sum, "put", fail)
+        patch.setattr(namespace_usage, "add", fail)
         with pytest.raises(ValueError, match="a fault"):
             fails()
     count.set_quotas(quotas)
