@@ -159,7 +159,7 @@ def obliging(open_harness: OpenHarness) -> AdmissionHarness:
     )
 
 
-def test_a_deadline_moves_no_ungated_pod_to_where_its_bind_is_refused_for_good(
+def test_a_deadline_moves_no_pod_to_where_its_bind_is_refused_for_good(
     obliging: AdmissionHarness,
 ) -> None:
     """A scheduler has it, and would evict others for it again and again."""
@@ -172,16 +172,29 @@ def test_a_deadline_moves_no_ungated_pod_to_where_its_bind_is_refused_for_good(
     assert flip(obliging, assigned, 60).allowed  # as by the API server
 
 
-def test_a_gated_pod_may_get_a_deadline_by_which_it_has_to_name_more(
+def test_nor_one_whose_gate_may_be_going_just_now(obliging: AdmissionHarness) -> None:
+    gated = a_stored(obliging, "1", node="", schedulingGates=[{"name": SCHEDULING_GATE}])
+    assert str(flip(obliging, gated, 60).message).startswith("failed quota: short: must specify")
+
+
+def test_where_no_gates_are_wanted_a_pod_may_get_a_deadline_by_which_it_has_to_name_more(
     obliging: AdmissionHarness,
 ) -> None:
-    gated = a_stored(obliging, "1", node="", schedulingGates=[{"name": SCHEDULING_GATE}])
-    assert flip(obliging, gated, 60).allowed
     want_no_gates(obliging)
-    assert flip(obliging, a_stored(obliging, "1", name="web-2", node=""), 60).allowed
+    assert flip(obliging, a_stored(obliging, "1", node=""), 60).allowed
 
 
-def test_a_deadline_moves_no_ungated_pod_to_where_no_quota_covers_it(
+def test_a_pod_that_has_to_name_more_already_may_get_another_deadline(
+    obliging: AdmissionHarness,
+) -> None:
+    """It waits behind its gate for good, or is from before its quota."""
+    obliging.create(a_quota("all", hard={"limits.cpu": "4"}))
+    obliging.wait_until_settled()
+    old = a_stored(obliging, node="", requests={"cpu": "1", "memory": "1Mi"})
+    assert flip(obliging, old, 60).allowed
+
+
+def test_a_deadline_moves_no_pod_to_where_no_quota_covers_it(
     open_harness: OpenHarness,
 ) -> None:
     rule = {"resource": "pods", "matchScopes": [an_expression("Terminating")]}

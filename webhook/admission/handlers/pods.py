@@ -188,19 +188,17 @@ def charge_update(
     )
     if uncovered is not None:
         return uncovered
-    is_ungated = not old.is_assigned and _is_ungated(context, request, old)
-    if is_ungated and source is ReservationSource.UPDATE:
-        # moved into another scope, its bind could be refused whatever is used, again and again
-        applying = quotas.deferred.applying_to(new)
-        refusal = charging.missing_requirement(
-            context, request, new, quotas, applying, gets_node=True
-        )
+    waits = not old.is_assigned and not wants_no_gates(context, request)
+    if waits and source is ReservationSource.UPDATE:
+        refusal = _denied_in_new_scope(context, request, old, new, quotas)
         if refusal is not None:
             return refusal
     claim = claim_for_update(old, new, quotas.deferred, source=source)
     if claim is None and not may_increase_usage(old, new):
         return charging.NOTHING_CHARGED
-    if claim is not None and claim.is_intent and is_ungated:
+    if claim is not None and claim.is_intent and waits and not managed_metadata.is_gated(old):
+        # a scheduler has it because it fits, and would evict others for what does not fit any more:
+        # it is reserved for, as by a release, or denied
         claim = replace(claim, source=ReservationSource.RELEASE, is_intent=False)
     return charging.charge(context, request, claim, quotas, deadline)
 
@@ -222,13 +220,21 @@ def wants_no_gates(context: HandlerContext, request: AdmissionRequest) -> bool:
     return labels is not None and gating_of(labels, configured) == NEVER_GATING
 
 
-def _is_ungated(context: HandlerContext, request: AdmissionRequest, waiting: Pod) -> bool:
-    """Return whether a scheduler may have a pod without a node because it fits its quotas.
+def _denied_in_new_scope(
+    context: HandlerContext,
+    request: AdmissionRequest,
+    old: Pod,
+    new: Pod,
+    quotas: NamespaceQuotaView,
+) -> Denied | None:
+    """Return how a pod without a node would be refused for good in the scope that it moves into.
 
-    For a change that does not fit, the scheduler would evict other pods, and the bind would be
-    denied. So the change is reserved for, as a release is, or denied.
+    Without a gate, a scheduler would evict others for it again and again; and its gate may be going
+    just now, by a release that was decided before.
     """
-    return not managed_metadata.is_gated(waiting) and not wants_no_gates(context, request)
+    former = {quota.name for quota in quotas.deferred.applying_to(old)}
+    entered = tuple(one for one in quotas.deferred.applying_to(new) if one.name not in former)
+    return charging.missing_requirement(context, request, new, quotas, entered, gets_node=True)
 
 
 def _require_identity(pod: Pod, field: str) -> None:

@@ -104,7 +104,7 @@ def test_a_pod_goes_ungated_up_to_a_part_of_what_its_quota_leaves(
     assert product.metric("admission_requests_total", phase="mutating") == asked
 
 
-def test_a_deadline_brings_no_ungated_pod_to_where_its_bind_is_refused_for_good(
+def test_a_deadline_brings_no_pod_to_where_its_bind_is_refused_for_good(
     opened: tuple[ControlPlane, Product], tenant: Tenant
 ) -> None:
     """A scheduler has it, and would evict pods of others for it as long as it stands."""
@@ -121,6 +121,8 @@ def test_a_deadline_brings_no_ungated_pod_to_where_its_bind_is_refused_for_good(
     assert refused.code == 403, str(refused)
     words = "failed quota: short: must specify requests.memory for: "
     assert words in refused.message
+    assert is_gated(bob.create("gated", "3").body)  # its gate may be going just now
+    assert bob.set_deadline("gated", 600).code == 403
     named = bob.create("named", "1", requests={"memory": "1Mi"})
     assert named.ok, str(named)
     assert bob.set_deadline("named", 600).ok
