@@ -285,3 +285,23 @@ def test_no_other_pod_shares_the_claim_that_a_scheduler_makes(
     admin.delete("charged")
     eventually(lambda: claim() is None, "it goes, and its device is freed")
     assert admin.node_of("sharer") == ""
+
+
+@pytest.mark.usefixtures("_devices")
+def test_a_claim_that_only_has_a_schedulers_annotation_is_the_tenants(
+    plane: ControlPlane, editor: Tenant
+) -> None:
+    """A pod that names it would otherwise be refused when others were evicted for it."""
+    admin, namespace = Tenant(plane.rest, editor.namespace), editor.namespace
+    claims = f"{GROUP}/namespaces/{namespace}/resourceclaims"
+    made = {"metadata": {"name": "own"}, "spec": {"devices": {"requests": [exactly(DEFERRED)]}}}
+    apply(plane, policy([]))  # it is from before the resource was deferred
+    eventually(lambda: ask(editor.api, namespace, exactly(DEFERRED)).ok, "nothing is deferred")
+    assert admin.api.create(claims, made).ok
+    apply(plane, policy(["requests.example.com/gpu"]))
+    eventually(lambda: ask(editor.api, namespace, exactly(DEFERRED)).code == 403, "in force again")
+    assert editor.api.patch(f"{claims}/own", {"metadata": {"annotations": dict(MARK)}}).ok
+    named = [{"name": "z", "resourceClaimName": "own"}]
+    using = a_container(resources={"claims": [{"name": "z"}]})
+    assert editor.create("user", "", using, resourceClaims=named, schedulerName=REAL).ok
+    eventually(lambda: admin.node_of("user"), "it has its device")
