@@ -8,6 +8,7 @@ by the name of the class.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -232,6 +233,20 @@ def _devices(plane: ControlPlane, _deferred: None) -> Iterator[None]:
     admin.delete(f"{slices}/devices")
 
 
+@contextmanager
+def before_it_was_deferred(plane: ControlPlane, editor: Tenant) -> Iterator[None]:
+    """Make objects while the resource is not deferred."""
+
+    def asks() -> Answer:
+        return ask(editor.api, editor.namespace, exactly(DEFERRED))
+
+    apply(plane, policy([]))
+    eventually(lambda: asks().ok, "nothing is deferred")
+    yield
+    apply(plane, policy(["requests.example.com/gpu"]))
+    eventually(lambda: asks().code == 403, "in force again")
+
+
 @pytest.mark.usefixtures("_devices")
 def test_no_other_pod_shares_the_claim_that_a_scheduler_makes(
     plane: ControlPlane, editor: Tenant
@@ -253,12 +268,9 @@ def test_no_other_pod_shares_the_claim_that_a_scheduler_makes(
         named = [{"name": "z", "resourceClaimName": name}]
         return editor.create("sharer", "", sharing, resourceClaims=named, **fields)
 
-    apply(plane, policy([]))  # a pod from before the resource was deferred
-    eventually(lambda: share(dry_run=True).ok, "nothing is deferred")
-    hold = [{"name": "example.com/hold"}]
-    assert share(schedulerName=REAL, schedulingGates=hold).ok
-    apply(plane, policy(["requests.example.com/gpu"]))
-    eventually(lambda: ask(editor.api, namespace, exactly(DEFERRED)).code == 403, "in force again")
+    with before_it_was_deferred(plane, editor):
+        hold = [{"name": "example.com/hold"}]
+        assert share(schedulerName=REAL, schedulingGates=hold).ok
     path = objects.pods(namespace, "sharer")
     assert admin.api.patch(path, {"spec": {"schedulingGates": None}}).ok
     said = f"ResourceClaim {name} is for the pod that it was made for"
@@ -295,11 +307,8 @@ def test_a_claim_that_only_has_a_schedulers_annotation_is_the_tenants(
     admin, namespace = Tenant(plane.rest, editor.namespace), editor.namespace
     claims = f"{GROUP}/namespaces/{namespace}/resourceclaims"
     made = {"metadata": {"name": "own"}, "spec": {"devices": {"requests": [exactly(DEFERRED)]}}}
-    apply(plane, policy([]))  # it is from before the resource was deferred
-    eventually(lambda: ask(editor.api, namespace, exactly(DEFERRED)).ok, "nothing is deferred")
-    assert admin.api.create(claims, made).ok
-    apply(plane, policy(["requests.example.com/gpu"]))
-    eventually(lambda: ask(editor.api, namespace, exactly(DEFERRED)).code == 403, "in force again")
+    with before_it_was_deferred(plane, editor):
+        assert admin.api.create(claims, made).ok
     assert editor.api.patch(f"{claims}/own", {"metadata": {"annotations": dict(MARK)}}).ok
     named = [{"name": "z", "resourceClaimName": "own"}]
     using = a_container(resources={"claims": [{"name": "z"}]})
