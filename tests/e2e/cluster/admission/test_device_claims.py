@@ -289,11 +289,12 @@ def test_no_other_pod_shares_the_claim_that_a_scheduler_makes(
         assert answer.code == 403, str(answer)
         assert "say which pod is charged for its devices" in answer.message
     assert editor.api.patch(f"{claims}/{name}", {"metadata": {"labels": {"a": "b"}}}).ok
-    answer = editor.api.delete(f"{claims}/{name}")
-    assert answer.code == 403, str(answer)
-    assert "goes with the pod that it was made for" in answer.message
-    in_foreground = {"propagationPolicy": "Foreground"}
-    assert admin.api.call("DELETE", f"{claims}/{name}", in_foreground).code == 403
+    for path in (f"{claims}/{name}", claims):  # the request for a collection has no name
+        answer = editor.api.delete(path)
+        assert answer.code == 403, str(answer)
+        assert f"ResourceClaim {name} goes with the pod that it was made for" in answer.message
+        in_foreground = {"propagationPolicy": "Foreground"}
+        assert admin.api.call("DELETE", path, in_foreground).code == 403
     admin.delete("charged")
     eventually(lambda: claim() is None, "it goes, and its device is freed")
     assert admin.node_of("sharer") == ""
