@@ -84,6 +84,11 @@ CASES: dict[str, tuple[Callable[[], NamespaceFacts], list[str], list[str]]] = {
         ["behind"],
         ["wait", "free-quota"],
     ),
+    "released pods that may preempt have no node": (
+        lambda: namespace(pod("first", "2", gates=(), age=9, priority=9), pod("x", priority=9)),
+        ["preemptors-unbound"],
+        ["wait", "delete-pod", "change-class"],
+    ),
     "one without a gate has no place elsewhere": (
         lambda: namespace(
             pod("first", "2", gates=(), age=9), pod("x"), used={"p1": {"requests.cpu": "1"}}

@@ -18,6 +18,7 @@ from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
 from webhook.quota.explaining.values import Consumer
 from webhook.quota.ledger.ledger import Ledger, check_observed
 from webhook.quota.objects.model import Pod
+from webhook.quota.queue.preemptors import UnboundPreemptors
 from webhook.quota.queue.queued_pods import CycleResult, QueueCriteria, QueuedPod, WaitHistory
 from webhook.quota.queue.release_order import run_cycle
 from webhook.quota.shared.escrow import beside, shared_names, without_headroom
@@ -108,6 +109,7 @@ class ClusterOverview:
                 return None
             history = state.pod_queue.history(self._timings.clock())
         queue = cache.queue(namespace, state)
+        preemptors = state.pod_queue.preemptors
         view = cache.managed.quotas_of(namespace)
         ledger = self.ledger(namespace)
         undecided = self._undecided(namespace, ledger, view)
@@ -118,7 +120,7 @@ class ClusterOverview:
             ledger,
             undecided,
             queue,
-            self._cycle(namespace, None if undecided else ledger, queue, history),
+            self._cycle(namespace, None if undecided else ledger, queue, history, preemptors),
             _consumers(namespace, now, ledger, view, cache.pods.in_namespace(namespace)),
         )
 
@@ -137,11 +139,13 @@ class ClusterOverview:
         ledger: Ledger | None,
         queue: tuple[QueuedPod, ...],
         history: Mapping[str, WaitHistory],
+        preemptors: UnboundPreemptors,
     ) -> CycleResult:
         queue = self._options.precedence(namespace, ledger, queue)
         reserved = 0 if ledger is None else len(ledger.reservations)
         room = max(0, self._options.max_reservations() - reserved)
-        return run_cycle(ledger, queue, self._options.policy(), room=room, history=history)
+        policy = self._options.policy()
+        return run_cycle(ledger, queue, policy, room=room, history=history, preemptors=preemptors)
 
 
 def _consumers(

@@ -90,6 +90,7 @@ class _AnyPodSpec(TypedDict, total=False):
     nodeName: Any
     priority: Any
     priorityClassName: Any
+    preemptionPolicy: Any
     activeDeadlineSeconds: Any
     overhead: dict[str, Any] | None
     resources: _Resources | None

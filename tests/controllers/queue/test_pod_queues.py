@@ -682,6 +682,38 @@ def test_a_released_pod_that_no_node_takes_gives_its_quota_to_the_next(
     assert stuck.lost_reservations == [(NAMESPACE, ["uid-web"])]
 
 
+@pytest.mark.parametrize("end", ["bound", "deleted"])
+def test_no_more_pods_that_may_preempt_are_without_a_node_than_a_quota_has_room_for(
+    harness: ControllerHarness, end: str
+) -> None:
+    high = {"priority": 1000}
+    gated(harness, "web", "2", **high)
+    for name in ("next", "last"):
+        gated(harness, name, "1", **high)
+    gated(harness, "polite", "1", preemptionPolicy="Never", priority=500)
+    harness.step()
+    condition(harness, "web")
+    harness.step()
+    harness.pass_time(GATE_RELEASE_SECONDS + 1)
+    harness.step()
+    assert released(harness) == ["polite", "web"]
+    assert why(harness) == dict.fromkeys(("next", "last"), PendingReason.PREEMPTORS_UNBOUND)
+    if end == "deleted":
+        harness.delete("web")
+        harness.step()
+        assert released(harness) == ["next", "polite"]
+    else:
+        harness.delete("polite")
+        harness.step()
+        assert isinstance(harness.reserve("web"), Reserved)
+        harness.bind("web")
+        harness.step()
+        assert why(harness) == {
+            "next": PendingReason.QUOTA_EXCEEDED,
+            "last": PendingReason.BEHIND,
+        }
+
+
 def test_one_that_no_scheduler_tries_gives_it_back_in_the_end(stuck: ControllerHarness) -> None:
     stuck.step()  # it is seen without its gate
     stuck.pass_time(10 * GATE_RELEASE_SECONDS - 1)

@@ -179,8 +179,8 @@ class ReclaimPlanner:
 
     def queued(self, quota: ElasticQuota, raw: Object) -> Queued:
         """Return a pod that waits as plans look at it."""
-        policy = FieldReader(raw).child("spec").text("preemptionPolicy")
-        return replace(self.claimant(quota, Pod.from_stored(raw)), takes=policy != "Never")
+        pod = Pod.from_stored(raw)
+        return replace(self.claimant(quota, pod), takes=not pod.never_preempts)
 
     def claimant(self, quota: ElasticQuota, pod: Pod) -> Queued:
         """Return a pod that waits as far as the order of claims depends on it."""

@@ -189,8 +189,14 @@ class PodQueues:
         queue: tuple[QueuedPod, ...],
         limit: int,
     ) -> CycleResult:
-        history = state.pod_queue.history(self._clock())
-        return run_cycle(ledger, queue, self._options.policy(), room=limit, history=history)
+        return run_cycle(
+            ledger,
+            queue,
+            self._options.policy(),
+            room=limit,
+            history=state.pod_queue.history(self._clock()),
+            preemptors=state.pod_queue.preemptors,
+        )
 
     def _release_limit(self, ledger: Ledger, queue: tuple[QueuedPod, ...]) -> int:
         # a pod without a gate waits for no patch

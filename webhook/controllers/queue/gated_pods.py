@@ -15,6 +15,7 @@ from webhook.quota.amounts.resources import ResourceList, add_to, mask, subtract
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.queue.preemptors import UnboundPreemptors, unbound_preemptors
 from webhook.quota.queue.queued_pods import (
     QueueCriteria,
     QueuedPod,
@@ -30,6 +31,7 @@ from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.well_known import SCHEDULING_GATE
 
 _EMPTY: Final[tuple[QueuedPod, ...]] = ()
+_NO_PREEMPTORS: Final = UnboundPreemptors()
 
 
 class GatedPods:
@@ -44,6 +46,9 @@ class GatedPods:
         self._first_seen: dict[str, int] = {}
         self._criteria: QueueCriteria | None = None
         self._queued: dict[str, QueuedPod] = {}
+        self._preempting: set[str] = set()
+        """Uids of those in flight for which others may be evicted."""
+        self._preemptors: UnboundPreemptors | None = _NO_PREEMPTORS
         self._ordered: tuple[QueuedPod, ...] | None = _EMPTY
 
     def __len__(self) -> int:
@@ -68,6 +73,9 @@ class GatedPods:
             add_to(self._in_flight_usage, usage_of(pod, now=None))
             if pod.is_bind_refused:
                 self._retried.add(pod.uid)
+            if pod.may_preempt:
+                self._preempting.add(pod.uid)
+                self._preemptors = None
         else:
             self._first_seen.pop(pod.uid, None)
             return
@@ -118,6 +126,16 @@ class GatedPods:
         ]
         return with_retried(queue, retried)
 
+    def preemptors(self, criteria: QueueCriteria) -> UnboundPreemptors:
+        """Return those without gate and node for which others may be evicted."""
+        self._set_criteria(criteria)
+        if self._preemptors is None:
+            judged = [
+                self._evaluate(uid, self._in_flight[uid], criteria) for uid in self._preempting
+            ]
+            self._preemptors = unbound_preemptors(judged, criteria)
+        return self._preemptors
+
     def in_flight_usage(self, reserved: Iterable[str], keys: Iterable[str]) -> ResourceList:
         """Return what pods without gate and node take for which nothing is reserved.
 
@@ -142,6 +160,9 @@ class GatedPods:
     def _forget(self, uid: str) -> None:
         self._queued.pop(uid, None)
         self._retried.discard(uid)
+        if uid in self._preempting:
+            self._preempting.remove(uid)
+            self._preemptors = None
         former = self._in_flight.pop(uid, None)
         if former is not None:
             take_from(self._in_flight_usage, usage_of(former, now=None))
@@ -151,7 +172,7 @@ class GatedPods:
     def _set_criteria(self, criteria: QueueCriteria) -> None:
         if criteria is not self._criteria:
             self._queued.clear()
-            self._ordered = None
+            self._ordered = self._preemptors = None
         self._criteria = criteria
 
     def _evaluate(self, uid: str, pod: Pod, criteria: QueueCriteria) -> QueuedPod:

@@ -13,6 +13,7 @@ from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.ledger.ledger import Reservation, ReservationSource, exceeded_quotas
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import POOL_PREFIX, SHARED_PREFIX
+from webhook.quota.queue.preemptors import UnboundPreemptors
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     QueueCriteria,
@@ -38,6 +39,8 @@ class PodQueueState:
     gated_pods: GatedPods
     criteria: QueueCriteria | None = None
     """What the pods were evaluated by last."""
+    preemptors: UnboundPreemptors = field(default_factory=UnboundPreemptors)
+    """Those without gate and node for which others may be evicted, as of the last order."""
     last_cycle: CycleResult | None = None
     """The last cycle of this leadership."""
     wait_history: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -105,6 +108,7 @@ class PodQueueState:
                 this time; None for the gated pods alone.
         """
         self.criteria = next_criteria(self.criteria, counted, cached, policy)
+        self.preemptors = self.gated_pods.preemptors(self.criteria)
         if earliest is None:
             return self.gated_pods.ordered(self.criteria)
         in_flight = {

@@ -11,6 +11,7 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.elastic.owners_first import Lacking, owners_first, waiting_for_pools
 from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
 from webhook.quota.ledger.ledger import Ledger, exceeded_quotas
+from webhook.quota.queue.preemptors import unbound_preemptors
 from webhook.quota.queue.queued_pods import (
     Blocker,
     CycleResult,
@@ -56,7 +57,7 @@ def queue_state(subject: PodFacts, there: NamespaceFacts, criteria: QueueCriteri
     judged = {one.pod.uid: _judged(one, there, criteria) for one in there.pods}
     queue = _queue(there, judged)
     ledger = there.ledger
-    cycle = _cycle(queue, there, criteria)
+    cycle = _cycle(queue, there, criteria, judged)
     pod = subject.pod
     queued = judged.get(pod.uid) or _judged(subject, there, criteria)
     status = cycle.pending.get(pod.uid)
@@ -81,15 +82,25 @@ def waits_for_pools(there: NamespaceFacts) -> tuple[Lacking, ...]:
     if there.criteria is None:
         return ()
     judged = {one.pod.uid: _judged(one, there, there.criteria) for one in there.pods}
-    cycle = _cycle(_queue(there, judged), there, there.criteria)
+    cycle = _cycle(_queue(there, judged), there, there.criteria, judged)
     return waiting_for_pools(cycle.pending.values())
 
 
 def _cycle(
-    queue: tuple[QueuedPod, ...], there: NamespaceFacts, criteria: QueueCriteria
+    queue: tuple[QueuedPod, ...],
+    there: NamespaceFacts,
+    criteria: QueueCriteria,
+    judged: Mapping[str, QueuedPod],
 ) -> CycleResult:
-    history = there.history()
-    return run_cycle(there.ledger, queue, criteria.rules, room=_room(there), history=history)
+    in_flight = [one for one in judged.values() if is_in_flight(one.pod)]
+    return run_cycle(
+        there.ledger,
+        queue,
+        criteria.rules,
+        room=_room(there),
+        history=there.history(),
+        preemptors=unbound_preemptors(in_flight, criteria),
+    )
 
 
 def _judged(one: PodFacts, there: NamespaceFacts, criteria: QueueCriteria) -> QueuedPod:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
@@ -30,6 +30,25 @@ from webhook.quota.queue.queued_pods import (
 _RULES: Final = {
     PendingReason.MUST_SPECIFY: CauseKind.MUST_SPECIFY,
     PendingReason.NOT_COVERED: CauseKind.PRIORITY_CLASS,
+}
+_UNBLOCKS: Final[Mapping[CauseKind, tuple[Unblock, ...]]] = {
+    CauseKind.MUST_SPECIFY: (
+        Unblock(
+            Action.SET_RESOURCES, "name requests and limits in every container, or add a LimitRange"
+        ),
+    ),
+    CauseKind.PRIORITY_CLASS: (
+        Unblock(Action.ADD_QUOTA, "create a quota that covers the pod"),
+        Unblock(Action.CHANGE_CLASS, "create the pod with another priority class"),
+    ),
+    CauseKind.PREEMPTORS_UNBOUND: (
+        Unblock(Action.WAIT, "wait until these pods have nodes"),
+        Unblock(Action.DELETE_POD, "delete some of them, if what they wait for does not come"),
+        Unblock(Action.CHANGE_CLASS, "create the pod with a class of preemptionPolicy Never"),
+    ),
+    CauseKind.WEBHOOK_DOWN: (
+        Unblock(Action.START_WEBHOOK, "let the webhook answer: deferred-quota doctor"),
+    ),
 }
 _OUTDATED: Final = "the ledger still counts pods that have ended"
 _NO_ROOM: Final = frozenset({PendingReason.LEDGER_FULL, PendingReason.NOT_COUNTED})
@@ -78,6 +97,8 @@ def room_causes(state: QueueState) -> Iterator[PendingCause]:
         text = f"{name_quota(status.quota).text}: {status.detail}{_place(status, state)}"
         place = status.position
         yield PendingCause(CauseKind.OWNERS_FIRST, text, status.quota, place=place)
+    if status is not None and status.reason is PendingReason.PREEMPTORS_UNBOUND:
+        yield PendingCause(CauseKind.PREEMPTORS_UNBOUND, status.detail, status.quota)
     never = {one.quota for one in state.blockers if one.reason is PendingReason.NEVER_FITS}
     for denial in state.denials:
         if denial.quota not in never:
@@ -195,20 +216,12 @@ def unblocking(
             yield from _behind(cause, state)
         case CauseKind.NEVER_FITS:
             yield from _smaller_or_larger(cause)
-        case CauseKind.MUST_SPECIFY:
-            text = "name requests and limits in every container, or add a LimitRange"
-            yield Unblock(Action.SET_RESOURCES, text)
-        case CauseKind.PRIORITY_CLASS:
-            yield Unblock(Action.ADD_QUOTA, "create a quota that covers the pod")
-            yield Unblock(Action.CHANGE_CLASS, "create the pod with another priority class")
         case CauseKind.LEDGER_NOT_READY if there.controller.health is Health.DOWN:
             yield Unblock(Action.START_CONTROLLER, "start a controller: deferred-quota doctor")
         case CauseKind.LEDGER_NOT_READY:
             yield Unblock(Action.WAIT, "wait until usage is counted")
-        case CauseKind.WEBHOOK_DOWN:
-            yield Unblock(Action.START_WEBHOOK, "let the webhook answer: deferred-quota doctor")
         case _:
-            return
+            yield from _UNBLOCKS.get(cause.kind, ())
 
 
 def _more_room(cause: PendingCause, before: ResourceList) -> Iterator[Unblock]:

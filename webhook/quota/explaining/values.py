@@ -23,6 +23,8 @@ class CauseKind(StrEnum):
     BEHIND = "behind"
     OWNERS_FIRST = "owners-first"
     """It would borrow of an elastic pool what pods elsewhere are guaranteed and wait for."""
+    PREEMPTORS_UNBOUND = "preemptors-unbound"
+    """Released pods that may preempt, as it may, have no node."""
     QUOTA = "quota"
     CLUSTER_QUOTA = "cluster-quota"
     LEDGER_NOT_READY = "ledger-not-ready"

@@ -60,6 +60,7 @@ _TEMPLATES: Final = 512
 _SPEC_FIELDS: Final = (
     "priority",
     "priorityClassName",
+    "preemptionPolicy",
     "activeDeadlineSeconds",
     "overhead",
     "resources",
@@ -263,6 +264,7 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
         resize_verdict_outdated=shared.resize_verdict_outdated,
         statuses=shared.statuses,
         reported=shared.reported,
+        never_preempts=shared.never_preempts,
         has_many_names=shared.has_many_names,
         is_unplaced=is_unplaced(spec, status),
         is_nominated=is_nominated(spec, status),

@@ -113,6 +113,8 @@ class Pod:
     """None unless the pod has resources as a whole, and its node has reported some."""
     resize_verdict_outdated: bool = False
     """Whether `resize_infeasible` was said of an earlier resize than the one asked for now."""
+    never_preempts: bool = False
+    """Whether no pod is evicted for it whatever its priority: its `preemptionPolicy` is Never."""
     has_many_names: bool = False
     """Whether the pod names more resources than any node has; see `pods.charged_to`."""
     is_unplaced: bool = False
@@ -140,6 +142,11 @@ class Pod:
     def is_assigned(self) -> bool:
         """Return whether the pod has a node, whatever its phase."""
         return self.node_name != ""
+
+    @property
+    def may_preempt(self) -> bool:
+        """Return whether pods of other tenants may be evicted for it: of no class, for one."""
+        return not self.never_preempts and (self.priority or 0) > 0
 
     @property
     def is_gated(self) -> bool:
@@ -221,6 +228,7 @@ class Pod:
             resize_verdict_outdated=_is_resize_verdict_outdated(meta, status),
             statuses=_statuses(status),
             reported=_reported(spec, status),
+            never_preempts=spec.text("preemptionPolicy") == "Never",
             has_many_names=_has_many_names(asking),
             is_unplaced=is_unplaced(spec, status),
             is_nominated=is_nominated(spec, status),

@@ -106,6 +106,7 @@ EVENT_REASONS: Final[Mapping[str, str]] = {
     PendingReason.BEHIND: "QuotaExceeded",
     PendingReason.LEDGER_FULL: "QuotaExceeded",
     PendingReason.OWNERS_FIRST: "QuotaExceeded",
+    PendingReason.PREEMPTORS_UNBOUND: "QuotaExceeded",
     PendingReason.NEVER_FITS: "QuotaExceeded",
     PendingReason.NOT_COVERED: "NotCovered",
     PendingReason.MUST_SPECIFY: "MustSpecify",

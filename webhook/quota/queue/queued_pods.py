@@ -77,6 +77,8 @@ class PendingReason(StrEnum):
     """Its status has a QoS class that it does not earn, and by which quotas choose."""
     OTHER_GATES = "OtherGates"
     """It has scheduling gates of others; quota is reserved when ours is the last."""
+    PREEMPTORS_UNBOUND = "PreemptorsUnbound"
+    """Pods that may preempt, as it may, were released and have no node: see `preemptors`."""
     LEDGER_FULL = "LedgerFull"
     """As many pods are reserved for as may be at the same time."""
     NOT_COUNTED = "NotCounted"

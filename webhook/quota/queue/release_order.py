@@ -18,6 +18,8 @@ Laws:
 4. No pod waits for the impossible. A pod that cannot be released whatever the others do (it
    requests more than a limit, lacks a quota that it needs, has gates of others) blocks none.
 5. Once. A pod with a reservation gets no second one: its gate may be removed.
+6. Preemption. Pods that may preempt others are released only while all of them that have no gate
+   and no node fit each quota together. One that does not fit beside them blocks none.
 
 The bind decides again, as for any pod: a release that was decided by an old view of its pod has at
 worst reserved too little. So the ledger's `min_pod_version` does not matter here.
@@ -39,6 +41,7 @@ from webhook.quota.ledger.ledger import (
     admit,
     exceeded_quotas,
 )
+from webhook.quota.queue.preemptors import UnboundPreemptors
 from webhook.quota.queue.queued_pods import (
     Blocker,
     CycleResult,
@@ -52,6 +55,7 @@ from webhook.quota.queue.queued_pods import (
 )
 
 _NO_HISTORY: Final[Mapping[str, WaitHistory]] = MappingProxyType({})
+_NO_PREEMPTORS: Final = UnboundPreemptors()
 
 
 def run_cycle(
@@ -61,6 +65,7 @@ def run_cycle(
     *,
     room: int,
     history: Mapping[str, WaitHistory] = _NO_HISTORY,
+    preemptors: UnboundPreemptors = _NO_PREEMPTORS,
 ) -> CycleResult:
     """Decide which queued pods are released.
 
@@ -71,9 +76,12 @@ def run_cycle(
         rules: The policy of the queue.
         room: How many more reservations may be made.
         history: Overtakes and waiting time of pods in former cycles, by uid.
+        preemptors: What pods that may preempt take without a gate and a node.
     """
-    one = _Cycle(ledger, rules, room, history)
-    for waiter in line:
+    waiting = tuple(line)
+    reserved = (waiter for waiter in waiting if _is_reserved(ledger, waiter))
+    one = _Cycle(ledger, rules, room, history, preemptors.with_released(reserved))
+    for waiter in waiting:
         one.take(waiter)
     return one.outcome()
 
@@ -87,12 +95,14 @@ class _Cycle:
         rules: QueuePolicy,
         room: int,
         history: Mapping[str, WaitHistory],
+        preemptors: UnboundPreemptors,
     ) -> None:
         self._before = ledger
         self._running = ledger
         self._rules = rules
         self._room = room
         self._history = history
+        self._preemptors = preemptors
         self._released: list[QueuedPod] = []
         self._reserved: list[QueuedPod] = []
         self._free: list[QueuedPod] = []
@@ -118,7 +128,7 @@ class _Cycle:
             self._decide(waiter, waiter.claim)
 
     def _is_reserved(self, waiter: QueuedPod) -> bool:
-        return self._before is not None and self._before.is_reserved(waiter.uid)
+        return _is_reserved(self._before, waiter)
 
     def _must_wait(self, retried: QueuedPod) -> bool:
         """Return whether a pod whose bind is tried again cannot be left to that."""
@@ -136,6 +146,9 @@ class _Cycle:
         holders = self._holders_of(self._running, waiter)
         failing = self._failing(self._running, waiter, claim, holders)
         full = Blocker(PendingReason.LEDGER_FULL, "the quota ledger has no room for more now")
+        if not holders and not failing and (why := self._preemptors.blocker(waiter)) is not None:
+            self._wait(waiter, why)
+            return
         if not holders and not failing and self._room > 0:
             self._running, verdict = admit(self._running, claim)
             if isinstance(verdict, Admitted):
@@ -156,6 +169,7 @@ class _Cycle:
 
     def _release(self, waiter: QueuedPod) -> None:
         self._released.append(waiter)
+        self._preemptors = self._preemptors.with_released((waiter,))
         self._room -= 1
         self._fails.clear()
         for starved, failing in self._overtaking.passed_by(waiter.quotas):
@@ -244,6 +258,10 @@ class _Cycle:
                 _ledger=self._running,
             )
         return held
+
+
+def _is_reserved(ledger: Ledger | None, waiter: QueuedPod) -> bool:
+    return ledger is not None and ledger.is_reserved(waiter.uid)
 
 
 def _failed(running: Ledger, claim: Claim) -> frozenset[str]:

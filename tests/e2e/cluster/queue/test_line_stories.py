@@ -242,6 +242,37 @@ def test_without_gates_and_extender_a_pod_evicts_first_and_is_refused_then(
     tidy(team)
 
 
+def test_no_more_pods_than_a_quota_has_room_for_wait_to_evict_others(
+    own_plane: ControlPlane, history: History
+) -> None:
+    """A gate cannot be put back: when the claim comes, others are evicted for each of them."""
+    team = a_team(own_plane)
+    team.quota()
+    lacks = {"name": "data", "persistentVolumeClaim": {"claimName": "comes-late"}}
+    late = [f"late-{number}" for number in range(4)]
+    create(team, "1", *late, priorityClassName=ABOVE, volumes=[lacks])
+    create(team, "1", "usual")
+
+    def released() -> set[str]:
+        pods = team.api.get(objects.pods(team.namespace)).body["items"]
+        return {name_of(pod) for pod in pods if not gates(pod)}
+
+    eventually(lambda: len(released()) == 2, "two have room")
+    assert history.waits_for(team.namespace, 1) == ["usual"]  # they lost what was reserved
+    first = released() - {"usual"}
+    left = {*late} - first
+    becomes(
+        lambda: {team.condition(name, QUOTA_RESERVED)[1] for name in left},
+        {"PreemptorsUnbound"},
+        "why they wait",
+        LONG,
+    )
+    assert released() == first | {"usual"}
+    team.delete(first.pop())
+    eventually(lambda: len(released()) == 3, "the next one goes")
+    tidy(team)
+
+
 # -- the stories ---------------------------------------------------------------------------
 
 
