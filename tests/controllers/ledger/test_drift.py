@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import a_pod, a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness, new_harness
+from tests.reactions import Call, Proceed
 from webhook.kube.api import PODS, Page, UnreachableError
 from webhook.quota.amounts.quantity import Quantity
 
@@ -218,3 +219,24 @@ def test_a_namespace_that_is_gone_is_not_recounted_any_more(harness: ControllerH
     del harness.controller.usage_cache.namespaces[NAMESPACE]
     harness.check_drift()
     assert harness.controller.drift_checks.queue.seconds_to_next() == float("inf")
+
+
+def test_a_first_count_ends_although_pods_are_deleted_during_each_list() -> None:
+    """Others may wait for it, in a shared quota: a tenant decides how often it deletes."""
+    with new_harness(a_quota("p1", hard={"requests.cpu": "9"})) as harness:
+        harness.pod("a", "1", node="node-1")
+        waiting = [f"w{number}" for number in range(300)]
+        for name in waiting:
+            harness.pod(name, "1m")
+        harness.catch_up()
+
+        def then_some_go(_call: Call, proceed: Proceed) -> object:
+            pages = list(proceed())
+            for _ in range(101):
+                harness.delete(waiting.pop())
+            harness.catch_up()
+            return pages
+
+        harness.client.on("list", PODS, then_some_go)
+        harness.reconcile_once()
+        assert harness.used() == {"requests.cpu": "1"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from webhook.controllers.ledger.namespace_state import NamespaceState
@@ -150,9 +150,13 @@ class DriftDetector:
         """
         listing = self._list(namespace)
         drift = self._compare(namespace, state, listing)
-        if drift:
-            self._repair(namespace, state, listing, drift)
-        if drift is None or drift:
+        if drift is None:
+            return False
+        # tenants delete pods while they are listed, as fast as they like: nothing lacks of those
+        with self._usage_cache.lock:
+            missed = [pod for pod in drift.missed if not state.usage.has_seen_deleted(pod.uid)]
+        drift = replace(drift, missed=tuple(missed))
+        if len(missed) > _MAX_LOOKUPS or self._repair(namespace, state, listing, drift):
             return False
         # no more than is required: other replicas wait until their caches have come as far
         wanted = min(listing.version, self._usage_cache.managed.required_version(namespace))

@@ -158,6 +158,10 @@ class NamespaceUsage:
             self._stuck.add(uid)
             self._put(pod)
 
+    def has_seen_deleted(self, uid: str) -> bool:
+        """Return whether a pod was deleted, of those that are remembered."""
+        return uid in self._deleted
+
     @property
     def deleted_count(self) -> int:
         """Number of deleted pods that are remembered."""
