@@ -10,7 +10,7 @@ from webhook.controllers.conditions.condition_queue import (
     ConditionQueue,
     PodConditionState,
 )
-from webhook.quota.queue.pod_conditions import RESERVED, ObservedCondition
+from webhook.quota.queue.pod_conditions import RESERVED, ObservedCondition, QuotaCondition
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 
 NAMESPACE = "team-a"
@@ -60,6 +60,30 @@ def test_no_namespace_waits_for_all_pods_of_another(queue: ConditionQueue) -> No
     hear(queue, 0.1, "x", "y", namespace="team-x")
     hear(queue, 0.2, "z", namespace="team-z")
     assert uids(taken(queue, 2.0)) == ["a", "x", "z", "b", "y", "c", "d"]
+
+
+def test_those_without_a_condition_hold_up_their_own_namespace_alone(
+    queue: ConditionQueue,
+) -> None:
+    hear(queue, 0.0, "a")
+    (state,) = taken(queue, 2.0)
+    state.record(ObservedCondition("a", condition=RESERVED), 2.0)
+    queue.requeue_at(state, 3.0)
+    hear(queue, 2.0, "x", "y", namespace="team-x")
+    assert uids(taken(queue, 4.0)) == ["a", "x", "y"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_one_that_has_left_has_one_place_until_its_turn(
+    queue: ConditionQueue, is_there: bool
+) -> None:
+    hear(queue, 0.0, "a")
+    (state,) = taken(queue, 2.0)
+    waits = QuotaCondition("False", "QuotaExceeded", "")
+    state.record(ObservedCondition("a", condition=waits), 2.0)
+    for number in range(100):
+        queue.update(NAMESPACE, {}, (), names=dict, is_there=lambda _: is_there, now=3.0 + number)
+    assert queue.backlog == is_there
 
 
 def test_a_name_is_asked_for_only_where_a_pod_is_new(queue: ConditionQueue) -> None:

@@ -729,6 +729,29 @@ def test_an_event_counts_as_a_write() -> None:
     assert 25 <= written <= 36
 
 
+def test_pods_that_come_and_go_elsewhere_keep_no_other_waiting() -> None:
+    """They are created faster than conditions are written, and deleted when theirs is."""
+    condition_harness = ConditionHarness(rate=20)
+    condition_harness.pods("waits")
+    condition_harness.update(in_line(["waits"]))
+    condition_harness.run(FIRST + 1)
+    alive: list[list[str]] = []
+    for second in range(40):
+        if second == 20:
+            condition_harness.update({}, "waits")
+        alive.append([f"f{second}-{number}" for number in range(15)])
+        condition_harness.pods(*alive[-1], namespace="flood")
+        for name in alive.pop(0) if len(alive) > 3 else ():
+            condition_harness.stored.delete(PODS, name, namespace="flood")
+        line = in_line([name for some in alive for name in some])
+        for _ in range(4):
+            condition_harness.update(line, namespace="flood")
+            condition_harness.run(0.25, step=0.25)
+    assert condition_harness.reported("waits") == RESERVED
+    backlog = "deferred_quota_pod_conditions_backlog"
+    assert (condition_harness.metrics.registry.get_sample_value(backlog) or 0) <= 100
+
+
 def test_pods_that_say_nothing_yet_come_first() -> None:
     condition_harness = ConditionHarness(rate=4)
     old = [f"old{number}" for number in range(8)]

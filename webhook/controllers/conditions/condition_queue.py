@@ -1,6 +1,7 @@
-"""Queue of pods whose condition is checked: first those without one, then in their order.
+"""Queue of pods whose condition is checked, in turns of their namespaces.
 
-Namespaces take turns, so that the pods of one do not wait for the thousands of another.
+The pods of one namespace do not wait for the thousands of another, nor for those that come and go
+there. Of its own, those that have no condition yet come first.
 
 No request is sent here, and no message is composed. The last cycle of a namespace's queue is
 kept as it came; a pod is compared with it only when its turn comes. One thread uses it.
@@ -108,24 +109,43 @@ class _Namespace:
     parked: dict[str, PodConditionState] = field(default_factory=dict)
 
 
-class _Turns:
-    """Pods and their tickets: of a namespace in their order, and of the namespaces one in turn."""
+class _Line:
+    """Pods of a namespace and their tickets: those without a condition, and the others."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, deque[tuple[PodConditionState, int]]] = {}
+        self._unreported: deque[tuple[PodConditionState, int]] = deque()
+        self._reported: deque[tuple[PodConditionState, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._unreported) + len(self._reported)
+
+    def append(self, state: PodConditionState) -> None:
+        says_nothing = state.observed is None or state.observed.condition is None
+        is_first = says_nothing and not state.is_released
+        (self._unreported if is_first else self._reported).append((state, state.ticket))
+
+    def pop(self) -> tuple[PodConditionState, int]:
+        return (self._unreported or self._reported).popleft()
+
+
+class _Turns:
+    """Pods that wait for their turn, of the namespaces one after the other."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
     def append(self, state: PodConditionState) -> None:
-        self._lines.setdefault(state.namespace, deque()).append((state, state.ticket))
+        self._lines.setdefault(state.namespace, _Line()).append(state)
 
     def pop(self) -> tuple[PodConditionState, int] | None:
         namespace = next(iter(self._lines), None)
         if namespace is None:
             return None
         line = self._lines.pop(namespace)
-        found = line.popleft()
+        found = line.pop()
         if line:
             self._lines[namespace] = line  # behind the others
         return found
@@ -145,14 +165,13 @@ class ConditionQueue:
         self._pod_seconds = pod_seconds
         self._namespaces: dict[str, _Namespace] = {}
         self._tickets = itertools.count(1)
-        self._unreported = _Turns()
-        self._reported = _Turns()
+        self._turns = _Turns()
         self._delayed: list[tuple[float, int, PodConditionState]] = []
 
     @property
     def backlog(self) -> int:
         """Number of pods that wait for their turn."""
-        return len(self._unreported) + len(self._reported)
+        return len(self._turns)
 
     @property
     def is_empty(self) -> bool:
@@ -166,10 +185,9 @@ class ConditionQueue:
 
     def clear(self) -> None:
         """Forget everything."""
-        for pods in (self._unreported, self._reported):
-            pods.clear()
-        for collection in (self._namespaces, self._delayed):
-            collection.clear()
+        self._turns.clear()
+        self._namespaces.clear()
+        self._delayed.clear()
 
     def pending_status(self, state: PodConditionState) -> tuple[PendingStatus | None, int]:
         """Return why a pod waits, if it does, and how many have a place in its queue."""
@@ -183,6 +201,7 @@ class ConditionQueue:
         released: Collection[str],
         *,
         names: Callable[[], Mapping[str, str]],
+        is_there: Callable[[PodConditionState], bool] = lambda _state: True,
         now: float,
     ) -> None:
         """Take in what a look at a namespace has shown.
@@ -192,6 +211,7 @@ class ConditionQueue:
             released: The uids of all that became releasable since the last update; one
                 that waits now may not any more.
             names: Gives the names of the namespace's pods by uid; asked only if one is new.
+            is_there: Returns whether a pod exists, of those that have left the queue.
         """
         entry = self._namespaces.setdefault(namespace, _Namespace())
         entry.pending = pending
@@ -204,7 +224,7 @@ class ConditionQueue:
         for uid in going:
             self._release(entry.pods.get(uid), now)
         for uid in entry.pods.keys() - pending.keys() - going.keys():
-            self._note_left(entry, entry.pods[uid])
+            self._note_left(entry, entry.pods[uid], is_there)
         for uid in [uid for uid in pending if entry.pods[uid].is_released]:
             self._note_lost_reservation(entry.pods[uid], now)
         self._forget_if_empty(namespace)
@@ -224,7 +244,8 @@ class ConditionQueue:
                 state = entry.pods.setdefault(uid, PodConditionState(namespace, named[uid], uid))
                 state.is_released = state.is_done = False
                 state.has_lost_reservation = True
-                self._enqueue(state)
+                if not state.is_queued:  # each change of the pod comes here
+                    self._enqueue(state)
         self._forget_if_empty(namespace)
 
     def _add_new(
@@ -278,13 +299,22 @@ class ConditionQueue:
             earliest = max(earliest, state.observed_at + self._pod_seconds)
         self.requeue_at(state, earliest)
 
-    def _note_left(self, entry: _Namespace, state: PodConditionState) -> None:
-        """Take in that a pod is not in the queue any more."""
+    def _note_left(
+        self,
+        entry: _Namespace,
+        state: PodConditionState,
+        is_there: Callable[[PodConditionState], bool],
+    ) -> None:
+        """Take in that a pod is not in the queue any more.
+
+        One that is gone is forgotten at once: its turn may come late, and tenants choose how many
+        come and go.
+        """
         is_stale = state.is_released or state.has_lost_reservation or state.reports_waiting
-        if state.is_done or not is_stale:
+        if state.is_done or not is_stale or not is_there(state):
             self.forget(state)
             entry.pods.pop(state.uid, None)
-        elif not (state.is_released or state.has_lost_reservation):
+        elif not (state.is_released or state.has_lost_reservation or state.is_queued):
             self._enqueue(state)
 
     def _forget_if_empty(self, namespace: str) -> None:
@@ -300,12 +330,11 @@ class ConditionQueue:
             moment, _, state = heapq.heappop(self._delayed)
             if state.due == moment and not state.is_queued:
                 self._enqueue(state)
-        for queue in (self._unreported, self._reported):
-            while (found := queue.pop()) is not None:
-                state, ticket = found
-                if state.ticket == ticket:
-                    state.is_queued = False
-                    return state
+        while (found := self._turns.pop()) is not None:
+            state, ticket = found
+            if state.ticket == ticket:
+                state.is_queued = False
+                return state
         return None
 
     def purge(self, now: float, is_past: Callable[[PodConditionState], bool]) -> None:
@@ -347,9 +376,7 @@ class ConditionQueue:
         if not state.is_done:
             self._withdraw(state)
             state.is_queued = True
-            says_nothing = state.observed is None or state.observed.condition is None
-            is_first = says_nothing and not state.is_released
-            (self._unreported if is_first else self._reported).append(state)
+            self._turns.append(state)
 
     def _withdraw(self, state: PodConditionState) -> None:
         """Make the places void that a pod has in queues."""

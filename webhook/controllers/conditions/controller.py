@@ -266,7 +266,9 @@ class PodConditionController:
                     lost.setdefault(pod.namespace, set()).add(pod.uid)
         for namespace, one in updates.items() if epoch else ():
             names = partial(self._names, namespace)
-            self._queue.update(namespace, one.pending, one.released, names=names, now=now)
+            self._queue.update(
+                namespace, one.pending, one.released, names=names, is_there=self._is_there, now=now
+            )
         for namespace, uids in lost.items() if epoch else ():
             self._queue.note_lost_reservations(
                 namespace, uids, names=partial(self._names, namespace)
@@ -275,6 +277,10 @@ class PodConditionController:
 
     def _names(self, namespace: str) -> Mapping[str, str]:
         return {pod.uid: pod.name for pod in self._pods().in_namespace(namespace)}
+
+    def _is_there(self, state: PodConditionState) -> bool:
+        pod = self._pods().get(state.key)
+        return pod is not None and pod.uid == state.uid
 
     def _reconcile(self, state: PodConditionState, now: float) -> None:
         """Write the condition of a pod if it should say something else by now."""
