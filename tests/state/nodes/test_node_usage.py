@@ -179,3 +179,15 @@ def test_a_bind_that_was_seen_after_the_read_counts_too(usage: NodeUsage) -> Non
     shown(usage, one, on_node(one))
     assert usage.in_flight("n1") == {}
     assert among(usage, [], before) == (0, 2000)
+
+
+def test_no_resource_is_remembered_that_no_pod_on_the_node_names(usage: NodeUsage) -> None:
+    """Any client that creates pods with a node chooses their names."""
+    stays = on_node(a_waiting("stays"))
+    shown(usage, None, stays)
+    for number in range(3):
+        odd = pod(requests={"cpu": "1", f"example.com/r{number}": "1"})
+        gone = on_node(replace(read_kubelet_pod(odd), uid=f"gone-{number}"))
+        shown(usage, None, gone)
+        shown(usage, gone, None)
+    assert usage.requested("n1").keys() == stays.amounts.keys()

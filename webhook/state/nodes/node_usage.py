@@ -56,6 +56,8 @@ class _Node:
         self.count -= 1
         for name, amount in pod.amounts.items():
             self.requested[name] -= amount
+            if not self.requested[name]:  # pods that come and go name any number of resources
+                del self.requested[name]
         self.ports.pop(pod.uid, None)
 
 
