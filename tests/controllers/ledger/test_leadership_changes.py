@@ -332,6 +332,22 @@ def test_deleted_pods_do_not_pile_up_in_a_standby() -> None:
             assert other.state().usage.deleted_count == 0
 
 
+@pytest.mark.parametrize(
+    "quotas", [[], [a_quota("p1", scopes=["BestEffort"])]], ids=["no quota", "one of no such pod"]
+)
+def test_nor_do_they_in_a_leader_whose_ledger_does_not_change(
+    quotas: list[dict[str, object]],
+) -> None:
+    with new_harness(*quotas, follows_ledgers=True) as harness:
+        harness.pod("stays")
+        harness.step()
+        for number in range(260):
+            harness.pod(f"job-{number}")
+            harness.delete(f"job-{number}")
+        harness.step()
+        assert harness.state().usage.deleted_count == 0
+
+
 def test_a_write_without_answer_begins_the_wait_for_a_lost_ledger_anew() -> None:
     with new_harness(a_quota("p1"), epoch=[3], waits_at_start=True) as harness:
         harness.pod("web", "2")

@@ -11,6 +11,7 @@ import logging
 
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.namespace_state import NamespaceState
+from webhook.controllers.ledger.namespace_usage import MAX_DELETED_PODS
 from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
 from webhook.quota.ledger.apply_usage import seconds_until_new
 from webhook.state.ledger_store import LedgerVersion
@@ -36,10 +37,13 @@ class LedgerReader:
         """Return what the watch of ledgers showed last, if that will do: something has changed.
 
         A look for its own sake has to see what is there, and so has one that follows a lost race:
-        where handlers write all the time, what a watch shows is seldom the newest.
+        where handlers write all the time, what a watch shows is seldom the newest. Deleted pods
+        are forgotten by the newest alone.
         """
         is_following = self._informer is not None and self._informer.is_following
         if state.reconciling_since is None or state.deferrals or not is_following:
+            return None
+        if state.usage.deleted_count >= MAX_DELETED_PODS:
             return None
         version = self._ledgers.known(namespace)
         is_newer = version is not None and version.resource_version > newer_than

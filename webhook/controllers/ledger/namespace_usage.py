@@ -28,6 +28,8 @@ from webhook.quota.ledger.apply_usage import CountedQuota, ObservedPod, UsageCou
 from webhook.quota.objects.model import Pod
 
 _NO_QUOTAS = NamespaceQuotas((), frozenset())
+MAX_DELETED_PODS: Final = 200
+"""Deleted pods of a namespace that are remembered until it is looked which of them matter."""
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ whose request came to nothing leaves no other trace, and the ledger may have bee
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.drift import DriftDetector
 from webhook.controllers.ledger.namespace_state import NamespaceState
+from webhook.controllers.ledger.namespace_usage import MAX_DELETED_PODS
 from webhook.controllers.ledger.reconciler import RETRY_SECONDS, LedgerReconciler
 from webhook.controllers.queue.controller import PodQueues
 from webhook.controllers.runtime.controller import (
@@ -29,9 +29,6 @@ from webhook.kube.api import ApiError, UnavailableError
 from webhook.kube.errors import is_namespace_terminating
 
 _log = logging.getLogger(__name__)
-
-_MAX_DELETED_PODS: Final = 200
-"""Deleted pods of a namespace that a standby remembers before it looks which of them matter."""
 
 
 class NamespaceReconciler:
@@ -106,7 +103,7 @@ class NamespaceReconciler:
             if is_left and self._rests(state):
                 self._usage_cache.workqueue.add(namespace)  # it is forgotten after that
                 return
-            if not is_left and state.usage.deleted_count < _MAX_DELETED_PODS:
+            if not is_left and state.usage.deleted_count < MAX_DELETED_PODS:
                 return
             known = self._context.ledgers.known(namespace)
             ledger = None if known is None else known.ledger

@@ -321,6 +321,8 @@ class LedgerReconciler:
             namespace, state, None, self._usage_cache.queue(namespace, state)
         )
         self._commit_cycle(namespace, state, cycle, epoch)
+        with self._usage_cache.lock:
+            state.usage.forget_deleted(())  # without a ledger none has a reservation
 
     def _commit_cycle(
         self, namespace: str, state: NamespaceState, cycle: CycleResult, epoch: int
