@@ -20,6 +20,7 @@ from webhook.telemetry.metrics import Metrics
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 LEDGER = ObjectReference(QUOTA_LEDGERS, "ledger", "team-a", "uid-1")
+LEDGER_OF_OTHERS = ObjectReference(QUOTA_LEDGERS, "ledger", "team-b", "uid-2")
 
 
 @dataclass
@@ -163,12 +164,39 @@ def test_what_was_not_said_for_long_is_not_kept(event_harness: EventHarness) -> 
 
 
 def test_too_many_events_are_dropped_and_counted() -> None:
-    event_harness = EventHarness(EventLimits(max_queued=3))
+    event_harness = EventHarness(EventLimits(max_queued=6))
     for number in range(10):
         event_harness.recorder.normal(LEDGER, "Said", f"text {number}")
     event_harness.write()
     assert len(event_harness.events()) == 3
     assert event_harness.count("dropped") == 7
+
+
+def test_events_of_one_namespace_leave_room_for_those_of_others() -> None:
+    event_harness = EventHarness(EventLimits(max_queued=9, burst=2))
+    for number in range(20):
+        event_harness.recorder.normal(LEDGER, "Flood", f"text {number}")
+        event_harness.recorder.normal(ObjectReference(NAMESPACES, "team-c"), "Flood", f"{number}")
+    assert event_harness.recorder.backlog < 9
+    event_harness.recorder.normal(LEDGER_OF_OTHERS, "Said", "text")
+    event_harness.clock[0] = 1e6
+    event_harness.write()
+    event_harness.clock[0] = 2e6
+    event_harness.write()
+    assert [event["reason"] for event in event_harness.events("team-b")] == ["Said"]
+
+
+def test_namespaces_take_turns(event_harness: EventHarness) -> None:
+    for reason in ("First", "Second", "Third"):
+        event_harness.recorder.normal(LEDGER, reason, "text")
+    event_harness.recorder.normal(LEDGER_OF_OTHERS, "First", "text")
+    written: list[str] = []
+    for _ in range(4):
+        event_harness.recorder.step()
+        (call,) = event_harness.api.calls
+        written.append(f"{call.namespace} {call.body['reason']}")
+        event_harness.api.calls.clear()
+    assert written == ["team-a First", "team-b First", "team-a Second", "team-a Third"]
 
 
 def test_no_more_is_written_than_the_rate_allows() -> None:

@@ -6,6 +6,8 @@ server is slow or too much happens, events are dropped and counted.
 
 The same thing said again of the same object is one event with a higher count. It is written at
 most every `repeat_seconds`; what was said in between is in the next count.
+
+Namespaces take turns and share the queue, so that none has the events of others dropped.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ class EventLimits:
     """Limits of the events that are written."""
 
     max_queued: int = 1000
-    """Further events that wait to be written are dropped."""
+    """Further events that wait to be written are dropped. Of one namespace no more wait than there
+    is room left for those of others: half of it, or a third where two have so many."""
     per_second: float = 5.0
     """In the long run."""
     burst: int = 50
@@ -126,6 +129,11 @@ class _Series:
     def namespace(self) -> str:
         return self.key.regarding.namespace or _CLUSTER_NAMESPACE
 
+    @property
+    def line(self) -> str:
+        """Whose turn it takes: that of its namespace, or of an object without one."""
+        return self.key.regarding.namespace or self.key.regarding.name
+
 
 class EventRecorder:
     """Writes events. Safe to use from several threads.
@@ -152,7 +160,8 @@ class EventRecorder:
         self._metrics = metrics or Metrics()
         self._condition = threading.Condition()
         self._series: OrderedDict[_EventKey, _Series] = OrderedDict()
-        self._queue: deque[_Series] = deque()
+        self._lines: dict[str, deque[_Series]] = {}
+        """New events by namespace; that whose turn is next comes first."""
         self._repeats: deque[_Series] = deque()
         self._writes = TokenBucket(
             lambda: self._limits.per_second, self._timings.clock, burst=self._limits.burst
@@ -207,14 +216,14 @@ class EventRecorder:
                 self._condition.notify_all()
 
     def _enqueue_new(self, series: _Series) -> None:
-        if len(self._queue) >= self._limits.max_queued:
+        if len(self._lines.get(series.line, ())) >= self._limits.max_queued - self.backlog:
             self._count("dropped")
             return
         self._series[series.key] = series
         self._series.move_to_end(series.key)
         while len(self._series) > _MAX_SERIES or self._is_over(next(iter(self._series.values()))):
             self._series.popitem(last=False)
-        self._queue.append(series)
+        self._lines.setdefault(series.line, deque()).append(series)
         self._condition.notify_all()
 
     def _is_over(self, series: _Series) -> bool:
@@ -227,7 +236,8 @@ class EventRecorder:
     @property
     def backlog(self) -> int:
         """Number of events that were not written yet."""
-        return len(self._queue)
+        with self._condition:
+            return sum(map(len, self._lines.values()))
 
     def step(self, timeout_seconds: float = 0.0) -> bool:
         """Write an event that is due; return whether there was one in time."""
@@ -274,13 +284,21 @@ class EventRecorder:
                     return None  # what repeats, or is too much, is not waited for
                 self._condition.wait(min(wait, left))
             self._writes.take()
-            series = self._queue.popleft() if self._queue else self._repeats.popleft()
+            series = self._pop_new() if self._lines else self._repeats.popleft()
             series.is_queued = False
             return series
 
+    def _pop_new(self) -> _Series:
+        name = next(iter(self._lines))
+        line = self._lines.pop(name)
+        series = line.popleft()
+        if line:
+            self._lines[name] = line  # behind the others
+        return series
+
     def _seconds_to_next(self) -> float:
         """Return the seconds until something may be written; infinity when nothing waits."""
-        if self._queue:
+        if self._lines:
             return self._writes.delay()
         if self._repeats:
             due = self._repeats[0].not_before - self._timings.clock()
