@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from tests.admission.handlers.harness import a_namespace
+from tests.admission.handlers.harness import a_namespace, eventually
 from tests.builders import a_quota
 from tests.controllers.controller_harness import second_harness
 from tests.controllers.queue.queue_steps import gated
 from tests.controllers.shared.shared_quota_steps import shared_quota, steps
 from tests.page.page_harness import ALL, PageHarness, new_page
+from tests.reactions import Hold
 from webhook.controllers.overview import ClusterOverview
 from webhook.controllers.queue.controller import ReleaseOptions
 from webhook.kube.api import NAMESPACES, NODES, PODS
@@ -191,6 +193,30 @@ def test_a_pod_that_is_not_there_is_said_to_be_gone(page: PageHarness) -> None:
     answer = page.get(f"{TEAM}/pods/missing", page.users.add("ann", ALL))
     assert answer.status_code == 404
     assert answer.json["message"] == "Pod team-a/missing does not exist"  # type: ignore[index]
+
+
+def test_requests_to_explain_pods_leave_room_for_others(
+    page: PageHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.page.explaining._WAIT_SECONDS", 60.0)
+    token, hold = page.users.add("ann", ALL), Hold()
+    page.reviews.on("get", PODS, hold)
+    codes: list[int] = []
+
+    def ask() -> None:
+        codes.append(page.get(f"{TEAM}/pods/fits", token).status_code)
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        eventually(lambda: codes == [503] * 4, "some are asked to come again")
+        page.values(TEAM, token)
+    finally:
+        hold.release()
+        for thread in threads:
+            thread.join()
+    assert sorted(codes) == [200] * 4 + [503] * 4
 
 
 def test_pods_of_a_large_cluster_are_not_read_to_explain_one(

@@ -29,6 +29,8 @@ pods are estimated at 90 MiB. A page of a list and one object that is decoded co
 _MOST_WEIGHT: Final = 2**22
 """Values times nodes and pods; that is some seconds, in which no other pod is explained."""
 _AT_ONCE: Final = 1
+_MOST_WAITING: Final = 3
+"""Each has one of the page's few turns, which other requests need too."""
 _WAIT_SECONDS: Final = 10.0
 _TOO_LARGE: Final = (
     f"not looked at from here, as the cluster has more than {MOST_PODS} pods; the command line"
@@ -66,31 +68,42 @@ class PodExplainer:
         self._client_of = client_of
         self._settings = settings
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._places = threading.BoundedSemaphore(_AT_ONCE + _MOST_WAITING)
 
     def explain(self, token: str, namespace: str, name: str) -> dict[str, object]:
         """Return why a pod is pending, as plain values.
 
         Raises:
-            BusyError: Other answers took too long.
+            BusyError: Other answers took too long, or several requests wait for them already.
             NotThereError: There is no such pod.
             ApiError: The user may not read it, or the API server does not answer.
             InvalidFieldError: It cannot be read.
         """
-        if not self._turns.acquire(timeout=_WAIT_SECONDS):
-            raise BusyError
-        try:
-            with self._client_of(token) as api:
-                options = ExplainOptions(
-                    self._settings.configuration(),
-                    self._settings.system_namespace,
-                    most_bytes=MOST_BYTES,
-                    most_weight=_MOST_WEIGHT,
-                    no_nodes=_TOO_LARGE if self._settings.pod_count() > MOST_PODS else "",
-                )
-                answer = explain(api, Target(PODS, namespace, name), options)
-                return explanation_entry(answer)
-        finally:
-            self._turns.release()
+        with (
+            _taken(self._places),
+            _taken(self._turns, timeout=_WAIT_SECONDS),
+            self._client_of(token) as api,
+        ):
+            options = ExplainOptions(
+                self._settings.configuration(),
+                self._settings.system_namespace,
+                most_bytes=MOST_BYTES,
+                most_weight=_MOST_WEIGHT,
+                no_nodes=_TOO_LARGE if self._settings.pod_count() > MOST_PODS else "",
+            )
+            answer = explain(api, Target(PODS, namespace, name), options)
+            return explanation_entry(answer)
+
+
+@contextmanager
+def _taken(turns: threading.Semaphore, *, timeout: float = 0.0) -> Iterator[None]:
+    """Take a turn and give it back; raise BusyError where none is free in time."""
+    if not turns.acquire(timeout=timeout):
+        raise BusyError
+    try:
+        yield
+    finally:
+        turns.release()
 
 
 def user_clients(access: RestConfig) -> Callable[[str], AbstractContextManager[ClusterApi]]:
