@@ -20,7 +20,7 @@ from webhook.controllers.elastic.capacity_labels import CapacityLabels
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import PODS, ForbiddenError, UnavailableError
+from webhook.kube.api import PODS, ForbiddenError, RequestTimeoutError, UnavailableError
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.elastic.elastic_quotas import read_elastic_quota
 
@@ -177,6 +177,40 @@ def test_what_is_refused_of_one_pod_does_not_keep_others_from_their_labels(
         names = {one.name for one in here.client.calls_of("patch", PODS)} - {"p0"}
         assert len(names) >= others
         assert others or len(names) < 8  # at least the last is not asked for
+
+
+def test_a_namespace_whose_pods_are_slow_to_label_rests_alone() -> None:
+    """Each timeout takes seconds of the thread that labels the pods of all quotas."""
+
+    def time_out(call: Call, proceed: Proceed) -> object:
+        if call.namespace == "team-a":
+            return proceed()
+        here.now += 10.0
+        raise RequestTimeoutError("no answer within 10 s")
+
+    def timeouts() -> int:
+        return sum(call.namespace == "team-b" for call in here.client.calls_of("patch", PODS))
+
+    with labelling("team-a", "team-b", pods=1) as here:
+        slow = here.client.on("patch", PODS, time_out)
+        here.guarantee_nothing()
+        eventually(lambda: timeouts() == 1, "one is not answered")
+        for _ in range(18):
+            here.now += 1.0
+            here.labels.requeue_all()
+            here.written()
+        assert timeouts() == 1
+        assert "team-a/p0" in here.written()
+        here.now += 3.0
+        eventually(lambda: timeouts() == 2, "it is tried again")
+        here.written()
+        here.now += 39.0
+        here.labels.requeue_all()
+        here.written()
+        assert timeouts() == 2
+        slow.remove()
+        here.now += 2.0
+        eventually(lambda: timeouts() == 3, "it is labelled")
 
 
 def test_labels_that_are_refused_take_no_turns_of_others() -> None:

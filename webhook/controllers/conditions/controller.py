@@ -40,7 +40,11 @@ from webhook.controllers.conditions.condition_queue import ConditionQueue, PodCo
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.periodic import PeriodicThread
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
+from webhook.controllers.runtime.rate_limit import (
+    ExponentialBackoff,
+    SlowNamespace,
+    TokenBucket,
+)
 from webhook.kube.api import (
     PODS,
     ApiError,
@@ -88,7 +92,6 @@ _UNCOUNTED_SECONDS: Final = 10.0
 _CONFLICT_BACKOFF: Final = ExponentialBackoff(1.0, 30.0)
 _OUTAGE_BACKOFF: Final = ExponentialBackoff(1.0, 60.0)
 _REJECTED_BACKOFF: Final = ExponentialBackoff(30.0, 600.0)
-_SLOW_BACKOFF: Final = ExponentialBackoff(20.0, 600.0)
 _SLOW_TURN_SECONDS: Final = 1.0
 """How long after the other pods of its namespace one has its turn that could not be written."""
 _NOT_ANSWERING: Final = (
@@ -132,26 +135,6 @@ class _QueueUpdate:
     """Uids, in the order of their release."""
 
 
-@dataclass(slots=True)
-class _SlowNamespace:
-    """Requests about pods of a namespace that were not answered in time."""
-
-    timeouts: int = 0
-    """How many, each not long after the pause that the one before brought."""
-    retry_at: float = 0.0
-    """Until when its pods rest."""
-
-    def note_timeout(self, now: float) -> None:
-        if now > self.retry_at + _SLOW_BACKOFF.max_seconds:
-            self.timeouts = 0
-        self.timeouts += 1
-        self.retry_at = now + _SLOW_BACKOFF.seconds(self.timeouts)
-
-    def turn_of(self, state: PodConditionState) -> float:
-        """Return when a pod has its turn: after the others, if it could not be written before."""
-        return self.retry_at + _SLOW_TURN_SECONDS * (state.failures > 0)
-
-
 class PodConditionController:
     """Writes the conditions of waiting pods. `on_queue` may be called from several threads.
 
@@ -184,7 +167,7 @@ class PodConditionController:
         self._looks = TokenBucket(lambda: per_second() * _CHECKS_PER_WRITE, self._timings.clock)
         self._opted_out: set[str] = set()
         """Namespaces whose refusal was logged."""
-        self._slow: dict[str, _SlowNamespace] = {}
+        self._slow: dict[str, SlowNamespace] = {}
         self._epoch = 0
         self._failures = 0
         self._paused_until = 0.0
@@ -311,7 +294,7 @@ class PodConditionController:
         slow = self._slow.get(state.namespace)
         if slow is None or now >= slow.retry_at:
             return False
-        self._queue.requeue_at(state, slow.turn_of(state))
+        self._queue.requeue_at(state, _turn_of(slow, state))
         return True
 
     def _waits_for_first_count(
@@ -479,7 +462,9 @@ class PodConditionController:
             return
         self._count("failed")
         if isinstance(err, RequestTimeoutError):
-            retry_at = self._rest_namespace(state.namespace).turn_of(state)
+            slow = self._slow.setdefault(state.namespace, SlowNamespace())
+            slow.note_timeout(self._timings.clock())  # the request has taken a while
+            retry_at = _turn_of(slow, state)
         elif isinstance(err, _NOT_ANSWERING):
             self._failures += 1
             retry_at = self._paused_until = now + _OUTAGE_BACKOFF.seconds(self._failures)
@@ -491,17 +476,6 @@ class PodConditionController:
             extra={"namespace": state.namespace, "pod": state.name, "error": str(err)},
         )
 
-    def _rest_namespace(self, namespace: str) -> _SlowNamespace:
-        """Let the pods of a namespace rest after a timeout.
-
-        A timeout takes seconds of the one thread that all namespaces share, and what makes a pod
-        slow to write (ten thousand gates, or tolerations) is its creator's to choose.
-        """
-        now = self._timings.clock()  # the request has taken a while
-        slow = self._slow.setdefault(namespace, _SlowNamespace())
-        slow.note_timeout(now)
-        return slow
-
     def _drop(self, state: PodConditionState) -> None:
         self._queue.forget(state)
         self._count("dropped")
@@ -511,6 +485,11 @@ class PodConditionController:
 
     def _export_backlog(self) -> None:
         self._metrics.pod_conditions.backlog.set(self._queue.backlog)
+
+
+def _turn_of(slow: SlowNamespace, state: PodConditionState) -> float:
+    """Return when a pod has its turn: after the others, if it could not be written before."""
+    return slow.retry_at + _SLOW_TURN_SECONDS * (state.failures > 0)
 
 
 def _is_outdated(pod: Pod) -> bool:

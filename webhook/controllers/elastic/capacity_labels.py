@@ -11,7 +11,7 @@ The pods are followed once there is an elastic quota: a cluster without any pays
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -32,7 +32,12 @@ from webhook.controllers.runtime.controller import (
     Result,
 )
 from webhook.controllers.runtime.leadership import Leadership
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket, rest_seconds
+from webhook.controllers.runtime.rate_limit import (
+    ExponentialBackoff,
+    SlowNamespace,
+    TokenBucket,
+    rest_seconds,
+)
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.kube.api import (
     PODS,
@@ -41,6 +46,7 @@ from webhook.kube.api import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    RequestTimeoutError,
     TooLargeError,
 )
 from webhook.kube.informer import Change
@@ -96,6 +102,7 @@ class CapacityLabels:
         self._is_following = False
         self._refused: dict[str, frozenset[str]] = {}
         """Key of the queue → pods whose labels were refused, by uid: the others go first."""
+        self._slow: dict[str, SlowNamespace] = {}
         self.pods: Final = follow_assigned_pods(context.api, known, context.timings.informer)
         self.pods.add_handler(self._on_pod)
         self.workers: Final = Controller(
@@ -157,17 +164,26 @@ class CapacityLabels:
         self._queue.rest(namespace, rest_seconds(self._clock() - began))
         refused = self._refused.pop(namespace, frozenset())
         differing.sort(key=lambda pod: (pod.uid in refused, wanted.get(pod.uid) == OVER_QUOTA))
-        allowed = differing[: self._take(len(differing))]
-        failed = self._write_all(allowed, wanted)
-        left = refused.intersection(pod.uid for pod in differing[len(allowed) :])
-        if failed or left:
-            self._refused[namespace] = failed | left
-        if failed:
+        pauses = {name: self._pause(name) for name in namespaces}
+        due = [pod for pod in differing if not pauses[pod.namespace]]
+        allowed = due[: self._take(len(due))]
+        errors = self._write_all(allowed, wanted)
+        tried = {pod.uid for pod in allowed}
+        left = refused.intersection(pod.uid for pod in differing if pod.uid not in tried)
+        if errors or left:
+            self._refused[namespace] = left.union(errors)
+        if errors:
             return RATE_LIMITED
-        if len(allowed) == len(differing):
-            return DONE
-        # each walk looks at all pods of the quota: the next is for several labels
-        return RequeueAfter(max(self._limit.delay(), _SETTLE_SECONDS))
+        if len(allowed) < len(due):
+            # each walk looks at all pods of the quota: the next is for several labels
+            return RequeueAfter(max(self._limit.delay(), _SETTLE_SECONDS))
+        rests = [pauses[pod.namespace] for pod in differing if pauses[pod.namespace]]
+        return RequeueAfter(min(rests)) if rests else DONE
+
+    def _pause(self, namespace: str) -> float:
+        """Return how long the pods of a namespace rest after a timeout; 0 where they do not."""
+        slow = self._slow.get(namespace)
+        return 0.0 if slow is None else max(0.0, slow.retry_at - self._clock())
 
     def _take(self, number: int) -> int:
         """Return how many of so many labels may be written now, and count them."""
@@ -184,8 +200,11 @@ class CapacityLabels:
         over = over_quota(quota, in_label_order(live, LabelOrder(settings.label_order)))
         return {one.uid: OVER_QUOTA if one.uid in over else IN_QUOTA for one in live}
 
-    def _write_all(self, pods: Iterable[Pod], wanted: Mapping[str, str]) -> frozenset[str]:
-        """Write labels until the API server fails; return the pods to be tried again, by uid."""
+    def _write_all(self, pods: Sequence[Pod], wanted: Mapping[str, str]) -> Mapping[str, ApiError]:
+        """Write labels until the API server fails; return why pods are to be tried again, by uid.
+
+        A namespace with a pod that takes too long to write rests.
+        """
         errors: dict[str, ApiError] = {}
 
         def write(pod: Pod) -> None:
@@ -197,7 +216,10 @@ class CapacityLabels:
         with ThreadPoolExecutor(_WRITERS, "capacity-label") as threads:
             for _ in threads.map(write, pods):
                 pass  # what one raises is raised here
-        return frozenset(errors)
+        late = [pod for pod in pods if isinstance(errors.get(pod.uid), RequestTimeoutError)]
+        for namespace in {pod.namespace for pod in late}:
+            self._slow.setdefault(namespace, SlowNamespace()).note_timeout(self._clock())
+        return errors
 
     def _write(self, pod: Pod, value: str | None) -> ApiError | None:
         """Write a label, or remove it for None; return why that has to be tried again."""

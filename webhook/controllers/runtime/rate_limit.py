@@ -47,6 +47,30 @@ class ExponentialBackoff:
         return pause
 
 
+_SLOW_BACKOFF: Final = ExponentialBackoff(20.0, 600.0)
+
+
+@dataclass(slots=True)
+class SlowNamespace:
+    """Requests about pods of a namespace that were not answered in time.
+
+    A timeout takes seconds of the one thread that all namespaces share, and what makes a pod slow
+    to write (ten thousand gates, or tolerations) is its creator's to choose.
+    """
+
+    timeouts: int = 0
+    """How many, each not long after the pause that the one before brought."""
+    retry_at: float = 0.0
+    """Until when its pods rest."""
+
+    def note_timeout(self, now: float) -> None:
+        """Let its pods rest from now on, which is after the timeout."""
+        if now > self.retry_at + _SLOW_BACKOFF.max_seconds:
+            self.timeouts = 0
+        self.timeouts += 1
+        self.retry_at = now + _SLOW_BACKOFF.seconds(self.timeouts)
+
+
 class TokenBucket:
     """Limit of how much is done per second. Not safe to use from several threads.
 
