@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -30,10 +31,10 @@ from webhook.kube.api import (
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Claim, ReservationSource, Undecided
 from webhook.quota.ledger.ledger_codec import encode_status, written_bytes_of
-from webhook.state.batch_decision import BatchDecider
+from webhook.state.batch_decision import LEDGER_FULL, BatchDecider
 from webhook.state.group_commit import CommitQueues, PendingClaim
 from webhook.state.ledger_store import LedgerStore
-from webhook.state.reserver import Outcome, Reserved
+from webhook.state.reserver import Outcome, Reserved, Reserver
 
 FULL = Undecided("the quota ledger of namespace team-a holds as much as one object can")
 
@@ -177,6 +178,30 @@ def test_how_many_reservations_there_may_be_is_asked_at_each_decision(
     assert isinstance(ask(reserver, "b"), Undecided)
     capacity[0] = 2
     assert isinstance(ask(reserver, "b"), Reserved)
+
+
+@pytest.mark.parametrize("source", sorted(set(ReservationSource) - {ReservationSource.BIND}))
+def test_the_last_quarter_is_for_binds(client: ReactiveClient, source: ReservationSource) -> None:
+    reserver = a_reserver(counted(client, hard="9"), decider=BatchDecider(capacity=lambda: 4))
+    for uid in "abc":
+        assert isinstance(claim_of(reserver, uid, source), Reserved)
+    assert claim_of(reserver, "d", source) == LEDGER_FULL
+    assert isinstance(claim_of(reserver, "c", source), Reserved), "which has its place"
+    assert isinstance(claim_of(reserver, "d", ReservationSource.BIND), Reserved)
+    assert claim_of(reserver, "e", ReservationSource.BIND) == LEDGER_FULL
+
+
+def test_the_last_quarter_of_an_object_is_for_binds(client: ReactiveClient) -> None:
+    store = counted(client, hard="99")
+    reserver = a_reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 12)))
+    outcomes = [claim_of(reserver, uid, ReservationSource.RESIZE) for uid in "bcdefghijkl"]
+    assert LEDGER_FULL in outcomes
+    assert 7 <= len(now(store).reservations) <= 10
+    assert isinstance(claim_of(reserver, "z", ReservationSource.BIND), Reserved)
+
+
+def claim_of(reserver: Reserver, uid: str, source: ReservationSource) -> Outcome:
+    return reserver.reserve(NS, replace(claim(uid), source=source), SEEN, deadline=soon())
 
 
 def test_a_dry_run_says_the_same(client: ReactiveClient) -> None:

@@ -178,7 +178,9 @@ class Limits:
 
     reservations_per_namespace: int = 4000
     """`limits.reservationsPerNamespace`, 1 to 4000: pods of one namespace that may hold a
-    reservation at a time. The upper end is what fits into one stored object."""
+    reservation at a time. The upper end is what fits into one stored object. A quarter of them, and
+    of the object, is for binds alone: releases, resizes and pods that are created with a node leave
+    it free. Where more than half is taken, `gating: auto` gates every new pod."""
 
     reasons_per_second: int = 20
     """`limits.reasonsPerSecond`, 0 to 1000: conditions and events written per second about queued

@@ -17,6 +17,7 @@ from webhook.quota.explaining.consumers import consumers
 from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
 from webhook.quota.explaining.values import Consumer
 from webhook.quota.ledger.ledger import Ledger, check_observed
+from webhook.quota.ledger.ledger_room import release_room
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.preemptors import UnboundPreemptors
 from webhook.quota.queue.queued_pods import CycleResult, QueueCriteria, QueuedPod, WaitHistory
@@ -142,8 +143,7 @@ class ClusterOverview:
         preemptors: UnboundPreemptors,
     ) -> CycleResult:
         queue = self._options.precedence(namespace, ledger, queue)
-        reserved = 0 if ledger is None else len(ledger.reservations)
-        room = max(0, self._options.max_reservations() - reserved)
+        room = release_room(ledger, self._options.max_reservations())
         policy = self._options.policy()
         return run_cycle(ledger, queue, policy, room=room, history=history, preemptors=preemptors)
 

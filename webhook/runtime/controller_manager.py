@@ -123,6 +123,7 @@ class ControllerManager:
             caches.ledgers,
             caches.shared,
             gating=lambda name: config.gating_by_need(caches.namespaces.labels(name)),
+            max_reservations=release.max_reservations,
             are_ledgers_seen=lambda: (
                 caches.ledger_informer is None or caches.ledger_informer.has_synced
             ),

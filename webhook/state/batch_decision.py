@@ -8,7 +8,7 @@ nothing may be granted now, or for which the ledger has no room.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from webhook.quota.ledger.ledger import (
     Claim,
     Denied,
     Ledger,
+    ReservationSource,
     Undecided,
     Verdict,
     admit,
@@ -26,6 +27,7 @@ from webhook.quota.ledger.ledger import (
     check_observed,
 )
 from webhook.quota.ledger.ledger_codec import EncodedStatus, encode_status, written_bytes_of
+from webhook.quota.ledger.ledger_room import MAX_LEDGER_BYTES, is_for_binds_only
 from webhook.quota.shared.escrow import borrowers, without_headroom
 from webhook.state.grant_raising import SharedLookups, blocking_reason, shared_of, unavailable
 from webhook.state.group_commit import DEADLINE_EXCEEDED, Outcome, PendingClaim, Reserved
@@ -38,8 +40,6 @@ HEADROOM_HELD: Final = Undecided(
     "other namespaces hold what is missing without using it; a bind has it recalled"
 )
 LEDGER_FULL: Final = Undecided("the quota ledger holds as many reservations as it can")
-MAX_LEDGER_BYTES: Final = 1_280 * 1024
-"""Of a ledger's status as JSON. etcd takes 1.5 MiB by default, metadata included."""
 
 
 class Batch:
@@ -99,7 +99,8 @@ class BatchDecider:
     """Decides claims. Safe to use from many threads."""
 
     capacity: Callable[[], int] = lambda: 4000
-    """Returns how many reservations a namespace may have; further claims are undecided."""
+    """Returns how many reservations a namespace may have; further claims are undecided, and before
+    that those that are no binds."""
     max_bytes: int = MAX_LEDGER_BYTES
     """How large a ledger's status may become; what makes it larger is undecided."""
     opted_in_at: Callable[[str], int] = lambda _namespace: 0
@@ -138,14 +139,22 @@ class BatchDecider:
         """Return of each claim why it cannot be decided; None where it can."""
         since = self.opted_in_at(namespace)
         unavailable_quotas = unavailable(namespace, known, lookups) if lookups else {}
-        is_full = len(known.reservations) >= self.capacity()
+        full_to = self._full_to({pending.claim.source for pending in claims}, known)
         return [
             LEDGER_FULL
-            if is_full and pending.claim.uid not in known.reservations
+            if pending.claim.source in full_to and pending.claim.uid not in known.reservations
             else check_observed(known, pending.observed, since=since)
             or blocking_reason(pending.claim, known, unavailable_quotas)
             for pending in claims
         ]
+
+    def _full_to(self, sources: Set[ReservationSource], known: Ledger) -> Set[ReservationSource]:
+        """Return from which sources no other pod may reserve."""
+        capacity = self.capacity()
+        if len(known.reservations) >= capacity:
+            return sources
+        others = sources - {ReservationSource.BIND}
+        return others if others and is_for_binds_only(known, capacity, self.max_bytes) else set()
 
     def _oversized(
         self,

@@ -86,6 +86,26 @@ def test_a_dry_run_takes_no_room(open_harness: OpenHarness) -> None:
     assert not is_let_through(asked(harness, dry_run=True))
 
 
+def test_a_pod_is_gated_while_reservations_fill_half_of_the_ledger(
+    open_harness: OpenHarness,
+) -> None:
+    """Its bind might find no room there, and a scheduler evict others for it in vain."""
+    harness = opened(open_harness, "100", limits={"reservationsPerNamespace": 8})
+    for number in range(7):
+        fields: Any = {"schedulingGates": [OURS], "schedulerName": "nobody"}
+        harness.pod(name=f"n{number}", uid=f"uid-n{number}", requests={"cpu": "1m"}, **fields)
+    eventually(lambda: len(harness.reservations()) == 6, "three quarters are reserved")
+    harness.catch_up()
+    harness.wait_until_settled()
+    assert not is_let_through(asked(harness))
+    for name in ("old-1", "old-2"):
+        harness.pod(name=name, uid=f"uid-{name}", requests={"cpu": "1"})
+    harness.catch_up()
+    assert harness.bind("old-1", uid="uid-old-1").allowed
+    assert harness.bind("old-2", uid="uid-old-2").allowed
+    assert harness.bind("n0", uid="uid-n0").allowed, "which has its place"
+
+
 def test_what_is_bound_is_not_free(open_harness: OpenHarness) -> None:
     harness = opened(open_harness, "10")
     harness.pod(name="big", uid="uid-big", requests={"cpu": "9"})

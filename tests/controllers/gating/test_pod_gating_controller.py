@@ -43,6 +43,7 @@ class Gating:
             self.harness.ledgers,
             self.harness.store,
             gating=lambda _namespace: self.gating,
+            max_reservations=lambda: self.harness.max_reservations,
         )
 
     def step(self, seconds: float = 1) -> None:
@@ -128,6 +129,24 @@ def test_intents_of_pods_in_flight_open_nothing(gating: Gating) -> None:
     gating.settle()
     assert [one.is_intent for one in gating.harness.held().values()] == [True] * 8
     assert (gating.said()["state"], gating.most()) == ("Closed", "0")
+
+
+def test_reservations_that_fill_half_of_the_ledger_gate_every_pod_until_many_are_gone(
+    gating: Gating,
+) -> None:
+    gating.harness.max_reservations = 8
+    for number in range(5):
+        gating.harness.pod(f"pod-{number}", "1m")
+        gating.harness.reserve(f"pod-{number}")
+    gating.settle()
+    assert gating.said()["gatesAll"]
+    assert gating.said()["reason"] == "many pods hold reservations"
+    gating.harness.bind("pod-0")
+    gating.settle()
+    assert gating.said()["gatesAll"]  # 4 of 8 would not have closed it
+    gating.harness.bind("pod-1")
+    gating.settle()
+    assert (gating.said()["state"], gating.said()["gatesAll"]) == ("Open", False)
 
 
 def test_assigned_pods_close_it(gating: Gating) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -20,6 +22,7 @@ from tests.controllers.queue.queue_steps import Object, condition, gated, gates,
 from tests.controllers.shared.shared_quota_steps import granted, shared_quota, steps
 from tests.reactions import preceded_by, unreachable
 from webhook.controllers.ledger.usage_cache import NAMESPACE_CACHE_LAG_SECONDS
+from webhook.controllers.queue import controller as queue_controller
 from webhook.controllers.queue import gate_remover
 from webhook.kube.api import (
     NAMESPACES,
@@ -32,6 +35,8 @@ from webhook.kube.api import (
 )
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import ReservationSource
+from webhook.quota.ledger.ledger_codec import encode_status
+from webhook.quota.ledger.ledger_room import is_large_for_releases
 from webhook.quota.queue.queued_pods import PendingReason, QueueingStrategy, QueuePolicy
 from webhook.quota.shadow.record import Findings
 from webhook.state.reserver import Reserved
@@ -288,6 +293,35 @@ def test_a_full_ledger_lets_no_more_go_until_there_is_room() -> None:
         harness.bind(names[0])
         harness.step()
         assert released(harness) == names
+
+
+def test_releases_leave_binds_a_quarter_of_the_ledger() -> None:
+    with new_harness(a_quota("p1", hard={"requests.cpu": "9"}), max_reservations=8) as harness:
+        harness.step()
+        names = crowd(harness, 8, cpu="1m")
+        harness.step()
+        assert released(harness) == names[:6]
+        assert why(harness)[names[6]] is PendingReason.LEDGER_FULL
+        harness.bind(names[0])
+        harness.step()
+        assert released(harness) == names[:7]
+
+
+def test_releases_leave_binds_a_quarter_of_what_one_object_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = partial(is_large_for_releases, max_bytes=9000)
+    monkeypatch.setattr(queue_controller, "is_large_for_releases", large)
+    with new_harness(a_quota("p1", hard={"requests.cpu": "9"})) as harness:
+        harness.step()
+        name = "x" * 250
+        for number in range(20):
+            gated(harness, f"{name}{number:02}", "1m")
+        harness.step()
+        ledger = harness.ledger()
+        of_quotas = len(encode_status(replace(ledger, reservations={})))
+        assert 3 < len(ledger.reservations) < 20
+        assert (len(encode_status(ledger)) - of_quotas) * 4 <= (9000 - of_quotas) * 3
 
 
 def test_a_namespace_that_opts_out_leaves_no_pod_behind_the_gate(

@@ -38,6 +38,7 @@ def limits_of(
         is_counted=True,
         in_flight=demand["in_flight"],
         queued=demand["queued"],
+        max_reservations=4000,
         former=former,
     )
 
@@ -171,7 +172,9 @@ def test_where_usage_is_not_known_all_are_gated() -> None:
         (a_ledger(requests_cpu="8"), False, EMPTY),
         (a_ledger(requests_cpu="8"), True, None),
     ):
-        found = ungated_limits(ledger, is_counted=is_counted, in_flight=EMPTY, queued=queued)
+        found = ungated_limits(
+            ledger, is_counted=is_counted, in_flight=EMPTY, queued=queued, max_reservations=9
+        )
         assert found.gates_all
         assert found.reason
 

@@ -10,7 +10,7 @@ for it in vain. So what the bind refuses whatever is used, by a rule, waits behi
 The bind is charged in any case, with a gate or without.
 
 Where gating is `auto`, a pod that finds enough room for itself and all before it gets no gate
-(`quota.queue.fast_path`).
+(`quota.queue.fast_path`), unless so much is reserved that its bind might find none in the ledger.
 
 Other webhooks may add containers to the pod, and then this one is asked again.
 """
@@ -38,6 +38,7 @@ from webhook.policy import queue_policy
 from webhook.quota.amounts.resources import excess
 from webhook.quota.charging.deferral import QuotaScopeError
 from webhook.quota.charging.pod_usage import usage_of
+from webhook.quota.ledger.ledger_room import is_crowded
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.fast_path import can_skip_gate, is_ahead_of
 from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, to_queued_pod
@@ -201,6 +202,8 @@ def _fast_path_token(
         return ""
     known = context.view.ledger(namespace)
     ledger = None if known is None else known.ledger
+    if ledger is None or is_crowded(ledger, configuration.limits.reservations_per_namespace):
+        return ""
     return context.in_flight.try_admit(
         namespace,
         pod,

@@ -72,6 +72,7 @@ class PodGatingController:
     Args:
         usage_cache: What pods take, and will take.
         gating: Returns the gating of a namespace that is gated by need; None of any other.
+        max_reservations: Returns how many reservations a namespace may have.
         are_ledgers_seen: Returns whether the ledgers have been listed.
     """
 
@@ -83,6 +84,7 @@ class PodGatingController:
         shared: SharedQuotaStore,
         *,
         gating: Callable[[str], str | None],
+        max_reservations: Callable[[], int],
         are_ledgers_seen: Callable[[], bool] = lambda: True,
     ) -> None:
         self._api = context.api
@@ -91,6 +93,7 @@ class PodGatingController:
         self._ledgers = ledgers
         self._shared = shared
         self._gating = gating
+        self._max_reservations = max_reservations
         self._are_ledgers_seen = are_ledgers_seen
         self._leadership = Leadership(context.leader_epoch, self.requeue_all)
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=self._clock)
@@ -191,6 +194,7 @@ class PodGatingController:
             is_counted=is_counted,
             in_flight=demand.in_flight,
             queued=demand.queued,
+            max_reservations=self._max_reservations(),
             former=former,
         )
 

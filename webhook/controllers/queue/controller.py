@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.queue.gate_remover import GateRemover
 from webhook.quota.ledger.ledger import Ledger
-from webhook.quota.ledger.ledger_codec import encode_status
+from webhook.quota.ledger.ledger_room import is_large_for_releases, release_room
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     PendingReason,
@@ -26,7 +26,6 @@ from webhook.quota.queue.queued_pods import (
     QueuePolicy,
 )
 from webhook.quota.queue.release_order import run_cycle
-from webhook.state.batch_decision import MAX_LEDGER_BYTES
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -118,11 +117,9 @@ class PodQueues:
         if not queue:
             return CycleResult(ledger)
         queue = self._options.precedence(namespace, ledger, queue)
-        room = 0 if ledger is None else self._release_limit(ledger, queue)
+        room = self._release_limit(ledger, queue)
         cycle = self._run(state, ledger, queue, room)
-        while (
-            cycle.released and cycle.ledger and len(encode_status(cycle.ledger)) > MAX_LEDGER_BYTES
-        ):
+        while cycle.released and cycle.ledger and is_large_for_releases(cycle.ledger):
             room = len(cycle.released) // 2
             cycle = self._run(state, ledger, queue, room)
         return cycle
@@ -198,10 +195,12 @@ class PodQueues:
             preemptors=state.pod_queue.preemptors,
         )
 
-    def _release_limit(self, ledger: Ledger, queue: tuple[QueuedPod, ...]) -> int:
+    def _release_limit(self, ledger: Ledger | None, queue: tuple[QueuedPod, ...]) -> int:
+        if ledger is None:
+            return 0
         # a pod without a gate waits for no patch
         on_their_way = sum(one.is_gated and ledger.is_reserved(one.uid) for one in queue)
-        free = self._options.max_reservations() - len(ledger.reservations)
+        free = release_room(ledger, self._options.max_reservations())
         return max(0, min(free, MAX_PENDING_RELEASES - on_their_way))
 
     def _count(self, namespace: str, cycle: CycleResult) -> None:

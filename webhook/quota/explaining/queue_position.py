@@ -11,6 +11,7 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.elastic.owners_first import Lacking, owners_first, waiting_for_pools
 from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
 from webhook.quota.ledger.ledger import Ledger, exceeded_quotas
+from webhook.quota.ledger.ledger_room import release_room
 from webhook.quota.queue.preemptors import unbound_preemptors
 from webhook.quota.queue.queued_pods import (
     Blocker,
@@ -97,7 +98,7 @@ def _cycle(
         there.ledger,
         queue,
         criteria.rules,
-        room=_room(there),
+        room=release_room(there.ledger, there.max_reservations),
         history=there.history(),
         preemptors=unbound_preemptors(in_flight, criteria),
     )
@@ -118,11 +119,6 @@ def _queue(there: NamespaceFacts, judged: Mapping[str, QueuedPod]) -> tuple[Queu
     if there.ledger is None or not there.shares:
         return queue
     return owners_first(queue, there.shares, there.ledger.reserved_uids)
-
-
-def _room(there: NamespaceFacts) -> int:
-    reservations = 0 if there.ledger is None else len(there.ledger.reservations)
-    return max(0, there.max_reservations - reservations)
 
 
 def _blockers(

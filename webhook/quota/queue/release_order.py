@@ -54,6 +54,7 @@ from webhook.quota.queue.queued_pods import (
     WaitHistory,
 )
 
+_FULL: Final = "quota is reserved for as many pods without a node as may be at the same time"
 _NO_HISTORY: Final[Mapping[str, WaitHistory]] = MappingProxyType({})
 _NO_PREEMPTORS: Final = UnboundPreemptors()
 
@@ -145,7 +146,7 @@ class _Cycle:
             return
         holders = self._holders_of(self._running, waiter)
         failing = self._failing(self._running, waiter, claim, holders)
-        full = Blocker(PendingReason.LEDGER_FULL, "the quota ledger has no room for more now")
+        full = Blocker(PendingReason.LEDGER_FULL, _FULL)
         if not holders and not failing and (why := self._preemptors.blocker(waiter)) is not None:
             self._wait(waiter, why)
             return

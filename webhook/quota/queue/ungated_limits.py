@@ -12,7 +12,8 @@ server went by an older object are at worst refused at their bind. A level is le
 reached again only with a fourth more than it needs, so that pods which come and go do not have the
 object written each time. Of a shared quota it is a fourth of what is left, because pods in flight
 elsewhere are not seen. No pod goes ungated that takes of an elastic pool: others may borrow what is
-left before it has a node, and owners get that back for pods behind our gate only.
+left before it has a node, and owners get that back for pods behind our gate only. None does while
+so much is reserved that its bind might find no room in the ledger (`ledger.ledger_room`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add
 from webhook.quota.charging.constraints import KEYS_OF_LIMITS, KEYS_OF_REQUESTS
 from webhook.quota.charging.denials import name_quota
+from webhook.quota.ledger.ledger_room import is_crowded
 from webhook.quota.ledger.ledger_values import Account, Ledger
 from webhook.quota.objects.names import SHARED_PREFIX
 
@@ -36,6 +38,7 @@ _PART_OF_SHARED: Final = 4
 """and of a shared quota a fourth."""
 _REACHED_AGAIN: Final = (5, 4)
 """How much more than needed has to be left for a level that is reached again."""
+_CROWDED: Final = "many pods hold reservations"
 _UNIT: Final = Quantity.of_units(1).nano
 _EXTENDED: Final = "requests."
 _REQUESTS: Final = "requests"
@@ -83,6 +86,7 @@ def ungated_limits(
     is_counted: bool,
     in_flight: ResourceList,
     queued: ResourceList | None,
+    max_reservations: int,
     former: UngatedLimits | None = None,
 ) -> UngatedLimits:
     """Return up to which size new pods go ungated.
@@ -92,12 +96,16 @@ def ungated_limits(
         is_counted: Whether it has counted the quotas as they are known now.
         in_flight: Usage of the pods without gate and node for which nothing is reserved.
         queued: Usage of the pods that are queued for room; None where there are too many to sum.
+        max_reservations: How many reservations the ledger may have.
         former: The limits that are stored.
     """
     if ledger is None or not is_counted:
         return UngatedLimits(gates_all=True, reason="usage is being counted")
     if queued is None:
         return UngatedLimits(gates_all=True, reason="many pods are queued")
+    was_crowded = former is not None and former.reason == _CROWDED
+    if is_crowded(ledger, max_reservations, was_crowded=was_crowded):
+        return UngatedLimits(gates_all=True, reason=_CROWDED)
     demand = add(in_flight, queued)
     rooms: dict[tuple[str, str], list[_Room]] = {}
     gates_extended = False

@@ -30,6 +30,7 @@ from webhook.quota.ledger.ledger import (
     Undecided,
     admit,
 )
+from webhook.quota.ledger.ledger_room import release_room
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     PendingReason,
@@ -212,7 +213,7 @@ class DeferredCharging:
             self._ledger,
             heapq.merge(*queues, key=_sort_key),
             self._criteria.rules,
-            room=self._max_reservations - len(self._ledger.reservations),
+            room=release_room(self._ledger, self._max_reservations),
             history=history,
         )
 

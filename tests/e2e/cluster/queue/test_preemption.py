@@ -213,6 +213,25 @@ def test_one_that_was_let_through_changes_only_within_its_quotas(
     assert [moved.code, grown.code] == [403, 403], f"{moved}, {grown}"
 
 
+def test_pods_that_no_scheduler_takes_leave_room_for_binds_and_have_new_ones_gated(
+    own_plane: ControlPlane, own_product: Product, team: Tenant, neighbour: Tenant
+) -> None:
+    """A ledger that they fill would put off each bind of the pod, for which others are evicted."""
+    team.quota(hard={"requests.cpu": "100"})
+    with configured(own_product, limits={"reservationsPerNamespace": 8}):
+        for number in range(8):
+            team.pod(f"nobody-{number}", "1m", schedulerName="nobody", schedulingGates=GATED)
+        becomes(lambda: _reservations(team), 6, "pods that are reserved for")
+        made = asked_by_alice(own_plane, team)
+        waits_and_evicts_no_pod(made, team, neighbour)
+        assert gone(neighbour) == []
+        assert _reservations(team) == 6
+
+
+def _reservations(team: Tenant) -> int:
+    return len(team.ledger().get("reservations", "").splitlines())
+
+
 NESTED = 1_500
 """Levels of what a client says of managed fields; the API server stores up to 10,000."""
 DEEP = '{"f:a":' * NESTED + "{}" + "}" * NESTED
