@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import pytest
 import yaml
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from webhook.jsonfields.encoding import NumberText
 from webhook.kube.files.documents import MAX_DEPTH, Document, SnapshotError, read_documents
-from webhook.kube.files.yaml_reader import ALIAS_BUDGET
+from webhook.kube.files.json_places import place_of_fault
+from webhook.kube.files.yaml_reader import ALIAS_BUDGET, LONGEST_PATH, MAX_TAG_DIRECTIVES
 
 
 def values(text: str) -> list[object]:
@@ -309,6 +311,71 @@ def test_many_small_aliases_are_no_bomb_until_their_sum_is() -> None:
     many = "a: &a [" + ", ".join(["1"] * 1000) + "]\n"
     many += "".join(f"k{n}: *a\n" for n in range(ALIAS_BUDGET // 1000 + 1))
     assert error(many).detail == "aliases multiply beyond measure"
+
+
+LONG: dict[str, str] = {
+    "text": f'"{"x" * 64_000}"',
+    "key": "{? " + "x" * 64_000 + " : 1}",
+    "whole number": "[" + ", ".join(["9" * 3999] * 16) + "]",
+    "number": "[" + ", ".join([f"1.{'9' * 3990}"] * 16) + "]",
+}
+
+
+@pytest.mark.parametrize("long", LONG.values(), ids=LONG.keys())
+def test_aliases_of_what_is_long_count_by_its_length(long: str) -> None:
+    few = f"a: &a {long}\nb: [{', '.join(['*a'] * 9)}]\n"
+    assert isinstance(value(few), dict)
+    many = f"a: &a {long}\nb: [{', '.join(['*a'] * 200)}]\n"
+    assert error(many).detail == "aliases multiply beyond measure"
+
+
+def test_merge_keys_that_are_repeated_fill_in_one_after_the_other() -> None:
+    found = value("a: 1\n<<: {a: 2, b: 2}\n<<: [{b: 3, c: 3}, {c: 4, d: 4}]\n<<: {}\n")
+    assert isinstance(found, dict)
+    assert list(found.items()) == [("c", 3), ("d", 4), ("b", 2), ("a", 1)]
+
+
+def test_the_lines_of_values_take_no_more_than_the_text_warrants() -> None:
+    for length in (1, 900, LONGEST_PATH + 1, 200_000):
+        text = f"? {'k' * length}\n: [{'1, ' * 5000}]\nlast: [1]\n"
+        (document,) = read_documents("x.yaml", text.encode())
+        assert max(map(len, document.lines)) <= LONGEST_PATH
+        assert sum(map(len, document.lines)) <= 16 * len(text)
+        assert document.error("wrong", field="last").place.line == 3
+        assert document.error("wrong", field=f"{'k' * length}[3]").place.line in (1, 2)
+
+
+def test_a_long_field_is_looked_for_by_its_beginning() -> None:
+    class Lines(dict[str, int]):
+        asked: ClassVar[list[int]] = []
+
+        def __contains__(self, place: object) -> bool:
+            self.asked.append(len(str(place)))
+            return super().__contains__(place)
+
+    document = Document("x", 1, None, Lines({"": 7}))
+    assert document.error("wrong", field="a." * 100_000).place.line == 7
+    assert max(Lines.asked) <= LONGEST_PATH + 1
+
+
+def test_tags_can_be_declared_only_so_often() -> None:
+    def text(count: int) -> str:
+        return "".join(f"%TAG !t{number}! x\n" for number in range(count)) + "---\na: 1\n"
+
+    assert value(text(MAX_TAG_DIRECTIVES)) == {"a": 1}
+    assert error(text(MAX_TAG_DIRECTIVES + 1)).detail == "more %TAG directives than can be read"
+
+
+def test_a_fault_that_is_deep_is_looked_for_only_so_long() -> None:
+    starts: list[int] = []
+
+    def decode(text: str, start: int) -> object:
+        starts.append(start)
+        raise ValueError(text)
+
+    place = place_of_fault("[" * 900 + "]" * 900, 0, decode)
+    assert 100 < place < 200
+    assert len(starts) < 200
 
 
 def test_a_field_that_is_wrong_is_found_by_the_nearest_known_line() -> None:

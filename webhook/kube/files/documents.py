@@ -22,7 +22,7 @@ from webhook.jsonfields.encoding import (
 )
 from webhook.jsonfields.fields import json_type_of
 from webhook.kube.files.json_places import line_and_column, place_of_fault
-from webhook.kube.files.yaml_reader import YamlReader, YamlValueError
+from webhook.kube.files.yaml_reader import LONGEST_PATH, YamlReader, YamlValueError
 from webhook.kube.files.yaml_scalars import check_length
 
 MAX_DEPTH: Final = 128
@@ -97,7 +97,7 @@ class Document:
 
     def error(self, detail: str, *, field: str = "") -> SnapshotError:
         """Return an error about the value at a YAML path, with the nearest line that is known."""
-        place = field
+        place = field[: LONGEST_PATH + 1]  # nothing longer is known, and each step copies it
         while place and place not in self.lines:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
         found = Place(self.number, self.lines.get(place))

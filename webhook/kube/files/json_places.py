@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _PLAIN: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+_DEEPEST_FAULT: Final = 128
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
@@ -62,14 +63,15 @@ def place_of(text: str, start: int, path: list[str | int]) -> int:
 def place_of_fault(text: str, start: int, decode: Callable[[str, int], object]) -> int:
     """Return where a value begins that `decode` refuses although all in it is good.
 
-    Where that is for a repeated key, it is the place of the second key.
+    Where that is for a repeated key, it is the place of the second key. Of a fault that is very
+    deep it is the place of what it lies in: all of that is decoded again at each step.
 
     Args:
         text: JSON.
         start: Where a value begins that is refused.
         decode: Reads the value at a place; raises ValueError.
     """
-    while True:
+    for _ in range(_DEEPEST_FAULT):
         names: set[str | int] = set()
         for one in _members(text, start):
             if one.key in names:
@@ -80,6 +82,7 @@ def place_of_fault(text: str, start: int, decode: Callable[[str, int], object]) 
                 break
         else:
             return start
+    return start
 
 
 def line_and_column(text: str, place: int) -> tuple[int, int]:

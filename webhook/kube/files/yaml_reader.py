@@ -1,13 +1,16 @@
 """YAML text to plain values, document by document, from the parser's events.
 
-Built from events and not by a loader's constructors, so that every value knows its line, repeated
-keys are seen, depth is bounded, and aliases cannot multiply: an alias costs as much as what it
-stands for, and the whole text may spend only so much.
+Built from events and not by a loader's constructors, so that outer values have their lines,
+repeated keys are seen, depth is bounded, and aliases cannot multiply: an alias costs as much as
+what it stands for, and the whole text may spend only so much. The paths of lines have a budget too,
+as each repeats the keys around it.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 import yaml
@@ -29,8 +32,20 @@ from yaml.events import (
 from webhook.kube.files.yaml_scalars import TAGS, Scalar, key_text, plain_value
 
 ALIAS_BUDGET: Final = 100_000
-"""How many values all aliases of a text may stand for."""
-
+"""How many values all aliases of a text may stand for; texts count by their length, too."""
+_CHARACTERS_OF_VALUE: Final = 64
+"""Of texts that aliases stand for, every so many count as one more value,"""
+_BITS_OF_VALUE: Final = 256
+"""and as many of a whole number."""
+LONGEST_PATH: Final = 1024
+"""Characters of a path whose line is noted."""
+_PATHS_PER_CHARACTER: Final = 16
+"""How many characters all noted paths may have for each of the text,"""
+_SHORT_TEXT: Final = 4096
+"""which is taken to have so many at least."""
+MAX_TAG_DIRECTIVES: Final = 100
+"""How many a text may have: the parser compares each with all others of its document."""
+_TAG_DIRECTIVE: Final = re.compile("(?:^|[\r\n\x85\u2028\u2029])%TAG")
 _COLLECTION_TAGS: Final = frozenset({None, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 _LINES_DEPTH: Final = 3
 
@@ -61,7 +76,7 @@ class _Anchored:
 
     @cached_property
     def extent(self) -> tuple[int, int]:
-        """How many values are in it, and how deep it nests."""
+        """How many values it counts as, and how deep it nests."""
         return _extent(self.value)
 
 
@@ -71,8 +86,11 @@ class YamlReader:
     def __init__(self, text: str, *, max_depth: int) -> None:
         self._parser = yaml.CSafeLoader(text)
         self._get_event = self._parser.get_event
+        directives = islice(_TAG_DIRECTIVE.finditer(text), MAX_TAG_DIRECTIVES, None)
+        self._has_many_directives = next(directives, None) is not None
         self._max_depth = max_depth
         self._budget = ALIAS_BUDGET
+        self._paths_budget = _PATHS_PER_CHARACTER * max(len(text), _SHORT_TEXT)
         self._anchors: dict[str, _Anchored] = {}
         self._path: list[str | int] = []
         """Keys and indexes that lead to the value that is being read."""
@@ -87,7 +105,10 @@ class YamlReader:
 
         Raises:
             yaml.YAMLError: The text is not YAML.
+            YamlValueError: It is one that takes very long to read.
         """
+        if self._has_many_directives:
+            raise YamlValueError("more %TAG directives than can be read", line=1, field="")
         if self._parser.check_event(StreamStartEvent):
             self._parser.get_event()
         return not self._parser.check_event(StreamEndEvent)
@@ -129,11 +150,20 @@ class YamlReader:
         if isinstance(event, AliasEvent):
             return self._alias(event)
         if len(self._path) <= _LINES_DEPTH:
-            self._lines.setdefault(self._field(), _line(event))
+            self._note_line(event)
         value = self._scalar(event) if isinstance(event, ScalarEvent) else self._collection(event)
         if isinstance(event, NodeEvent) and event.anchor:
             self._anchors[event.anchor] = _Anchored(value)
         return value
+
+    def _note_line(self, event: Event) -> None:
+        # a key may be as long as the text, and be in the path of any number of values
+        if sum([len(step) for step in self._path if isinstance(step, str)]) > LONGEST_PATH:
+            return
+        path = self._field()
+        if len(path) <= min(LONGEST_PATH, self._paths_budget):
+            self._paths_budget -= len(path)
+            self._lines.setdefault(path, _line(event))
 
     def _collection(self, event: Event) -> object:
         if len(self._path) >= self._max_depth:
@@ -183,9 +213,12 @@ class YamlReader:
             else:
                 mapping[key] = self._value(self._next())
             self._path.pop()
-        for source in merged:
-            mapping = {**source, **mapping}
-        return mapping
+        if not merged:
+            return mapping
+        whole: dict[str, object] = {}
+        for source in (*reversed(merged), mapping):  # what counts most comes last
+            whole.update(source)
+        return whole
 
     def _key(self, event: Event) -> str:
         if not isinstance(event, ScalarEvent):
@@ -230,11 +263,20 @@ def _is_plain(event: Event) -> bool:
 
 
 def _extent(value: object) -> tuple[int, int]:
-    """Return how many values there are in a value, and how deep it nests."""
+    """Return how many values a value counts as, and how deep it nests."""
     if not isinstance(value, dict | list):
-        return 1, 1
+        return 1 + _further(value), 1
     inner = [_extent(one) for one in (value.values() if isinstance(value, dict) else value)]
-    return 1 + sum(size for size, _ in inner), 1 + max((height for _, height in inner), default=0)
+    keys = sum(map(_further, value)) if isinstance(value, dict) else 0
+    size = 1 + keys + sum(size for size, _ in inner)
+    return size, 1 + max((height for _, height in inner), default=0)
+
+
+def _further(value: object) -> int:
+    """Return as how many more values a scalar or key counts for its length."""
+    if isinstance(value, str):
+        return len(value) // _CHARACTERS_OF_VALUE
+    return value.bit_length() // _BITS_OF_VALUE if isinstance(value, int) else 0
 
 
 def _copied(value: object) -> object:
