@@ -123,6 +123,23 @@ def test_a_snapshot_is_examined(tmp_path: Path) -> None:
     assert "of ledgers and of cluster quotas: the snapshot has no custom" in result.stderr
 
 
+@pytest.mark.parametrize("unread", [[], ["Deployment.apps/v1", "Pod.v1"]], ids=["read", "unread"])
+def test_a_snapshot_tells_what_there_is_none_of_from_what_it_does_not_have(
+    tmp_path: Path, unread: list[str]
+) -> None:
+    path = tmp_path / "cluster.json"
+    head = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "SnapshotList", "format": 1}
+    head |= {"taken": "2026-11-30T06:00:00Z", "unread": unread}
+    path.write_text(json.dumps({**head, "items": [a_namespace(), a_quota("p1")]}), "utf-8")
+    skipped: Any = json.loads(run("--snapshot", str(path), "-o", "json").stdout)["skipped"]
+    reasons = {one["check"]: one["reason"] for one in skipped}
+    lacked = {"workloads": "the snapshot has no deployments.apps"}
+    lacked |= dict.fromkeys(("guarded", "gates", "other-gates"), "the snapshot has no pods")
+    assert {name: reasons.get(name) for name in lacked} == (
+        lacked if unread else dict.fromkeys(lacked)
+    )
+
+
 def test_what_the_webhook_trusts_stands_in_the_configuration(tmp_path: Path) -> None:
     snapshot, config = tmp_path / "cluster.yaml", tmp_path / "config.yaml"
     labels = {

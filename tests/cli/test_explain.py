@@ -925,6 +925,37 @@ def test_a_file_without_pods_does_not_say_that_nothing_is_used(snapshot: Path) -
     assert COUNTED_FROM_PODS not in explained(snapshot, "deployment", "web")["unknown"]
 
 
+@pytest.mark.parametrize("lacks", ["Pod", "ReplicaSet"])
+def test_pods_that_a_file_does_not_hold_are_not_said_to_be_missing(
+    snapshot: Path, lacks: str
+) -> None:
+    items = yaml.safe_load(snapshot.read_text())["items"]
+    workloads = [a_workload(kind, "web", replicas=1) for kind in ("Deployment", "ReplicaSet")]
+    snapshot.write_text(yaml.safe_dump({"items": [*items, *workloads]}))
+    without(snapshot, lacks)
+    entry = explained(snapshot, "deployment", "web")
+    assert entry["text"] == "Deployment team-a/web: its pods are not known"
+    assert f"{lacks.lower()}s: the snapshot has none" in entry["unknown"]
+
+
+def test_pods_that_a_snapshot_could_not_take_are_not_said_to_be_missing(snapshot: Path) -> None:
+    items = yaml.safe_load(snapshot.read_text())["items"]
+    snapshot.write_text(
+        yaml.safe_dump({"items": [*items, a_workload("StatefulSet", "db", replicas=1)]})
+    )
+    without(snapshot, "Pod", head={**OF_OURS, "unread": ["Pod.v1"]})
+    entry = explained(snapshot, "statefulset", "db")
+    assert entry["text"] == "StatefulSet team-a/db: its pods are not known"
+    assert f"the pods of namespace {NAMESPACE}: not in the snapshot" in entry["unknown"]
+
+
+def test_what_a_file_has_nothing_of_is_not_said_not_to_exist(snapshot: Path) -> None:
+    without(snapshot, "Pod")
+    ran = run("pod", "x", "-n", NAMESPACE, "--snapshot", str(snapshot))
+    assert ran.exit_code == ExitCode.FINDINGS
+    assert "Pod team-a/x: the snapshot has no pods: take them into it" in ran.output
+
+
 def test_a_pod_that_does_not_go_is_counted_no_longer_than_it_is_charged(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:

@@ -299,14 +299,14 @@ def test_what_could_not_be_read_is_said_by_the_file_and_by_answers_from_it(
     assert "note: nodes: no right to read; it is not in the snapshot" in capsys.readouterr().err
     assert json.loads(path.read_text(encoding="utf-8"))["unread"] == ["Node.v1"]
     unknown = json.loads(explained(path, "-o", "json").stdout)["unknown"]
-    assert "nodes: no right to read" in unknown
+    assert "nodes: not in the snapshot" in unknown
 
 
 def test_a_snapshot_of_a_user_without_the_right_to_list_leases_is_explained(tmp_path: Path) -> None:
     done = explained(written(tmp_path, "cluster.json", LEASES), "-o", "json")
     found = json.loads(done.stdout)
     assert found["causes"]
-    assert "no right to read the Lease of the controller" in found["unknown"]
+    assert "the snapshot has no Lease of the controller" in found["unknown"]
 
 
 def test_a_tenant_that_may_list_no_namespaces_takes_its_own(tmp_path: Path) -> None:

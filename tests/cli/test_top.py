@@ -168,9 +168,10 @@ def test_ledgers_that_may_not_be_read_are_not_said_to_be_missing(
     unread = ["QuotaLedger.deferredquota.io/v1alpha1"]
     path.write_text(json.dumps({**head, "unread": unread, "items": []}), encoding="utf-8")
     done = CliRunner().invoke(cli, ["top", "--snapshot", str(path), *place])
-    assert done.stdout == "no deferred quotas that may be read\n"
+    assert done.stdout == "no deferred quotas: the snapshot lacks ledgers\n"
     assert "has not opted in" not in done.stderr
-    assert ("give -n NAMESPACE" in done.stderr) is (not place)
+    assert ": not in the snapshot" in done.stderr
+    assert "take it with the right to list quotaledgers" in done.stderr
 
 
 def test_a_ledger_that_is_not_counted_or_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -293,10 +294,20 @@ def test_a_namespace_without_deferred_quotas_has_opted_in_all_the_same(tmp_path:
     assert "not opted in" not in done.stderr
 
 
+def test_pods_that_a_snapshot_could_not_take_are_not_said_to_use_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    head = {"apiVersion": "deferredquota.io/v1alpha1", "kind": "SnapshotList", "format": 1}
+    head |= {"taken": "2026-11-30T06:00:00Z", "unread": ["Pod.v1"]}
+    path.write_text(json.dumps({**head, "items": a_snapshot_without_ledgers()[:4]}), "utf-8")
+    done = CliRunner().invoke(cli, ["top", "--snapshot", str(path)])
+    assert done.stdout == "no deferred quotas: the snapshot lacks ledgers\n"
+    assert "the pods of namespace team-a: not in the snapshot" in done.stderr
+
+
 def test_a_snapshot_without_pods_is_not_one_in_which_nothing_is_used(tmp_path: Path) -> None:
     done = run(tmp_path, a_snapshot_without_ledgers()[:4])
-    assert done.stdout == "no deferred quotas that may be read\n"
-    assert "neither quota ledgers nor pods" in done.stderr
+    assert done.stdout == "no deferred quotas: the snapshot lacks ledgers\n"
+    assert "neither quota ledgers nor pods (kubectl get ql,pods -A -o yaml)" in done.stderr
 
 
 @pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())

@@ -18,13 +18,15 @@ from webhook.cli.cluster_context import (
     refusal_at,
     served_at,
 )
-from webhook.cli.cluster_options import cluster_of, progress
+from webhook.cli.cluster_options import live_cluster, progress, snapshot_reader
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.output import print_structured
 from webhook.config import Configuration
-from webhook.kube.api import ClusterApi, Object
-from webhook.operations.deployments import system_namespace_of
+from webhook.fakecluster.manifests.snapshot_client import SnapshotClient
+from webhook.kube.api import PODS, ClusterApi, Kind, Object
+from webhook.kube.files.snapshot_format import SnapshotExtent
+from webhook.operations.deployments import DEPLOYMENTS, system_namespace_of
 from webhook.operations.doctor.check_context import CheckContext, Settings
 from webhook.operations.doctor.runner import CHECKS, Examination, examine
 from webhook.operations.findings import Severity
@@ -42,14 +44,25 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     output: str,
 ) -> ExitCode:
     """Look whether everything is installed, enforced and counted as it should be."""
-    with cluster_of(snapshots, kubeconfig, context) as api:
+    reader = snapshot_reader(snapshots) if snapshots else live_cluster(kubeconfig, context)
+    with reader as api:
+        complete: frozenset[Kind] = frozenset()
+        if isinstance(api, SnapshotClient):
+            complete, api.extent = _complete(api.extent), SnapshotExtent()
         settings = replace(
             _settings(api, system_namespace, config),
             namespaces=tuple(dict.fromkeys(namespaces)),
             is_offline=bool(snapshots),
+            complete=complete,
             pause_seconds=pause_seconds,
         )
         return examine_and_print(api, settings, fail_on=fail_on, output=output)
+
+
+def _complete(extent: SnapshotExtent) -> frozenset[Kind]:
+    """Return of which kinds a snapshot has all; what else it has none of, it may only lack."""
+    kinds = (PODS, DEPLOYMENTS) if extent.taken is not None else ()
+    return frozenset(one for one in kinds if not extent.lacks(f"{one.kind}.{one.api_version}", ""))
 
 
 def _settings(api: ClusterApi, system_namespace: str | None, config: Path | None) -> Settings:

@@ -89,7 +89,7 @@ def _print(report: UsageReport, order: QuotaOrder, output: str) -> None:
         bar = max(_NARROWEST_BAR, min(_WIDEST_BAR, width))
         print_table(_HEAD, list(_lines(rows, bar)), right=range(3, 3 + len(_FIGURES)))
     else:
-        click.echo(f"no deferred quotas{'' if report.is_whole else ' that may be read'}")
+        click.echo(f"no deferred quotas{report.lack}")
 
 
 def _lines(rows: Sequence[QuotaUsage], width: int) -> Iterator[tuple[str, ...]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import QUOTA_LEDGERS, Object
+from webhook.kube.api import PODS, QUOTA_LEDGERS, Object
 from webhook.operations.emergency_state import emergency_notes
 from webhook.operations.explain.parts import controller_part
 from webhook.operations.explain.session import Session
@@ -29,6 +29,12 @@ from webhook.quota.shared.cluster_quotas import own_name
 from webhook.state.ledger_store import read_ledger
 
 _COUNTED: Final = "Counted"
+_OF_A_NAMESPACE: Final = "to see a namespace of yours, give -n NAMESPACE"
+_LACKS_LEDGERS: Final = ": the snapshot lacks ledgers"
+_OTHER_SNAPSHOT: Final = (
+    "give -n NAMESPACE for one that the snapshot is of, or take it with the right to list"
+    " quotaledgers"
+)
 
 
 class QuotaOrder(StrEnum):
@@ -68,8 +74,8 @@ class UsageReport:
 
     rows: tuple[QuotaUsage, ...]
     notes: tuple[str, ...]
-    is_whole: bool = True
-    """Whether the ledgers of all namespaces that were asked for could be read."""
+    lack: str = ""
+    """Why rows may be missing, behind "no deferred quotas"; empty where none is."""
 
 
 def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
@@ -85,9 +91,9 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     unread: set[str | None] = set()
     ledgers = dict(_ledgers(session, wanted, notes, unread))
     if session.has_no_ledgers and not unread:
-        if session.has_no_pods:
-            return UsageReport((), (*session.unknown, NOT_COUNTED), is_whole=False)
-        ledgers = dict(_from_pods(session, wanted, notes))
+        if session.may_lack(PODS):
+            return UsageReport((), (*session.unknown, NOT_COUNTED), _LACKS_LEDGERS)
+        ledgers = _from_pods(session, wanted, notes, unread)
     rows = [row for name, ledger in ledgers.items() for row in _own_rows(name, ledger)]
     notes.extend(
         f"namespace {name} has not opted in"
@@ -100,9 +106,13 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     )
     if ledgers and controller.health is Health.DOWN:
         notes.append(f"{controller.detail}: these figures are not renewed")
-    if None in unread:
-        notes.append("to see a namespace of yours, give -n NAMESPACE")
-    return UsageReport(tuple(rows), (*session.unknown, *notes), is_whole=not unread)
+    lack = ""
+    if unread:
+        is_offline = session.options.is_offline
+        lack = _LACKS_LEDGERS if is_offline else " that may be read"
+        if is_offline or None in unread:
+            notes.append(_OTHER_SNAPSHOT if is_offline else _OF_A_NAMESPACE)
+    return UsageReport(tuple(rows), (*session.unknown, *notes), lack)
 
 
 def _ledgers(
@@ -134,9 +144,9 @@ def _ledgers(
 
 
 def _from_pods(
-    session: Session, wanted: tuple[str, ...], notes: list[str]
-) -> Iterator[tuple[str, Ledger]]:
-    """Yield namespaces and ledgers as they are counted from the pods of a snapshot without any.
+    session: Session, wanted: tuple[str, ...], notes: list[str], unread: set[str | None]
+) -> dict[str, Ledger]:
+    """Return ledgers as they are counted from the pods of a snapshot without any.
 
     Where no namespace has opted in, as before an installation, all are counted as if they had.
     """
@@ -145,10 +155,12 @@ def _from_pods(
     counted = {
         name: labels for name, labels in (joined or found).items() if not wanted or name in wanted
     }
-    yield from ledgers_from_pods(session, counted, session.options.taken)
+    ledgers = dict(ledgers_from_pods(session, counted, session.options.taken))
+    unread.update(counted.keys() - ledgers.keys())
     notes.append(COUNTED_FROM_PODS)
     if found and not joined:
         notes.append("no namespace of the snapshot has opted in: this is what would be counted")
+    return ledgers
 
 
 def _own_rows(namespace: str, ledger: Ledger) -> Iterator[QuotaUsage]:

@@ -25,7 +25,8 @@ COUNTED_FROM_PODS: Final = (
     " is reserved is not known"
 )
 NOT_COUNTED: Final = (
-    "the snapshot has neither quota ledgers nor pods: what quotas have used is not known"
+    "the snapshot has neither quota ledgers nor pods (kubectl get ql,pods -A -o yaml): what quotas"
+    " have used is not known"
 )
 
 
@@ -60,13 +61,19 @@ def namespaces_of(session: Session) -> dict[str, Mapping[str, str]]:
 def ledgers_from_pods(
     session: Session, namespaces: Mapping[str, Mapping[str, str]], now: datetime | None
 ) -> Iterator[tuple[str, Ledger]]:
-    """Yield ledgers of namespaces, given with their labels, as their pods are counted."""
+    """Yield ledgers of namespaces, given with their labels, as their pods are counted.
+
+    None of those whose pods the snapshot does not have.
+    """
     options = session.options
     policy = compile_policy(options.configuration, system_namespace=options.system_namespace)
     none: tuple[SharedQuota, ...] = ()
     shared = session.read(lambda: shared_quotas(session.api), none, "cluster quotas")
     for name, labels in namespaces.items():
-        pods, odd = parted(map(read_pod, session.pods(name)), Pod)
+        listed = session.pods(name)
+        if listed is None:
+            continue
+        pods, odd = parted(map(read_pod, listed), Pod)
         session.unknown.extend(odd)
         quotas = session.quotas(name)
         session.unknown.extend(

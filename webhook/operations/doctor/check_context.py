@@ -120,6 +120,8 @@ class Settings:
     """How long the controller keeps a reservation that comes to nothing."""
     is_offline: bool = False
     """The cluster is a snapshot: nothing moves, and what is missing may only not be in it."""
+    complete: Set[Kind] = frozenset()
+    """Kinds of which the snapshot has all that there are, also where that is none."""
     pause_seconds: float = 3.0
     """Between two looks at what may be changing just now."""
     leader_seconds: float = 20.0
@@ -245,7 +247,7 @@ class CheckContext:
             NotInSnapshotError: A snapshot has no object of its kind.
         """
         try:
-            if self.settings.is_offline and not self.api.list(kind).items:
+            if self._may_lack(kind):
                 raise NotInSnapshotError(kind)
             return self.api.get(kind, name, namespace=namespace)
         except NotFoundError:
@@ -297,9 +299,14 @@ class CheckContext:
             )
         except ForbiddenError as err:
             raise self._unread("list", kind, namespace, err) from err
-        if not found and self.settings.is_offline and not self.api.list(kind).items:
+        if not found and self._may_lack(kind):
             raise NotInSnapshotError(kind)
         return found
+
+    def _may_lack(self, kind: Kind) -> bool:
+        """Return whether this is a snapshot without any object of a kind that it may not hold."""
+        is_open = self.settings.is_offline and kind not in self.settings.complete
+        return is_open and not self.api.list(kind).items
 
     def _unread(
         self, verb: str, kind: Kind, namespace: str, err: ForbiddenError

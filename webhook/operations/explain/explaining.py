@@ -134,6 +134,8 @@ def _queue_order(one: PodFacts) -> tuple[bool, int, str, int, str]:
 def _gone(session: Session, target: Target) -> str:
     """Return that there is no such object, and its last event."""
     where = f"{target.kind.kind} {target.namespace}/{target.name}"
+    if session.may_lack(target.kind):
+        return f"{where}: the snapshot has no {target.kind.plural}: take them into it"
     last = max(_events(session, target), key=event_time, default=None)
     if last is None:
         return f"{where} does not exist"

@@ -15,6 +15,7 @@ from webhook.kube.api import (
     LEASES,
     NAMESPACES,
     NODES,
+    PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ForbiddenError,
@@ -76,6 +77,8 @@ class Inside:
     pods: tuple[Object, ...] = ()
     nodes: tuple[Object, ...] | None = None
     """The nodes of the cluster; None where they are not known."""
+    knows_pods: bool = True
+    """Whether the pods could be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,8 @@ def read_namespace(session: Session, namespace: str) -> Inside:
         ApiError: The cluster does not answer.
     """
     labels = _labels(session, namespace)
-    raws = session.pods(namespace)
+    listed = session.pods(namespace)
+    raws = listed or ()
     pods = tuple(_pod_facts(session, raws))
     quotas = session.quotas(namespace)
     shared = _shared(session, namespace, labels)
@@ -122,7 +126,8 @@ def read_namespace(session: Session, namespace: str) -> Inside:
         SCHEDULING_GATE in one.pod.scheduling_gates for one in pods
     ):
         facts = replace(facts, controller=controller_part(session, moment))
-    return Inside(replace(facts, unknown=tuple(session.unknown)), quotas, raws, nodes)
+    facts = replace(facts, unknown=tuple(session.unknown))
+    return Inside(facts, quotas, raws, nodes, knows_pods=listed is not None)
 
 
 def _labels(session: Session, namespace: str) -> _Labels:
@@ -168,9 +173,7 @@ def _ledger(session: Session, namespace: str) -> Ledger | None:
 
 def _left_out(session: Session) -> tuple[str, ...]:
     """Return of what a file of kubectl has nothing; a snapshot of ours names what it lacks."""
-    if not session.options.is_offline or session.options.taken is not None:
-        return ()
-    return tuple(name for kind, name in _LIMITS.items() if not session.api.list(kind).items)
+    return tuple(name for kind, name in _LIMITS.items() if session.may_lack(kind))
 
 
 def _nodes(session: Session) -> tuple[Object, ...] | None:
@@ -283,7 +286,7 @@ def _counted_here(
 
     A snapshot of ours would have it: there it is what the namespace waits for all the same.
     """
-    if session.has_no_pods:
+    if session.may_lack(PODS):
         return replace(facts, uncounted=NOT_COUNTED)
     session.unknown.append(COUNTED_FROM_PODS)
     uncounted = "" if session.options.taken is None else NO_LEDGER.message

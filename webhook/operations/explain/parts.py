@@ -36,7 +36,8 @@ def controller_part(session: Session, moment: datetime | None) -> Part:
     try:
         held = _holding(session)
     except ForbiddenError:
-        return Part(Health.UNKNOWN, "no right to read the Lease of the controller")
+        no_right = Part(Health.UNKNOWN, "no right to read the Lease of the controller")
+        return _NO_LEASE if session.options.is_offline else no_right
     except InvalidFieldError as err:
         return Part(Health.UNKNOWN, f"the Lease of the controller cannot be read: {err}")
     if held is None:

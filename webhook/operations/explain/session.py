@@ -103,7 +103,8 @@ class Session:
         except NotFoundError:
             return otherwise
         except ForbiddenError:
-            self.unknown.append(f"{what}: no right to read")
+            why = "not in the snapshot" if self.options.is_offline else "no right to read"
+            self.unknown.append(f"{what}: {why}")
         except TooMuchKeptError:
             self.unknown.append(f"{what}: {_NOT_FROM_HERE}")
         except InvalidFieldError as err:
@@ -161,14 +162,14 @@ class Session:
 
         return self.read(objects, None, what or kind.plural)
 
-    def pods(self, namespace: str) -> tuple[Object, ...]:
-        """Return the pods of a namespace; none where they may not be read.
+    def pods(self, namespace: str) -> tuple[Object, ...] | None:
+        """Return the pods of a namespace; None where they may not be read.
 
         Raises:
             ApiError: The cluster does not answer.
         """
         what = f"the pods of namespace {namespace}"
-        return self.readable(PODS, what, namespace=namespace) or ()
+        return self.readable(PODS, what, namespace=namespace)
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """Return the quotas of a namespace that can be read, by name.
@@ -187,10 +188,9 @@ class Session:
         """Whether a snapshot has no ledger, so that usage is counted from its pods."""
         return self.options.is_offline and self._is_empty(QUOTA_LEDGERS)
 
-    @property
-    def has_no_pods(self) -> bool:
-        """Whether a file of kubectl has no pod, which may be a kind that it does not hold."""
-        return self.options.is_offline and self.options.taken is None and self._is_empty(PODS)
+    def may_lack(self, kind: Kind) -> bool:
+        """Return whether a file of kubectl has no object of a kind, which it may not hold."""
+        return self.options.is_offline and self.options.taken is None and self._is_empty(kind)
 
     def _is_empty(self, kind: Kind) -> bool:
         try:

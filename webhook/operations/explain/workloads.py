@@ -8,7 +8,7 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import EVENTS, JOBS, LIMIT_RANGES, Kind, Object, kind_of
+from webhook.kube.api import EVENTS, JOBS, LIMIT_RANGES, PODS, Kind, Object, kind_of
 from webhook.operations.explain.namespaces import Inside
 from webhook.operations.explain.session import Session
 from webhook.quota.charging.pod_usage import is_terminal
@@ -67,7 +67,11 @@ def read_workload(session: Session, kind: Kind, raw: Object, inside: Inside) -> 
         InvalidFieldError: It cannot be read.
     """
     own = _Owner.read(kind.kind, raw)
-    owners = _owners(session, own, inside.facts.name)
+    listed = _owners(session, own, inside.facts.name)
+    owners = listed or ()
+    lacks_pods = session.may_lack(PODS)
+    if lacks_pods:
+        session.unknown.append("pods: the snapshot has none")
     uids = {one.uid for one in owners}
     pods = _owned(inside, uids)
     living = [one for one in pods if not (is_terminal(one.pod) or one.pod.is_deleting)]
@@ -78,6 +82,7 @@ def read_workload(session: Session, kind: Kind, raw: Object, inside: Inside) -> 
         name,
         _wanted(own, owners),
         existing=len(living),
+        knows_pods=inside.knows_pods and listed is not None and not lacks_pods,
         suspended=_suspended(own, owners),
         is_done=kind == JOBS and _has_ended(own.root),
         refusal=_refusal(session, owners, namespace),
@@ -89,13 +94,21 @@ def read_workload(session: Session, kind: Kind, raw: Object, inside: Inside) -> 
     return OwnedPods(facts, tuple(pods))
 
 
-def _owners(session: Session, own: _Owner, namespace: str) -> tuple[_Owner, ...]:
-    """Return the objects that create the pods: the workload, or what it makes for that."""
+def _owners(session: Session, own: _Owner, namespace: str) -> tuple[_Owner, ...] | None:
+    """Return the objects that create the pods: the workload, or what it makes for that.
+
+    None where these are not known.
+    """
     between = _BETWEEN.get(own.kind)
     if between is None:
         return (own,)
+    if session.may_lack(between):
+        session.unknown.append(f"{between.plural}: the snapshot has none")
+        return None
     what = f"{between.plural} of namespace {namespace}"
-    raws = session.readable(between, what, namespace=namespace) or ()
+    raws = session.readable(between, what, namespace=namespace)
+    if raws is None:
+        return None
     return tuple(_Owner.read(between.kind, raw) for raw in raws if own.uid in _owner_uids(raw))
 
 

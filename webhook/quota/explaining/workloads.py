@@ -60,6 +60,8 @@ class WorkloadFacts:
     """How many pods it asks for; None where the kind does not say."""
     existing: int = 0
     """How many of its pods have not ended."""
+    knows_pods: bool = True
+    """Whether all its pods could be read."""
     suspended: str = ""
     """Kind and name of what is suspended: itself, or a Job of it."""
     is_done: bool = False
@@ -90,7 +92,8 @@ def explain_workload(
     causes = [*_suspended(subject)]
     if first is not None:
         causes += first.causes
-    lacking = subject.wanted is not None and subject.existing < subject.wanted
+    has_fewer = subject.wanted is not None and subject.existing < subject.wanted
+    lacking = has_fewer and subject.knows_pods
     refused = [*_refused(subject)] if lacking and not subject.suspended else []
     causes += refused
     if not causes and subject.existing and not lacking and first is None:
@@ -153,6 +156,8 @@ def _otherwise(subject: WorkloadFacts, first: Explanation | None, lacking: bool)
         return first.text.partition(": ")[2]
     if subject.is_done:
         return "it has ended"
+    if not subject.knows_pods:
+        return "its pods are not known"
     if subject.wanted == 0:
         return "no Job of it is active" if subject.kind == "CronJob" else "it asks for no pods"
     if lacking:
