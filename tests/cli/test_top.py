@@ -24,6 +24,7 @@ from webhook.cli.cluster_options import watched
 from webhook.fakecluster.manifests.loading import load_cluster
 from webhook.fakecluster.storage import FakeCluster
 from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
     LEASES,
     QUOTA_LEDGERS,
     VALIDATING_WEBHOOKS,
@@ -157,6 +158,35 @@ def test_a_namespace_that_has_opted_out_is_one_that_has_not_opted_in(tmp_path: P
     left["status"] = {**cast("Any", left["status"]), "conditions": [condition]}
     assert run(tmp_path, [left]).stderr == ""
     assert "namespace team-a has not opted in" in run(tmp_path, [left], "-n", "team-a").stderr
+
+
+def test_a_shared_quota_is_as_full_as_all_its_namespaces_make_it(tmp_path: Path) -> None:
+    held = [
+        {"name": "team-a", "granted": {"requests.cpu": "2"}},
+        {
+            "name": "team-c",
+            "granted": {"requests.cpu": "7"},
+            "headroom": {"requests.cpu": "1"},
+        },
+    ]
+    both = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "ClusterDeferredQuota",
+        "metadata": {"name": "both"},
+        "spec": {"namespaceSelector": {}, "hard": {"requests.cpu": "10"}},
+        "status": {"namespaces": held},
+    }
+    (_, shared) = rows(run(tmp_path, [*TWO, both], "-n", "team-a", "-o", "json"))
+    assert (shared["quota"], shared["used"], shared["hard"]) == ("both", "8", "10")
+
+
+def test_what_other_namespaces_hold_may_not_be_known() -> None:
+    asked, client = session()
+    client.cluster.load([(QUOTA_LEDGERS, TWO[1])])
+    client.on("list", CLUSTER_DEFERRED_QUOTAS, forbid)
+    report = read_usage(asked, ["team-a"])
+    assert [(row.quota, str(row.used)) for row in report.rows][-1] == ("both", "2")
+    assert "what other namespaces use of cluster quotas: no right to read" in report.notes
 
 
 @pytest.mark.parametrize("place", [(), ("-n", "team-a")], ids=["all", "one"])

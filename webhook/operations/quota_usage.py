@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import PODS, QUOTA_LEDGERS, Object
+from webhook.operations.cluster_quotas import SharedQuota, shared_quotas
 from webhook.operations.emergency_state import emergency_notes
 from webhook.operations.explain.parts import controller_part
 from webhook.operations.explain.session import Session
@@ -21,7 +22,7 @@ from webhook.operations.snapshot_usage import (
     opted_in,
 )
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import add
+from webhook.quota.amounts.resources import ResourceList, add, mask, total_of
 from webhook.quota.explaining.facts import Health
 from webhook.quota.ledger.ledger import OPTED_OUT, Account, Ledger
 from webhook.quota.objects.names import SHARED_PREFIX
@@ -81,7 +82,8 @@ class UsageReport:
 def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     """Read the ledgers of some namespaces, of all where none is named.
 
-    Quotas of several namespaces are summed over those that are read.
+    Quotas of several namespaces are summed over those that are read, and used has what the others
+    hold.
 
     Raises:
         ApiError: The cluster does not answer.
@@ -100,7 +102,7 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
         for name in wanted
         if name not in ledgers and name not in unread
     )
-    rows.extend(_shared_rows(ledgers.values()))
+    rows.extend(_shared_rows(session, ledgers, is_whole=not (wanted or unread)))
     controller = controller_part(
         session, None if session.options.is_offline else session.options.now()
     )
@@ -182,14 +184,30 @@ def _rows(namespace: str, name: str, account: Account) -> Iterator[QuotaUsage]:
         )
 
 
-def _shared_rows(ledgers: Iterable[Ledger]) -> Iterator[QuotaUsage]:
+def _shared_rows(
+    session: Session, ledgers: Mapping[str, Ledger], *, is_whole: bool
+) -> Iterator[QuotaUsage]:
     sums: dict[str, Account] = {}
-    for ledger in ledgers:
+    for ledger in ledgers.values():
         for name, account in ledger.accounts.items():
             if name.startswith(SHARED_PREFIX):
                 sums[name] = _sum(sums.get(name), account)
+    others = {} if is_whole or not sums else _held_by_others(session, ledgers.keys())
     for name, account in sorted(sums.items()):
-        yield from _rows("", own_name(name), account)
+        held = mask(others.get(own_name(name), {}), account.hard)
+        yield from _rows("", own_name(name), replace(account, used=add(account.used, held)))
+
+
+def _held_by_others(session: Session, shown: Set[str]) -> Mapping[str, ResourceList]:
+    """Return what other namespaces than those shown hold of each cluster quota."""
+    none: tuple[SharedQuota, ...] = ()
+    what = "what other namespaces use of cluster quotas"
+    return {
+        one.spec.name: total_of(
+            held for name, held in one.grants.in_use.items() if name not in shown
+        )
+        for one in session.read(lambda: shared_quotas(session.api), none, what)
+    }
 
 
 def _sum(before: Account | None, account: Account) -> Account:

@@ -62,8 +62,8 @@ def top(**options: Any) -> ExitCode:
 
     Figures are those of the ledgers: used by pods with a node (#), reserved for pods that are on
     their way (+), pending for pods that wait (., up to hard). Quotas of several namespaces come
-    last, summed over the namespaces that are shown. Of a snapshot without ledgers they are
-    counted from its pods.
+    last, summed over the namespaces that are shown; used has what the others hold, where it may
+    be read. Of a snapshot without ledgers they are counted from its pods.
     """
     from webhook.cli.top import run  # noqa: PLC0415 - help must not wait for it
 
