@@ -317,6 +317,16 @@ def test_the_guards_stay_while_a_controller_runs_that_masks(twin: Twin) -> None:
     assert ours(twin) == set()
 
 
+def test_a_controller_that_is_ending_is_said_to_be(twin: Twin) -> None:
+    stubborn_controller(twin)
+    place: Any = {"namespace": "deferred-quota-system"}
+    twin.api.patch(PODS, "stubborn", {"metadata": {"finalizers": ["example.com/wait"]}}, **place)
+    twin.api.delete(PODS, "stubborn", **place)
+    (ending, _), lines = remove(twin)
+    assert "waiting until the pods of the controller have ended: stubborn" in lines
+    assert ending == ("Pod stubborn: the controller is ending; run this again when the pod is gone")
+
+
 def test_the_controller_stays_while_what_hides_quotas_does(twin: Twin) -> None:
     class Refusing(Twin):
         def delete(self, kind: Kind, name: str, **options: Any) -> Revision:

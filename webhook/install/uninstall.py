@@ -276,11 +276,14 @@ class _Uninstall:
                 PODS, ListOptions(namespace=self._removal.namespace, label_selector=CONTROLLER_PODS)
             ).items
 
+        is_said = False
         while left := wait.retry(pods):
+            if not is_said:
+                names = ", ".join(map(object_name, left))
+                self._report(f"waiting until the pods of the controller have ended: {names}")
+                is_said = True
             if not wait.pause():
-                self._problems += [
-                    f"Pod {object_name(each)}: the controller still runs" for each in left
-                ]
+                self._problems += [f"Pod {object_name(each)}: {_still(each)}" for each in left]
                 return
 
     def _give_back(self, namespaces: Sequence[str]) -> None:
@@ -317,6 +320,12 @@ class _Uninstall:
         except ApiError as err:
             return [f"{namespace}: {err.message}"]
         return [f"{namespace}: {problem}" for problem in done.problems]
+
+
+def _still(controller: Object) -> str:
+    if "deletionTimestamp" in mapping(controller["metadata"], "metadata"):
+        return "the controller is ending; run this again when the pod is gone"
+    return "the controller still runs"
 
 
 def _called(objects: Iterable[Object], name: str) -> list[Object]:
