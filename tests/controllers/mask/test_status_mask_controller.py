@@ -539,6 +539,17 @@ def test_what_is_charged_and_still_hidden_is_brought_back_without_an_alarm() -> 
         assert ("Warning", "NotEnforced") not in said(mask_harness)
 
 
+def test_a_mask_that_knows_of_an_opt_out_a_moment_later_is_no_fault(
+    mask_harness: MaskHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    mask_harness.client.on("patch", RESOURCE_QUOTAS, hide_cpu, times=1)
+    opt_out(mask_harness.api, NAMESPACE)
+    eventually(lambda: mask_harness.status()["hard"] == HARD, "it is brought back")
+    assert mask_harness.count("undone") == 1
+    assert ("Warning", "NotEnforced") not in said(mask_harness)
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+
+
 def test_an_installation_whose_mask_comes_right_after_its_guard_is_no_fault(
     mask_harness: MaskHarness, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -211,9 +211,10 @@ class StatusMaskController:
 
     def _report_reverted(self, key: str, err: MaskRevertedError) -> None:
         # The guard is applied a moment before the mask: an installation is not a fault. Nor is a
-        # configuration that waits for one.
-        if self._registration.is_settling or err.is_charged:
-            _log.info("quota status taken back, while it is guarded", extra={"quota": key})
+        # configuration that waits for one, or a label that the API server does not know yet.
+        is_first = not self._queue.failures(key)
+        if self._registration.is_settling or err.is_charged or is_first:
+            _log.info("quota status taken back, and brought back again", extra={"quota": key})
             return
         _log.error("quota status taken back", extra={"quota": key, "error": str(err)})
         self._events.warning(err.regarding, "NotEnforced", str(err))
