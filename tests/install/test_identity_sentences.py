@@ -53,12 +53,13 @@ def test_a_pod_that_the_requeuer_touches_is_turned_down_for_the_policy_too(denia
     assert pattern(VARIABLES["isTurnedDown"]).search(message)
 
 
-@pytest.mark.parametrize("name", ["default-scheduler", "x" * 253, "x" * 254])
+@pytest.mark.parametrize("name", ["default-scheduler", "x" * 253, "x" * 254, "a\x1b[2J", "ä"])
 def test_that_quota_is_reserved_is_said_in_the_sentences_that_the_policy_takes(name: str) -> None:
     assert literals(VARIABLES["reserved"]) == [RESERVED.text]
-    untried, dots = literals(VARIABLES["untried"])
+    untried, odd, unprinted, dots = literals(VARIABLES["untried"])
     (most,) = {int(one) for one in re.findall(r"(?:<=|0,) (\d+)", VARIABLES["untried"])}
     written = name if len(name) <= most else name[:most] + dots
+    written = unprinted if re.search(odd, name) else written
     assert untried_condition(untried_by(a_pod(schedulerName=name))).text == (
         f"{RESERVED.text}{untried}{written}"
     )

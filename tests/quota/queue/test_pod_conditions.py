@@ -221,3 +221,7 @@ def test_the_name_of_a_scheduler_is_cut_to_the_length_of_a_name() -> None:
     """The API server takes any text for it, which would be kept and written."""
     assert untried_by(a_pod(schedulerName="s" * 253)) == "s" * 253
     assert untried_by(a_pod(schedulerName="s" * 1_000_000)) == "s" * 253 + "..."
+
+
+def test_the_name_of_a_scheduler_steers_no_terminal() -> None:
+    assert untried_by(a_pod(schedulerName="mine\x1b]0;evil\x07")) == "not printable"

@@ -50,7 +50,7 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
 """What is so where a policy is not there."""
 
 DIGESTS: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "149f62ad36a8dcef",
+    SERVICE_ACCOUNTS_POLICY: "7af27f81fd74fb99",
     OWN_NAMESPACE_POLICY: "0ca36b4f3e8b2689",
     CLUSTER_QUOTAS_POLICY: "d4d4fc043f0237ef",
     LEDGERS_POLICY: "79324c4a5c0f500e",

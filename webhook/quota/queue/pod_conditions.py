@@ -79,7 +79,8 @@ UNTRIED_SECONDS: Final = 30.0
 def untried_by(pod: Mapping[str, object]) -> str:
     """Return the scheduler that a pod names, if no scheduler has tried to place it; else empty.
 
-    The API server takes any text for it: what is longer than a name is cut.
+    The API server takes any text for it: what is longer than a name is cut, and what a terminal
+    would obey is not given. The policy of our service accounts takes it in these words only.
     """
     spec, status = pod.get("spec"), pod.get("status")
     listed = status.get("conditions") if isinstance(status, Mapping) else None
@@ -89,6 +90,8 @@ def untried_by(pod: Mapping[str, object]) -> str:
     if is_tried or _text(spec, "nodeName") or _text(status, "nominatedNodeName"):
         return ""
     name = _text(spec, "schedulerName") or "default-scheduler"
+    if not (name.isascii() and name.isprintable()):
+        return "not printable"
     return name if len(name) <= MAX_NAME_BYTES else f"{name[:MAX_NAME_BYTES]}..."
 
 

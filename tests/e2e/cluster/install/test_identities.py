@@ -259,14 +259,16 @@ def test_our_condition_is_written_once_and_is_short(world: World, what: str) -> 
     assert world.controller.patch(path, {"status": {"conditions": others}}).ok
 
 
-def test_a_long_name_of_a_scheduler_is_said_as_the_controller_says_it(world: World) -> None:
-    name = "s" * 300
+@pytest.mark.parametrize(("pod_name", "name"), [("long", "s" * 300), ("odd", "a\x1b[2J")])
+def test_an_odd_name_of_a_scheduler_is_said_as_the_controller_says_it(
+    world: World, pod_name: str, name: str
+) -> None:
     needs = {"cpu": "1m"}
-    pod = a_pod(name="unknown", namespace=TEAM, uid="", requests=needs, schedulerName=name)
-    assert world.admin.create(objects.pods(TEAM), {**pod, "metadata": {"name": "unknown"}}).ok
+    pod = a_pod(name=pod_name, namespace=TEAM, uid="", requests=needs, schedulerName=name)
+    assert world.admin.create(objects.pods(TEAM), {**pod, "metadata": {"name": pod_name}}).ok
     said = {"status": "True", "reason": RESERVED.reason}
     condition = {**OURS, **said, "message": untried_condition(untried_by(pod)).message}
-    path = objects.pods(TEAM, "unknown", "status")
+    path = objects.pods(TEAM, pod_name, "status")
     answer = world.controller.patch_strategic(path, {"status": {"conditions": [condition]}})
     assert answer.ok, str(answer)
 
