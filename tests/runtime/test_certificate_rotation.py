@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -24,6 +25,7 @@ from tests.reactions import (
     preceded_by,
     unavailable,
 )
+from webhook.cli import cluster_certs
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.fakecluster.storage import FakeClient, FakeCluster
@@ -380,6 +382,27 @@ def test_a_process_that_ends_between_two_writes_is_followed_by_another(
         world.now += timedelta(seconds=1)
     assert world.bundles() == {world.secret(TLS_SECRET)["ca.crt"]}
     assert is_issued_by(world.certificate(TLS_SECRET), world.certificate(CA_SECRET))
+
+
+def test_a_registration_that_is_applied_again_meanwhile_is_read_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    world.now = datetime.now(UTC)  # by which the command goes
+    world.rotation.reconcile()
+    monkeypatch.setattr(cluster_certs, "live_cluster", lambda *_: nullcontext(world.client))
+
+    def apply_again(_call: Call) -> None:
+        def drop(registration: dict[str, Any]) -> None:
+            for entry in registration["webhooks"]:
+                del entry["clientConfig"]["caBundle"]
+
+        world.edit_registration(drop)
+
+    world.client.on("patch", VALIDATING_WEBHOOKS, preceded_by(apply_again), times=1)
+    cluster_certs.run_rotation(None, None, DEFAULT_NAMESPACE, dry_run=False, forces_ca=True)
+    assert capsys.readouterr().out.count("a new CA") == 1
+    assert world.bundles() == {world.secret(TLS_SECRET)["ca.crt"]}
 
 
 @pytest.mark.parametrize("fault", [conflict, CHANGED], ids=["conflict", "changed"])

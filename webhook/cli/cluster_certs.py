@@ -47,6 +47,8 @@ class _RefusedError(CommandError):
 
 
 _TIME: Final = "%Y-%m-%d %H:%M UTC"
+_REREADS: Final = 3
+"""How often a registration may be applied again meanwhile."""
 
 
 def run_status(
@@ -111,6 +113,7 @@ def run_rotation(
             clock=lambda: datetime.now(UTC),
             forces_ca=forces_ca,
             forces_leaf=forces_leaf,
+            rereads=_REREADS,
         )
     for _, words in result.done:
         click.echo(words)

@@ -25,7 +25,7 @@ from webhook.jsonfields.fields import (
     timestamp,
 )
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import SECRETS, ClusterApi, Kind, Object, find_object
+from webhook.kube.api import SECRETS, ClusterApi, InvalidError, Kind, Object, find_object
 from webhook.kube.metadata import time_text
 from webhook.state.well_known import (
     CA_SECRET,
@@ -247,16 +247,19 @@ def rotate(
     clock: Callable[[], datetime],
     forces_ca: bool = False,
     forces_leaf: bool = False,
+    rereads: int = 0,
 ) -> RotationResult:
     """Take all steps that can be taken now, with the entries as they are registered.
 
     Each step has the time at which it is decided: since when the registrations have a CA is not
-    noted by a time from before they were written.
+    noted by a time from before they were written. Entries that are others by now are read anew as
+    often as `rereads`.
 
     Raises:
         ForeignCertificatesError: The certificates are not ours.
         WrongClockError: `clock` is not that of the API server.
         ConflictError: Another client was first; it can be begun again.
+        InvalidError: An entry is another one by now.
         ApiError: The API server does not do it.
     """
     stored = store.read()
@@ -274,7 +277,13 @@ def rotate(
             case Wait():
                 return RotationResult(tuple(done), step, stored.held)
             case Inject():
-                names = store.inject(step, entries)
+                try:
+                    names = store.inject(step, entries)
+                except InvalidError:  # a registration was applied again meanwhile
+                    if not rereads:
+                        raise
+                    rereads, entries = rereads - 1, store.entries()
+                    continue
                 done.append(("injected", f"caBundle of {', '.join(names)}: {step.reason}"))
                 entries = tuple(
                     replace(entry, bundle=injected(entry.bundle, step)) for entry in entries
