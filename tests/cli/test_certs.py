@@ -125,12 +125,34 @@ def test_a_disk_that_is_full_is_reported_with_the_file(tmp_path: Path) -> None:
 # -- those of an installation ----------------------------------------------------------------------
 
 
-def test_check_names_what_is_wrong_with_an_installation_and_nothing_else(tmp_path: Path) -> None:
+def installed(url: str = "") -> tuple[FakeCluster, FakeClient]:
     cluster = FakeCluster()
     api = FakeClient(cluster)
-    for one in render().registrations:
+    for one in render(url=url).registrations:
         kind = MUTATING_WEBHOOKS if str(one["kind"]).startswith("M") else VALIDATING_WEBHOOKS
         api.create(kind, one)
+    return cluster, api
+
+
+def test_the_certificates_of_a_webhook_outside_of_the_cluster_are_no_secrets(
+    tmp_path: Path,
+) -> None:
+    cluster, _ = installed("https://quota.example:8443")
+    with kubeconfig_of(cluster, tmp_path) as kubeconfig:
+        access = ("--kubeconfig", str(kubeconfig))
+        status, check, renew = (run(one, *access) for one in ("status", "check", "renew"))
+        entry = json.loads(run("status", *access, "-o", "json").stdout)
+    words = "the webhook is at https://quota.example:8443, outside of the cluster"
+    assert status.exit_code == check.exit_code == ExitCode.OK
+    assert status.stdout.startswith(words)
+    assert check.stdout == ""
+    assert entry == {"schemaVersion": 1, "url": "https://quota.example:8443", "problems": []}
+    assert renew.exit_code == ExitCode.FINDINGS
+    assert words in renew.stderr
+
+
+def test_check_names_what_is_wrong_with_an_installation_and_nothing_else(tmp_path: Path) -> None:
+    cluster, api = installed()
     with kubeconfig_of(cluster, tmp_path) as kubeconfig:
         access = ("--kubeconfig", str(kubeconfig))
         missing = run("check", *access)

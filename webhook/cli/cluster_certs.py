@@ -13,9 +13,9 @@ import click
 from webhook.cli.cluster_options import live_cluster
 from webhook.cli.exit_codes import CommandError, ExitCode, InputError, printable
 from webhook.cli.printing.output import print_json
-from webhook.kube.api import ClusterApi
-from webhook.operations.deployments import system_namespace_of
-from webhook.state.well_known import CA_SECRET, TLS_SECRET
+from webhook.kube.api import VALIDATING_WEBHOOKS, ClusterApi, find_object
+from webhook.operations.deployments import asked_at, system_namespace_of
+from webhook.state.well_known import CA_SECRET, REGISTRATION, TLS_SECRET
 from webhook.tls.bundles import trusted
 from webhook.tls.issue import Issued
 from webhook.tls.pair import certificate_of, issued_problems
@@ -46,6 +46,17 @@ class _RefusedError(CommandError):
     exit_code = int(ExitCode.FINDINGS)
 
 
+class _OutsideError(_RefusedError):
+    """The webhook is outside of the cluster, where its certificates are no Secrets of ours."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"the webhook is at {place}, outside of the cluster: its certificates are files of"
+            " yours, see deferred-quota certs show; deferred-quota doctor looks at what is served"
+        )
+        self.place = place
+
+
 _TIME: Final = "%Y-%m-%d %H:%M UTC"
 _REREADS: Final = 3
 """How often a registration may be applied again meanwhile."""
@@ -61,9 +72,16 @@ def run_status(
 ) -> ExitCode:
     """Show the certificates of an installation; exit status 1 where they are not as they should."""
     now = datetime.now(UTC)
-    with _installation(kubeconfig, context, system_namespace) as (api, namespace):
-        store = CertificateStore(api, namespace)
-        held, entries = store.read().held, store.entries()
+    try:
+        with _installation(kubeconfig, context, system_namespace) as (api, namespace):
+            store = CertificateStore(api, namespace)
+            held, entries = store.read().held, store.entries()
+    except _OutsideError as err:
+        if output == "json":
+            print_json({"schemaVersion": 1, "url": err.place, "problems": []})
+        elif not only_problems:
+            click.echo(str(err))
+        return ExitCode.OK
     problems = _problems(held, entries, namespace, now)
     report = _described(held, entries, now)
     if output == "json":
@@ -159,6 +177,9 @@ def _installation(
     kubeconfig: Path | None, context: str | None, namespace: str | None
 ) -> Iterator[tuple[ClusterApi, str]]:
     with live_cluster(kubeconfig, context) as api:
+        place = asked_at(find_object(api, VALIDATING_WEBHOOKS, REGISTRATION) or {})
+        if place:
+            raise _OutsideError(printable(place))
         try:
             yield api, namespace or system_namespace_of(api)
         except (ForeignCertificatesError, WrongClockError) as err:

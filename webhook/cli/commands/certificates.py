@@ -147,7 +147,8 @@ Exit status: 0 all as it should be, 1 something is not, or may not be read,
 def status(**options: Any) -> ExitCode:
     """Show the certificates of an installation.
 
-    Each registration is listed, with whether it trusts them.
+    Each registration is listed, with whether it trusts them. Those of a webhook outside of the
+    cluster (`--url`) are files of yours, for `certs show`.
     """
     from webhook.cli.cluster_certs import run_status  # noqa: PLC0415 - help must not wait for it
 
