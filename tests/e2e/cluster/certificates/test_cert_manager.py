@@ -71,6 +71,10 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
                 apply(plane, [each for each in made if each["kind"] in late[1:]])
                 cert_manager.inject()
                 product.controller.start()
+                # a namespace that opts in before waits 45 s for its ledger, as if it had lost one
+                leads = "leadership begins"
+                log = product.controller.log
+                eventually(lambda: leads in log.read_text(), "the controller leads")
                 yield Installation(cluster, cert_manager, kubelet, product)
         finally:
             product.stop()
@@ -81,7 +85,7 @@ def tenant(installation: Installation) -> Iterator[Tenant]:
     with a_tenant(installation.cluster) as made:
         quota(made, "compute", {"requests.cpu": "2"})
         path = objects.ledger(made.namespace)
-        becomes(lambda: made.api.get(path).code, 200, "there is a ledger", seconds=120)
+        becomes(lambda: made.api.get(path).code, 200, "there is a ledger")
         made.pod("large", "3")
         yield made
 
