@@ -62,6 +62,12 @@ FATES: Final = {
     "it is full of what has a node": (quota(), pod(), "4", Outcome.WAITS),
     "nearly": (quota(), pod("1001m"), "3", Outcome.WAITS),
     "larger than the quota": (quota(), pod("5"), "0", Outcome.NEVER_FITS),
+    "too large to be counted": (
+        quota(),
+        pod(limits={"memory": "1e37"}),
+        "0",
+        Outcome.NEVER_FITS,
+    ),
     "as large as the quota": (quota(), pod("4"), "0", Outcome.RUNS),
     "too many pods": (
         quota(used={"requests.cpu": "4", "pods": "9"}),

@@ -242,6 +242,14 @@ def test_a_rule_decides_whatever_is_free(scenario: Scenario) -> None:
     }  # fmt: skip
 
 
+def test_an_amount_that_cannot_be_counted_lets_no_stored_pod_run(scenario: Scenario) -> None:
+    scenario.charge("0")
+    limits = {"memory": "1e37"}
+    scenario.attempt("odd", limits=limits)
+    scenario.store("odd", limits=limits)
+    assert scenario.after() == {"attempts": 1, "stored": 1, "newlyRefused": 1}
+
+
 def test_a_rule_that_cannot_be_asked_refuses_nothing(scenario: Scenario) -> None:
     def asks() -> bool:
         raise UnreachableError("no route")

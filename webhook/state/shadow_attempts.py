@@ -30,6 +30,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import PODS, ApiError, ClusterApi, NotFoundError
 from webhook.kube.informer import Change, Informer
 from webhook.kube.metadata import utc_now
+from webhook.quota.charging.deferral import uncountable_fields
 from webhook.quota.objects.model import Pod
 from webhook.quota.shadow.record import (
     ATTEMPTS,
@@ -272,7 +273,8 @@ class CreationTracker:
         attempt, namespace = one.attempt, one.attempt.pod.namespace
         if one.is_stored or self._exists(attempt):
             found = [ATTEMPTS, STORED]
-            if self._is_against_rules(attempt):
+            keys = one.seen.deferred.keys
+            if self._is_against_rules(attempt) or uncountable_fields(attempt.pod, keys):
                 found.append(NEWLY_REFUSED)
             self._note(namespace, found, STORED)
             return

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from tests.admission.handlers.conftest import OpenHarness
+from tests.admission.handlers.gating import OURS, asked, gates_of
 from tests.admission.handlers.harness import NAMESPACE, AdmissionHarness, eventually, resized
 from webhook.kube.api import PODS
+from webhook.quota.objects.names import QUOTA_RESERVED
 
 Object = dict[str, object]
 FIELD = "spec.containers[0].resources.limits.memory"
@@ -36,6 +39,32 @@ def test_no_pod_is_bound_with_one(harness: AdmissionHarness) -> None:
     reply = harness.bind("odd", uid="uid-odd")
     assert reply.code == 422
     assert FIELD in str(reply.message)
+
+
+@pytest.mark.parametrize("gating", ["auto", "always"])
+def test_it_waits_behind_the_gate_where_no_quota_is_deferred(
+    open_harness: OpenHarness, gating: str
+) -> None:
+    """A scheduler that may try it evicts others for it again and again."""
+    harness = open_harness(settings={"gating": gating})
+    fields: dict[str, Any] = {"requests": {"cpu": "1"}, "limits": {"memory": "1e37"}}
+    assert gates_of(asked(harness, **fields)) == [OURS]
+    harness.pod(name="odd", uid="uid-odd", schedulingGates=[OURS], **fields)
+    harness.pod(name="web", uid="uid-web", requests={"cpu": "1"}, schedulingGates=[OURS])
+    eventually(lambda: not gates_in(harness, "web"), "the other is let go")
+    eventually(lambda: said(harness, "odd") != "", "it says why it waits")
+    assert gates_in(harness, "odd") == [OURS]
+    assert said(harness, "odd") == f"the pod can never fit; {FIELD} is too large to be counted"
+
+
+def gates_in(harness: AdmissionHarness, name: str) -> object:
+    return cast("Object", harness.stored(PODS, name)["spec"]).get("schedulingGates")
+
+
+def said(harness: AdmissionHarness, name: str) -> str:
+    status = cast("dict[str, Any]", harness.stored(PODS, name)["status"])
+    found = {one["type"]: one["message"] for one in status.get("conditions", [])}
+    return str(found.get(QUOTA_RESERVED, ""))
 
 
 def test_other_pods_are_bound_beside_one_that_runs(harness: AdmissionHarness) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import Object
+from tests.builders import Object, a_container
 from tests.quota.checking.subjects import (
     a_balance,
     a_pod_spec,
@@ -117,6 +117,24 @@ def test_one_pod_larger_than_the_quota_never_fits(at_bind: bool) -> None:
     terms = Terms((a_balance(requests_cpu="2", at_bind=at_bind),), is_deferred=at_bind)
     (result,) = judged(terms, a_workload(cpu="3"))
     assert (result.verdict, rules(result)) == (Verdict.NEVER_FITS, [Rule.NEVER_FITS])
+
+
+@pytest.mark.parametrize("is_deferred", [False, True])
+def test_what_cannot_be_counted_gets_no_node_where_quotas_are_deferred(is_deferred: bool) -> None:
+    balances = (a_balance(pods="9"), a_balance(requests_cpu="9", at_bind=True))
+    container = a_container(requests={"cpu": "1"}, limits={"cpu": "1e37"})
+    odd = an_object("Pod", "a", {"containers": [container]})
+    terms = Terms(balances[: 1 + is_deferred], is_deferred=is_deferred, must_specify=False)
+    (result,) = judged(terms, odd)
+    if not is_deferred:
+        assert result.verdict is Verdict.ADMITTED
+        return
+    (issue,) = result.issues
+    assert (issue.rule, issue.verdict) == (Rule.NEVER_FITS, Verdict.NEVER_FITS)
+    assert issue.text == (
+        'pods "a" is forbidden: no node is given to it:'
+        " spec.containers[0].resources.limits.cpu is too large to be counted"
+    )
 
 
 def test_containers_have_to_state_what_a_quota_limits() -> None:

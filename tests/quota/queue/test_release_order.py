@@ -776,12 +776,12 @@ def test_a_second_pass_over_what_the_first_wrote_changes_nothing(
     assert second.pending.keys() == first.pending.keys()
 
 
-@pytest.mark.parametrize("limited", ["limits.memory", "requests.cpu"])
+@pytest.mark.parametrize("limited", [("limits.memory",), ("requests.cpu",), ("pods",), ()])
 def test_a_pod_with_an_amount_that_cannot_be_counted_never_fits_and_says_which(
-    limited: str,
+    limited: Sequence[str],
 ) -> None:
     odd = gated("odd", limits={"memory": "1e20000"})
-    terms = terms_of(a_quota("p1", hard={limited: "4"}))
+    terms = terms_of(*[a_quota("p1", hard={name: "4"}) for name in limited])
     waiter = to_queued_pod(Pod.from_stored(odd), GATE, since=1, terms=terms)
     assert waiter.blocker is not None
     assert waiter.blocker.reason is PendingReason.NEVER_FITS

@@ -22,7 +22,7 @@ from webhook.quota.amounts.resources import (
 )
 from webhook.quota.charging.constraints import missing_resources, obliging_keys
 from webhook.quota.charging.coverage import uncovered_assignment
-from webhook.quota.charging.deferral import QuotaScopeError
+from webhook.quota.charging.deferral import TOO_LARGE, QuotaScopeError, uncountable_fields
 from webhook.quota.charging.denials import MustSpecify, QuotaExceeded
 from webhook.quota.charging.evaluation import over_hard
 from webhook.quota.charging.pod_usage import charged_to, usage_of
@@ -201,17 +201,28 @@ class _Check:
         if self._terms.undecided:
             text = _forbidden(group.pod, f"no node is given to it: {self._terms.undecided}")
             yield Issue(Rule.QUOTA_BOUNDS, Verdict.WAITS, text, group.field)
+        uncountable = self._uncountable(group.pod)
+        if uncountable:
+            text = _forbidden(group.pod, f"no node is given to it: {uncountable}")
+            yield Issue(Rule.NEVER_FITS, Verdict.NEVER_FITS, text, group.field)
         self._give_back(subject, former)
         usage = usage_of(group.pod, now=None)
         most = 0 if subject.is_replaced else group.count
         demands = tuple(_demand(one, usage, former.get(id(one)), most) for one in applying)
-        found = list(self._charge(subject, group, demands))
+        is_bound = not (self._terms.undecided or uncountable)
+        found = list(self._charge(subject, group, demands, is_bound=is_bound))
         yield from found
-        if group.surge and _all_stay(found):
+        if group.surge and not uncountable and _all_stay(found):
             beyond = tuple(
                 _beyond(former.get(id(one.account)), one, group.count) for one in demands
             )
             self._rolling.append((index, _Rolling(group, demands, beyond)))
+
+    def _uncountable(self, pod: Pod) -> str:
+        """Return what a pod asks for that no bind admits, whatever the quotas limit."""
+        terms = self._terms
+        fields = uncountable_fields(pod, terms.deferred_keys) if terms.is_deferred else ()
+        return f"{', '.join(fields)} {TOO_LARGE}" if fields else ""
 
     def _applying(self, pod: Pod) -> list[_Account]:
         found = []
@@ -269,14 +280,14 @@ class _Check:
             account.used = {**account.used, **_less(account.used, total)}
 
     def _charge(
-        self, subject: Subject, group: PodGroup, demands: Sequence[_Demand]
+        self, subject: Subject, group: PodGroup, demands: Sequence[_Demand], *, is_bound: bool
     ) -> Iterator[Issue]:
         """Charge as many pods as have room; yield what keeps the others."""
         early = [one for one in demands if not one.account.balance.at_bind]
         late = [one for one in demands if one.account.balance.at_bind]
         created = min([_room(one, group.count) for one in early], default=group.count)
         rooms = [one.charged if _holder(one, group.pod) else _room(one, created) for one in late]
-        started = 0 if self._terms.undecided else min(rooms, default=created)
+        started = min(rooms, default=created) if is_bound else 0
         for one in demands:
             yield from _kept(subject, group, one)
         # what never fits holds nothing

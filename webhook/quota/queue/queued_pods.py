@@ -436,8 +436,7 @@ def blockers(
     if terms.unreadable:
         yield Blocker(PendingReason.NOT_COUNTED, terms.unreadable[0])
     yield from _against_rules(pod, applying, terms)
-    if claim is not None:
-        yield from _never_fits(pod, claim, applying, terms)
+    yield from _never_fits(pod, claim, applying, terms)
     others = [name for name in pod.scheduling_gates if name != gate]
     if others and applying:  # what is reserved would wait for them
         yield Blocker(PendingReason.OTHER_GATES, other_gates_text(others))
@@ -472,15 +471,15 @@ def _uncovered(pod: Pod, terms: QueueCriteria) -> Uncovered | None:
 
 
 def _never_fits(
-    pod: Pod, claim: Claim, applying: Sequence[DeferredQuota], terms: QueueCriteria
+    pod: Pod, claim: Claim | None, applying: Sequence[DeferredQuota], terms: QueueCriteria
 ) -> Iterator[Blocker]:
     fields = uncountable_fields(pod, terms.quotas.keys)
     detail = f"{', '.join(fields[:_MOST_NAMED])} {TOO_LARGE}" if fields else ""
-    beyond = [quota for quota in applying if _is_beyond(claim, quota)]
+    beyond = [quota for quota in applying if claim is not None and _is_beyond(claim, quota)]
     for quota in beyond:
         yield Blocker(PendingReason.NEVER_FITS, detail, quota=quota.name)
     if fields and not beyond:
-        # no bind of such a pod is admitted, whatever its quotas limit
+        # no bind of such a pod is admitted, whatever its quotas limit, and without any
         yield Blocker(PendingReason.NEVER_FITS, detail)
 
 

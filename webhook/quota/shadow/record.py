@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Final
 
 from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.amounts.resources import uncountable_names
 from webhook.quota.charging.deferral import (
     NamespaceQuotas,
     QuotaScopeError,
@@ -361,7 +362,8 @@ def classify(
         return Outcome.UNJUDGED
     usage = deferred_part(charged_to(pod), deferred.keys)
     refused = Outcome.STILL_REFUSED if pod.is_assigned else None
-    if any(over_hard(quota.name, usage, {}, quota.hard) for quota in applying):
+    is_too_large = any(over_hard(quota.name, usage, {}, quota.hard) for quota in applying)
+    if is_too_large or uncountable_names(usage):
         return refused or Outcome.NEVER_FITS
     if claim is None:
         return Outcome.RUNS

@@ -169,6 +169,20 @@ def test_one_that_cannot_be_read_waits_where_no_handler_refuses_it(
         becomes(lambda: says(team)[1], "NeverFits", "why it waits")
 
 
+@pytest.mark.parametrize("hard", [{}, {"pods": "9"}], ids=["no quota", "a quota of pods"])
+def test_one_that_cannot_be_counted_waits_also_where_no_quota_is_deferred(
+    own_plane: ControlPlane, team: Tenant, neighbour: Tenant, hard: dict[str, str]
+) -> None:
+    if hard:
+        team.quota(hard=hard)
+    odd: dict[str, Any] = {"requests": {"cpu": WHOLE_NODE}, "limits": {"cpu": "1e37"}}
+    made = asked_by_alice(own_plane, team, **odd)
+    waits_and_evicts_no_pod(made, team, neighbour)
+    words = "spec.containers[0].resources.limits.cpu is too large to be counted"
+    expected = ("False", "NeverFits", f"the pod can never fit; {words}")
+    becomes(lambda: says(team), expected, "why it waits")
+
+
 def test_one_that_does_not_name_what_is_limited_waits_until_it_need_not(
     own_plane: ControlPlane, team: Tenant, neighbour: Tenant
 ) -> None:
