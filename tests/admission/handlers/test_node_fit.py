@@ -148,6 +148,31 @@ def test_other_reasons_of_kubelets(
     assert (reply.code, reply.message) == (403, MESSAGE + expected)
 
 
+@pytest.mark.parametrize("mode", ["Warn", "Deny"])
+def test_an_operating_system_is_a_warning_as_no_scheduler_looks_at_it(
+    judging: Open, mode: str
+) -> None:
+    """The scheduler would choose the node again and again, and evict others for the pod."""
+    harness = judging(mode, windows_node())
+    uid = waiting(harness, "web-1", "1", os={"name": "linux"})
+    reply = harness.bind("web-1", uid=uid)
+    words = "PodOSNotSupported (the pod is for linux, the node has windows)"
+    assert (reply.allowed, reply.warnings, reply.decision) == (True, [MESSAGE + words], "reserved")
+    if mode == "Deny":
+        running(harness, "runs", "3")
+        uid = waiting(harness, "web-2", "2", os={"name": "linux"})
+        refused = harness.bind("web-2", uid=uid)
+        assert (refused.code, refused.message) == (
+            403,
+            f"{MESSAGE}{words}; {FULL.removeprefix(MESSAGE)}",
+        )
+
+
+def windows_node() -> dict[str, object]:
+    made = a_node()
+    return {**made, "status": {**made["status"], "nodeInfo": {"operatingSystem": "windows"}}}  # type: ignore[dict-item]
+
+
 def test_what_is_not_known_is_never_a_refusal(judging: Open) -> None:
     harness = judging("Deny", a_node("node-2"))
     uid = waiting(harness, "web-1", "9")

@@ -70,6 +70,12 @@ CASES: dict[str, tuple[Object, Object, NodeLoad, tuple[str, ...]]] = {
         ("OutOfnvidia.com/gpu (requested: 2, used: 0, allocatable: 1)",),
     ),
     "a resource of the cluster": (pod(requests={"example.com/seat": "2"}), node(), NOTHING, ()),
+    "a resource of which the node has none, and a DeviceClass some": (
+        pod(requests={"nvidia.com/gpu": "2"}),
+        node(allocatable={"nvidia.com/gpu": "0"}),
+        NOTHING,
+        (),
+    ),
     "huge pages that the node lacks": (
         pod(requests={"hugepages-2Mi": "2Mi"}),
         node(),

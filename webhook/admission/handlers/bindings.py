@@ -150,7 +150,7 @@ def _judge_and_charge(
         dry_run=request.dry_run,
     )
     objection = judge.judge(bind, is_confirmed=mode is BindNodeFit.DENY)
-    if objection is not None and mode is BindNodeFit.DENY:
+    if objection is not None and objection.may_deny and mode is BindNodeFit.DENY:
         return responses.node_refused(objection)
     answer = None
     try:

@@ -7,8 +7,9 @@ A scheduler asks more before it binds a pod; this is what is left of its filters
 past it. Cordons and taints of the effect `NoSchedule` are no concern of a kubelet. For a critical
 pod it evicts others, so that a lack of resources is none for it.
 
-Not judged: extended resources that the node does not have, as the kubelet leaves them out; devices;
-topology and cpu managers; `supplementalGroupsPolicy`; sysctls.
+Not judged: extended resources that the node does not have, as the kubelet leaves them out, or of
+which it names none, as a DeviceClass may supply them; devices; topology and cpu managers;
+`supplementalGroupsPolicy`; sysctls.
 
 Source: kubernetes v1.36, pkg/kubelet/lifecycle/predicate.go Admit, generalFilter;
 pkg/scheduler/eventhandlers.go AdmissionCheck; pkg/kubelet/preemption/preemption.go.
@@ -55,6 +56,7 @@ _MOST_NAMED: Final = 16
 """Resources, ports and taints of which a rejection says that they are missing, taken or not
 tolerated."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+_ANOTHER_OS: Final = "PodOSNotSupported"
 _MISMATCH: Final = "the node does not match the pod's node selector or affinity"
 
 
@@ -115,6 +117,11 @@ class KubeletRejection:
     """As in the status of the pod then: `OutOfcpu`, `NodeAffinity`, `TaintToleration`."""
     detail: str
     shortage: Shortage | None = None
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether schedulers give no pod such a node, which they do whatever `spec.os` is."""
+        return self.reason != _ANOTHER_OS
 
     @property
     def text(self) -> str:
@@ -241,9 +248,8 @@ class KubeletAdmission:
     def _rejections(self, load: NodeLoad) -> Iterator[KubeletRejection]:
         node = self._node
         if self._os and node.os not in ("", self._os):
-            yield KubeletRejection(
-                "PodOSNotSupported", f"the pod is for {self._os}, the node has {node.os}"
-            )
+            detail = f"the pod is for {self._os}, the node has {node.os}"
+            yield KubeletRejection(_ANOTHER_OS, detail)
         if _is_short(self._wanted, node.info.allocatable, load.requested):
             loaded = replace(node.info, requested=dict(load.requested))
             for shortage in shortages(self._wanted, loaded):
@@ -262,18 +268,17 @@ class KubeletAdmission:
 def _judged_amounts(wanted: Amounts, node: KubeletNode) -> Amounts:
     """Return what is wanted of what a node has, and some of what it has nothing of.
 
-    It has to report something. Extended resources that it does not know are left out.
+    It has to report something. Extended resources of which it has nothing are left out: a kubelet
+    admits them where it does not know them, or the pod's status has a claim that supplies them.
 
-    Source: kubernetes v1.36, predicate.go removeMissingExtendedResources.
+    Source: kubernetes v1.36, predicate.go removeMissingExtendedResources;
+    noderesources/fit.go shouldDelegateResourceToDRA.
     """
     allocatable = node.info.allocatable
-    missing = [
-        name
-        for name, amount in wanted.items()
-        if amount and name not in allocatable and not is_extended_resource(name)
-    ]
+    names = [name for name in wanted if allocatable.get(name) or not is_extended_resource(name)]
+    missing = [name for name in names if wanted[name] and name not in allocatable]
     judged = allocatable.keys() | set(missing[:_MOST_NAMED])
-    return {name: wanted[name] for name in wanted if name in judged} if allocatable else {}
+    return {name: wanted[name] for name in names if name in judged} if allocatable else {}
 
 
 def _evicting(node: KubeletNode, constraints: PodConstraints) -> tuple[str, ...]:

@@ -47,6 +47,15 @@ class BindObjection:
     """False where others are being judged by the API server, so that it could not be asked."""
 
     @property
+    def may_deny(self) -> bool:
+        """Whether the bind may be refused for it.
+
+        A scheduler that did not see a reason itself would choose the node again and again, and
+        evict others for the pod each time.
+        """
+        return any(one.is_filtered for one in self.rejections)
+
+    @property
     def message(self) -> str:
         """Return the reasons in a sentence, with their numbers."""
         reasons = "; ".join([one.text for one in self.rejections[:_MOST_REASONS]])
@@ -127,7 +136,8 @@ class BindFit:
 
         Args:
             bind: The pod and its node.
-            is_confirmed: Whether an objection by the caches is judged again by the API server.
+            is_confirmed: Whether an objection by the caches that may deny the bind is judged again
+                by the API server.
         """
         caches = self._caches
         return None if caches is None else caches.judge(bind, is_confirmed=is_confirmed)

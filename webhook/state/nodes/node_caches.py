@@ -107,14 +107,15 @@ class NodeCaches:
                 pod = self._read_pod(bind)
             judge, placed = _Judge(pod, node), as_placed(pod)
             rejections = self._usage.admit(bind.node, placed, judge, is_dry_run=bind.dry_run)
-            if rejections and is_confirmed:
-                if not self._reading.acquire(timeout=_TURN_SECONDS):
-                    return BindObjection(bind.node, rejections, judge.in_flight, is_final=False)
-                try:
-                    return self._judge_live(bind)
-                finally:
-                    self._reading.release()
-            return BindObjection(bind.node, rejections, judge.in_flight) if rejections else None
+            found = BindObjection(bind.node, rejections, judge.in_flight) if rejections else None
+            if found is None or not (is_confirmed and found.may_deny):
+                return found
+            if not self._reading.acquire(timeout=_TURN_SECONDS):
+                return replace(found, is_final=False)
+            try:
+                return self._judge_live(bind)
+            finally:
+                self._reading.release()
         except (ApiError, InvalidFieldError):
             return None  # not known
 
