@@ -490,6 +490,14 @@ BIND_REFUSED: Mapping[str, tuple[Object, bool]] = {
         False,
     ),
     "an extender refused": ({"message": _EXTENDED}, True),
+    "an extender refused, and a node is too small": (
+        {"message": _EXTENDED.replace(": 3", ": 1 Insufficient cpu, 1 had taint {a: b}, 1")},
+        True,
+    ),
+    "a tenant's claim is named like that": (
+        {"message": f'0/3 nodes are available: persistentvolumeclaim "x{_EXTENDED}" not found.'},
+        False,
+    ),
     "an extender refused for another quota": (
         {"message": _EXTENDED.replace("cdq/epool.p", "p1")},
         False,

@@ -66,6 +66,14 @@ OTHERS: dict[str, dict[str, Any]] = {
     "it has a node": unplaced(OURS["numbers"], status="True"),
     "refused at the bind": unplaced(f"exceeded quota: {WORDS}", reason="SchedulerError"),
     "gated": unplaced(OURS["numbers"], reason="SchedulingGated"),
+    "named like a claim": unplaced(
+        f'0/3 nodes are available: persistentvolumeclaim "x: 1 {WORDS}, 2 {WORDS}" not found.'
+    ),
+    "named like a claim that one node lacks": unplaced(
+        f'0/3 nodes are available: 1 Insufficient cpu, 2 claim "x, 1 {WORDS}" not found.'
+    ),
+    "quoted behind": unplaced(f"0/3 nodes are available: 3 No. preemption said: 1 {WORDS}"),
+    "told by another program": unplaced(f"pod waits: 0/3 nodes are available: 1 {WORDS}"),
     "no message": unplaced(None),
     "another plugin's quota": unplaced(
         "0/3 nodes are available: 3 insufficient quota to match these required resources."

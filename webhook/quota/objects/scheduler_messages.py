@@ -27,10 +27,16 @@ _FORMS: Final = (
 
 The first is ours, the others are the API server's own.
 """
-_OURS: Final = re.compile(rf"[:,] \d+ (?:{'|'.join(_FORMS)})", flags=re.ASCII)
-"""Source: kubernetes v1.36, pkg/scheduler/framework/types.go FitError.Error: reasons are sorted,
-separated by commas, each behind the number of its nodes.
+_REASON: Final = r'0/\d+ nodes are available: (?:\d+ [^"]*, )?\d+ '
+"""Beginning of a message up to one of its reasons.
+
+Reasons are sorted, separated by commas, each behind the number of its nodes; what else a scheduler
+has to say stands in their place without a number, or behind them. What a tenant chooses freely,
+such as the name of a claim that is not there, stands in quotes: nothing behind one is a reason.
+
+Source: kubernetes v1.36, pkg/scheduler/framework/types.go FitError.Error.
 """
+_OURS: Final = re.compile(rf"{_REASON}(?:{'|'.join(_FORMS)})", flags=re.ASCII)
 
 _BIND_DENIED: Final = re.compile(
     rf'running Bind plugin "[^"]*": admission webhook "{re.escape(BIND_ENTRY)}" denied the request:'
@@ -41,7 +47,9 @@ _BIND_DENIED: Final = re.compile(
 Source: kubernetes v1.36, pkg/scheduler/framework/runtime/framework.go runBindPlugin.
 """
 
-_POOL_EXCEEDED: Final = re.compile(rf"[:,] \d+ {_EXCEEDED}{SHARED_PREFIX}{re.escape(POOL_PREFIX)}")
+_POOL_EXCEEDED: Final = re.compile(
+    rf"{_REASON}{_EXCEEDED}{SHARED_PREFIX}{re.escape(POOL_PREFIX)}", flags=re.ASCII
+)
 
 
 def exceeded_text(*, quota: str, requested: str, used: str, limited: str) -> str:
@@ -58,7 +66,7 @@ def says_pool_used_up(reason: str, message: str) -> bool:
     """
     if reason == "SchedulerError":
         return _BIND_DENIED.match(message) is not None
-    return reason == "Unschedulable" and _POOL_EXCEEDED.search(message) is not None
+    return reason == "Unschedulable" and _POOL_EXCEEDED.match(message) is not None
 
 
 def is_denied_by_quota(pod: Mapping[str, object]) -> bool:
@@ -78,4 +86,4 @@ def _is_refusal(condition: Mapping[str, object]) -> bool:
     said = tuple(condition.get(name) for name in ("type", "status", "reason"))
     message = condition.get("message")
     is_unplaced = said == ("PodScheduled", "False", "Unschedulable")
-    return is_unplaced and isinstance(message, str) and _OURS.search(message) is not None
+    return is_unplaced and isinstance(message, str) and _OURS.match(message) is not None
