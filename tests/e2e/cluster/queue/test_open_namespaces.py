@@ -163,6 +163,19 @@ def test_a_pod_that_never_fits_closes_nothing_for_others(tenant: Tenant) -> None
     assert not is_new_gated(tenant, "2")
 
 
+@pytest.mark.parametrize("amount", ["1e37", "1e400"])
+def test_what_cannot_be_counted_waits_where_no_quota_is_deferred(
+    tenant: Tenant, amount: str
+) -> None:
+    becomes(lambda: gating(tenant).get("state"), "Open", "that the namespace is open")
+    odd: dict[str, Any] = {"requests": {"cpu": "1"}, "limits": {"cpu": amount}}
+    eventually(lambda: is_new_gated(tenant, "", **odd), "the API server gates it")
+    assert not is_new_gated(tenant, "1")
+    tenant.pod("odd", "", **odd)
+    eventually(lambda: "too large to be counted" in str(tenant.seen("odd").body), "it says why")
+    assert is_gated(tenant.seen("odd").body)
+
+
 def test_pods_of_an_elastic_pool_are_gated(opened: tuple[ControlPlane, Product]) -> None:
     """Others may borrow all of it before a pod has its node; reclaim is for gated pods only."""
     plane, _ = opened

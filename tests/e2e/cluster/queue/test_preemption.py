@@ -174,7 +174,7 @@ def test_one_that_cannot_be_counted_waits_also_where_no_quota_is_deferred(
     own_plane: ControlPlane, team: Tenant, neighbour: Tenant, hard: dict[str, str]
 ) -> None:
     if hard:
-        team.quota(hard=hard)
+        team.quota(hard=hard, is_deferred=False)
     odd: dict[str, Any] = {"requests": {"cpu": WHOLE_NODE}, "limits": {"cpu": "1e37"}}
     made = asked_by_alice(own_plane, team, **odd)
     waits_and_evicts_no_pod(made, team, neighbour)
