@@ -258,7 +258,9 @@ class _Attempt:
         """Return the units without which the plan fails, those put back left out.
 
         Whatever is put back leaves the others what they were: over their quota, which is above
-        what is guaranteed to it. Only whether there is enough, and the claim, have to be looked at.
+        what is guaranteed to it. The claim holds as well: it held with all pods there, and each
+        that is gone can only leave more to lend, and the own quota no further above its min. Only
+        whether there is enough has to be looked at.
         """
 
         def rank(unit: Unit) -> tuple[int, object]:
@@ -271,14 +273,9 @@ class _Attempt:
             del kept[number]
             balance.put_back(unit)
             room.put_back(unit)
-            if self._is_enough(balance) and (not is_placed or room.fits):
+            if not balance.shortage.resources and (not is_placed or room.fits):
                 continue
             balance.take(unit)
             room.take(unit)
             kept[number] = unit
         return [unit for _, unit in sorted(kept.items())]
-
-    def _is_enough(self, balance: Balance) -> bool:
-        if balance.shortage.resources:
-            return False
-        return all(balance.claim(name) is not Claim.NONE for name in self.claims)
