@@ -241,7 +241,8 @@ def clean_warnings(warnings: Iterable[str]) -> list[str]:
 
 
 def _admission_request(raw: ReviewRequest, phase: Phase) -> AdmissionRequest:
-    kind, resource, user = raw.kind or _NO_KIND, raw.resource or _NO_RESOURCE, raw.user_info
+    kind, resource = raw.kind or _NO_KIND, raw.resource or _NO_RESOURCE
+    user = raw.user_info or _NO_USER
     if not raw.uid:
         raise MalformedReviewError("uid", "request.uid: must not be empty")
     if not resource.resource:
@@ -249,7 +250,6 @@ def _admission_request(raw: ReviewRequest, phase: Phase) -> AdmissionRequest:
     if not raw.operation:
         raise MalformedReviewError("request", "request.operation: must not be empty")
     _check_lengths(raw, kind, resource)
-    user = user or _NO_USER
     return AdmissionRequest(
         uid=raw.uid,
         phase=phase,
@@ -328,7 +328,7 @@ def _denied(request: AdmissionRequest, answer: Denied) -> ReviewResponse:
 def _audit(answer: AdmissionResponse) -> dict[str, str]:
     audit = {"decision": answer.decision}
     for key, text in answer.audit.items():
-        audit[key] = text if len(text) <= MAX_AUDIT_CHARACTERS else _cut(text, MAX_AUDIT_CHARACTERS)
+        audit[key] = _cut(text, MAX_AUDIT_CHARACTERS)
     return audit
 
 

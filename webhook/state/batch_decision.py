@@ -89,8 +89,6 @@ class Decision:
 
     def with_following(self, ledger: Ledger) -> Decision:
         """Return the decision with another ledger to write: the same, with more granted to it."""
-        if ledger is self.following:
-            return self
         return replace(self, following=ledger, status=encode_status(ledger))
 
 

@@ -358,7 +358,7 @@ class Reserver:
             _settle_final(batch, claims, decision, ledger.version)
             return _Settled()
         try:
-            written = self._write(ledger, decision)
+            written = self._write(one)
         except TooLargeError:
             admitted = zip(claims, decision.verdicts, strict=True)
             batch.settle(
@@ -369,16 +369,16 @@ class Reserver:
         _settle_final(batch, claims, decision, written)
         return _Settled()
 
-    def _write(self, ledger: _Ledger, decision: Decision) -> LedgerVersion | None:
+    def _write(self, one: _Round) -> LedgerVersion | None:
         """Write by compare-and-swap; None when it failed, or it is not known whether it did.
 
         Raises:
             TooLargeError: The object would be larger than the API server stores.
         """
-        before, following = ledger.version, decision.following
+        ledger, following = one.ledger, one.decision.following
         try:
             written = self._ledgers.write(
-                ledger.namespace, before, following, status=decision.status
+                ledger.namespace, ledger.version, following, status=one.decision.status
             )
         except (ConflictError, NotFoundError):
             self._stats.conflicted()
@@ -391,7 +391,7 @@ class Reserver:
             if isinstance(err, TooLargeError):
                 raise
             return None
-        self._stats.batch_written(following.sequence - (before.ledger or following).sequence)
+        self._stats.batch_written(following.sequence - one.known.sequence)
         return written
 
     def _back_off(self, number: int) -> None:

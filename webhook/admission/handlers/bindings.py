@@ -92,7 +92,7 @@ def bind(
     if not binding.uid:
         return responses.missing_uid(binding.name)
     lookup = context.view.pod(request.namespace, binding.name)
-    if not lookup.is_live and not _is_bindable(lookup, binding):
+    if not lookup.is_live and _unbindable(lookup.pod, binding) is not None:
         lookup = context.view.live_pod(request.namespace, binding.name)
     answer = _bind(context, request, binding, lookup, deadline)
     if answer is None:
@@ -109,13 +109,9 @@ def _bind(
     deadline: Deadline,
 ) -> AdmissionResponse | None:
     """Decide for the pod as it was found; None when it has to be looked up again, live."""
-    pod = lookup.pod
-    if pod is None:
-        return responses.not_found(binding.name)
-    if pod.is_assigned or pod.is_deleting or binding.uid != pod.uid:
-        return _PASS_THROUGH
-    if pod.is_gated:
-        return responses.gated(binding.name)
+    pod, answer = lookup.pod, _unbindable(lookup.pod, binding)
+    if pod is None or answer is not None:
+        return answer
     added = managed_metadata.added_by_binding(binding.labels, binding.annotations, pod)
     if added and not lookup.is_live:
         return None  # a pod in the cache has no labels
@@ -192,22 +188,22 @@ def _charge(
     return charging.response(outcome, claim, dry_run=request.dry_run)
 
 
-def _is_bindable(lookup: PodLookup, binding: _Binding) -> bool:
-    """Return whether the cached pod is one that can be bound, and the one that is meant."""
-    pod = lookup.pod
-    return (
-        pod is not None
-        and not (pod.is_assigned or pod.is_gated or pod.is_deleting)
-        and binding.uid == pod.uid
-    )
+def _unbindable(pod: Pod | None, binding: _Binding) -> AdmissionResponse | None:
+    """Return the answer about a pod that storage cannot bind as it is; None where it can."""
+    if pod is None:
+        return responses.not_found(binding.name)
+    if pod.is_assigned or pod.is_deleting or binding.uid != pod.uid:
+        return _PASS_THROUGH
+    return responses.gated(binding.name) if pod.is_gated else None
 
 
 def _parse_binding(request: AdmissionRequest) -> _Binding:
-    metadata = FieldReader(request.object or {}).child("metadata")
+    raw = FieldReader(request.object or {})
+    metadata = raw.child("metadata")
     return _Binding(
         metadata.text("name") or request.name,
         metadata.text("uid"),
-        FieldReader(request.object or {}).child("target").text("name"),
+        raw.child("target").text("name"),
         metadata.string_map("labels"),
         metadata.string_map("annotations"),
     )

@@ -230,12 +230,11 @@ def _invalid_request(request: AdmissionRequest, deadline: Deadline) -> Denied | 
     """Deny a request that came too late, or lacks an object that each of its kind carries."""
     if deadline.expired:
         return responses.try_again("the request's time ran out before it was decided")
-    missing = ""
     if request.object is None:
         missing = "object"
     elif request.operation == "UPDATE" and request.old_object is None:
         missing = "oldObject"
-    if not missing:
+    else:
         return None
     message = f"request.{missing}: must be present for {request.operation} of {request.path}"
     return Denied(code=400, reason="BadRequest", message=message)

@@ -69,10 +69,8 @@ def parse_stored_amount(value: object, *, field: str) -> Quantity:
         raise
 
 
-def counted(resources: ResourceList) -> ResourceList:
+def counted(resources: ResourceList) -> dict[str, Quantity]:
     """Return the amounts as they are counted: those above `COUNTABLE` as `UNCOUNTABLE`."""
-    if not uncountable_names(resources):
-        return resources
     return {
         name: UNCOUNTABLE if amount > COUNTABLE else amount for name, amount in resources.items()
     }

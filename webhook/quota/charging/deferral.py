@@ -113,7 +113,7 @@ def deferred_part(resources: ResourceList, keys: Set[str]) -> dict[str, Quantity
     for name, amount in part.items():
         if amount.nano < 0:
             part[name] = ZERO
-    return {**counted(part)} if uncountable_names(part) else part
+    return counted(part) if uncountable_names(part) else part
 
 
 def limits_of(quota: ResourceQuota, keys: Set[str]) -> dict[str, Quantity]:

@@ -111,18 +111,12 @@ def charged_to(pod: Pod) -> ResourceList:
     A pod with too many names (`Pod.has_many_names`) is charged more of every extended resource
     than can be counted: caches do not keep all that it asks for, and no node runs it.
     """
-    usage = _held_by(pod)
-    return {**usage, MANY_NAMES: UNCOUNTABLE} if pod.has_many_names else usage
-
-
-def _held_by(pod: Pod) -> ResourceList:
-    if is_terminal(pod):
-        return usage_of(pod, now=None)
     init = init_containers_in_force(pod)
     held = pod if init is pod.init_containers else replace(pod, init_containers=init)
     if pod.reported is not None and pod.resources is not None:
         held = replace(held, resources=_whole_in_force(pod.resources, pod.reported))
-    return usage_of(held, now=None)
+    usage = usage_of(held, now=None)
+    return {**usage, MANY_NAMES: UNCOUNTABLE} if pod.has_many_names else usage
 
 
 def _whole_in_force(wanted: PodResources, reported: PodStatusResources) -> PodResources:

@@ -259,12 +259,8 @@ def final_verdicts(verdicts: Sequence[Verdict], *, is_written: bool) -> list[Ver
 
 def merged_reservation(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservation:
     """Combine a pod's reservation with a further claim; nothing ever shrinks (law 9)."""
-    usage, applying, after, is_intent = (
-        claim.usage,
-        {*claim.quotas},
-        claim.base_version,
-        claim.is_intent,
-    )
+    usage, applying = claim.usage, {*claim.quotas}
+    after, is_intent = claim.base_version, claim.is_intent
     if before is not None:
         usage = max_of(before.usage, usage)
         applying.update(name for name in before.quotas if name in ledger.accounts)
@@ -430,33 +426,18 @@ def _with_reservation(
             accounts[name] = _with_reserved(accounts[name], growth)
         if after.uid in accounts[name].promised:
             accounts[name] = _redeemed(accounts[name], after.uid)
-    following = Ledger(
-        accounts,
-        {**ledger.reservations, after.uid: after},
-        pods_resource_version=ledger.pods_resource_version,
+    following = replace(
+        ledger,
+        accounts=accounts,
+        reservations={**ledger.reservations, after.uid: after},
         sequence=after.sequence,
-        min_pod_version=ledger.min_pod_version,
-        conditions=ledger.conditions,
-        unknown_fields=ledger.unknown_fields,
     )
     object.__setattr__(following, "_observed", ledger.observed)  # accounts of the same quotas
     return following
 
 
 def _with_reserved(account: Account, growth: ResourceList) -> Account:
-    reserved = add(account.reserved, growth) if account.reserved else growth
-    following = Account(
-        account.observed,
-        account.hard,
-        account.used,
-        reserved,
-        account.pending,
-        account.granted,
-        account.used_elsewhere,
-        account.promised,
-        account.kept_from,
-        account.unheld,
-    )
+    following = replace(account, reserved=add(account.reserved, growth))
     object.__setattr__(following, "_written", account._written)  # noqa: SLF001 - the rest is alike
     return following
 

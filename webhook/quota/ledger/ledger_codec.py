@@ -100,7 +100,7 @@ def ledger_status(ledger: Ledger) -> dict[str, object]:
         others.pop(SHADOW_FIELD, None)
     return {
         **others,
-        "format": _format_of(ledger),
+        "format": FORMAT if any(one.has_headroom for one in ledger.accounts.values()) else 1,
         "quotas": [_account_out(account) for account in ledger.accounts.values()],
         "reservations": "\n".join(map(line_of, ledger.reservations.values())),
         "podsResourceVersion": str(ledger.pods_resource_version),
@@ -109,11 +109,6 @@ def ledger_status(ledger: Ledger) -> dict[str, object]:
         "summary": summary(ledger),
         **conditions_out(ledger.conditions),
     }
-
-
-def _format_of(ledger: Ledger) -> int:
-    has_headroom = any(account.has_headroom for account in ledger.accounts.values())
-    return FORMAT if has_headroom else 1
 
 
 class EncodedStatus(bytes):
