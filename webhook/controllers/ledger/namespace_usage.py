@@ -154,11 +154,10 @@ class NamespaceUsage:
 
         It stays known either way: the quotas that come next may be counted otherwise.
         """
-        pod = self._pods.get(uid)
-        if pod is not None:
-            self._take(uid)
+        if uid in self._pods:
+            if not self._quotas.holds_terminating:
+                self._take(uid)
             self._stuck.add(uid)
-            self._put(pod)
 
     def has_seen_deleted(self, uid: str) -> bool:
         """Return whether a pod was deleted, of those that are remembered."""
