@@ -12,7 +12,7 @@ from webhook.state.shared_quotas import SharedQuotaStore
 class _Empty:
     """An API server without objects."""
 
-    def get(self, _kind: object, name: str) -> object:
+    def get(self, _kind: object, name: str, **_: object) -> object:
         raise NotFoundError(name)
 
 

@@ -110,12 +110,11 @@ def read_watched(api: ClusterApi, namespace: str) -> Watched:
     Raises:
         ApiError: The API server does not answer, or refuses.
     """
-    try:
-        mode = _mode(api.get(NAMESPACES, namespace))
-    except NotFoundError:
+    found = find_object(api, NAMESPACES, namespace)
+    if found is None:
         return Watched(namespace, None, None, "there is no such namespace")
     ledger = find_object(api, QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
-    return _watched(namespace, mode, ledger)
+    return _watched(namespace, _mode(found), ledger)
 
 
 def all_watched(api: ClusterApi, namespaces: Sequence[str] = ()) -> tuple[Watched, ...]:

@@ -24,9 +24,9 @@ from webhook.kube.api import (
     ClusterApi,
     InternalError,
     ListOptions,
-    NotFoundError,
     Object,
     TooLargeError,
+    find_object,
     split_key,
 )
 from webhook.kube.informer import Change, Informer, InformerTimings
@@ -132,9 +132,8 @@ class LedgerStore:
             InvalidFieldError: The object cannot be read.
         """
         before = self._known(namespace)
-        try:
-            obj = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
-        except NotFoundError:
+        obj = find_object(self._api, QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        if obj is None:
             self._drop(namespace, before)
             return None
         try:
@@ -150,9 +149,8 @@ class LedgerStore:
             ApiError: The API server does not answer.
             NewerFormatError: A newer release has written it by now.
         """
-        try:
-            obj = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
-        except NotFoundError:
+        obj = find_object(self._api, QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        if obj is None:
             return None
         if is_of_newer_release(obj.get("status")):
             raise NewerFormatError("status.format", "is of a newer release by now")

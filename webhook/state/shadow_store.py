@@ -24,6 +24,7 @@ from webhook.kube.api import (
     ConflictError,
     NotFoundError,
     Object,
+    find_object,
 )
 from webhook.kube.metadata import utc_now
 from webhook.quota.ledger.ledger_codec import is_of_newer_release
@@ -57,11 +58,8 @@ class ShadowRecordStore:
         Raises:
             ApiError: The API server does not answer.
         """
-        try:
-            stored = self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
-        except NotFoundError:
-            return None
-        record = _record_of(_status_of(stored))
+        stored = find_object(self._api, QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        record = None if stored is None else _record_of(_status_of(stored))
         return None if record is None else record.quotas
 
     def add(
@@ -112,11 +110,9 @@ class ShadowRecordStore:
     # -- inside ----------------------------------------------------------------------------
 
     def _find(self, namespace: str, *, makes: bool) -> Object | None:
-        try:
-            return self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
-        except NotFoundError:
-            if not makes:
-                return None
+        stored = find_object(self._api, QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        if stored is not None or not makes:
+            return stored
         with suppress(AlreadyExistsError):
             self._api.create(QUOTA_LEDGERS, empty_ledger(namespace))
         return self._api.get(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)

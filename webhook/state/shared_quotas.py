@@ -21,8 +21,8 @@ from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     ClusterApi,
     ConflictError,
-    NotFoundError,
     Object,
+    find_object,
 )
 from webhook.kube.informer import Change, Informer, InformerTimings
 from webhook.kube.joint_reads import JointReads
@@ -153,9 +153,8 @@ class SharedQuotaStore:
             ApiError: The API server does not answer.
             InvalidFieldError: Not even its identity can be read.
         """
-        try:
-            found = self._api.get(CLUSTER_DEFERRED_QUOTAS, own_name(name))
-        except NotFoundError:
+        found = find_object(self._api, CLUSTER_DEFERRED_QUOTAS, own_name(name))
+        if found is None:
             with self._lock:
                 self._known.pop(name, None)
             return None

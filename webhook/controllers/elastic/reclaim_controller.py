@@ -62,8 +62,8 @@ from webhook.kube.api import (
     ApiError,
     ForbiddenError,
     ListOptions,
-    NotFoundError,
     Object,
+    find_object,
     object_key,
 )
 from webhook.kube.informer import Change, Informer
@@ -645,11 +645,9 @@ class Reclaimer:
         return None if raw is None or _is_over(Pod.from_stored(raw)) else raw
 
     def _stored(self, namespace: str, name: str, uid: str) -> Object | None:
-        try:
-            raw = self._api.get(PODS, name, namespace=namespace)
-        except NotFoundError:
-            return None
-        return raw if FieldReader(raw).child("metadata").text("uid") == uid else None
+        raw = find_object(self._api, PODS, name, namespace=namespace)
+        is_it = raw is not None and FieldReader(raw).child("metadata").text("uid") == uid
+        return raw if is_it else None
 
     def _act(self, claim: PlannedClaim, epoch: int) -> HeldPromise | None:
         """Promise and evict; return the promise, None where nothing is done."""
