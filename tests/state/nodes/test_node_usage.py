@@ -9,7 +9,7 @@ import pytest
 from tests.quota.nodes.objects import pod
 from webhook.kube.informer import Change
 from webhook.quota.nodes.kubelet_admission import KubeletPod, read_kubelet_pod
-from webhook.state.nodes.node_usage import IN_FLIGHT_SECONDS, Loads, NodeUsage
+from webhook.state.nodes.node_usage import IN_FLIGHT_SECONDS, MAX_FAILED, Loads, NodeUsage
 
 
 class Clock:
@@ -134,6 +134,22 @@ def test_a_bind_that_fails_again_and_again_counts_no_longer_in_all(
     shown(usage, on_node(one), None)
     let_through(usage, one)  # of a pod that is gone nothing is kept
     assert millicores(usage) == (0, 1000)
+
+
+def test_of_very_many_binds_that_failed_the_first_are_forgotten(
+    usage: NodeUsage, clock: Clock
+) -> None:
+    """A pod may be gone before its bind is judged, and nothing is shown of it any more."""
+    waiting = a_waiting("a")
+    pods = [replace(waiting, uid=str(number)) for number in range(MAX_FAILED + 1)]
+    for one in pods:
+        let_through(usage, one, f"n{one.uid}")
+    clock.now += IN_FLIGHT_SECONDS + 1
+    for one in pods:
+        assert usage.in_flight(f"n{one.uid}") == {}
+    for one, expected in ((pods[-1], 0), (pods[0], 1000)):
+        let_through(usage, one)
+        assert millicores(usage) == (0, expected)
 
 
 def test_a_pod_that_goes_or_is_refused_after_all_is_forgotten(usage: NodeUsage) -> None:

@@ -21,6 +21,8 @@ from webhook.quota.nodes.kubelet_admission import KubeletPod, NodeLoad
 from webhook.quota.nodes.requested import Amounts
 
 IN_FLIGHT_SECONDS: Final = 10.0
+MAX_FAILED: Final = 4_000
+"""Pods whose binds failed that are remembered: one that went before its bind is shown no more."""
 
 _T = TypeVar("_T")
 
@@ -86,7 +88,7 @@ class NodeUsage:
         self._nodes: dict[str, _Node] = {}
         self._node_of: dict[str, str] = {}
         """Uid of each pod that is being bound → its node."""
-        self._failed: set[str] = set()
+        self._failed: dict[str, None] = {}
         """Uids of pods that have no node after having been counted for as long as is allowed."""
 
     def on_pod(self, change: Change[KubeletPod]) -> None:
@@ -99,7 +101,7 @@ class NodeUsage:
                 self._nodes.setdefault(new.node, _Node()).put(new)
             if new is None or new.node:
                 self._land(change.uid)
-                self._failed.discard(change.uid)
+                self._failed.pop(change.uid, None)
 
     def requested(self, node: str) -> Amounts:
         """Return what the pods request that are seen on a node."""
@@ -205,7 +207,9 @@ class NodeUsage:
         oldest = self._clock() - IN_FLIGHT_SECONDS
         for uid in [uid for uid, one in node.in_flight.items() if one.admitted_at < oldest]:
             self._land(uid)
-            self._failed.add(uid)
+            self._failed[uid] = None
+            if len(self._failed) > MAX_FAILED:
+                del self._failed[next(iter(self._failed))]
         return {uid: one.pod for uid, one in node.in_flight.items()}
 
     def _land(self, uid: str) -> _InFlightPod | None:
