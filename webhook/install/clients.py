@@ -52,16 +52,12 @@ def know_clients(workloads: Sequence[Manifest], clients: KnownClients, component
 def client_authority(clients: KnownClients, namespace: str) -> Manifest:
     """Return the ConfigMap with the CA of clients."""
     labels = {"name": "deferred-quota", "part-of": "deferred-quota", "component": "webhook"}
-    return {
-        "apiVersion": CONFIG_MAPS.api_version,
-        "kind": CONFIG_MAPS.kind,
-        "metadata": {
-            "name": CLIENT_CA,
-            "namespace": namespace,
-            "labels": {f"app.kubernetes.io/{name}": text for name, text in labels.items()},
-        },
-        "data": {_KEY: clients.ca_pem},
+    metadata = {
+        "name": CLIENT_CA,
+        "namespace": namespace,
+        "labels": {f"app.kubernetes.io/{name}": text for name, text in labels.items()},
     }
+    return CONFIG_MAPS.make(metadata, data={_KEY: clients.ca_pem})
 
 
 def installed_clients(api: ClusterApi, namespace: str) -> KnownClients | None:

@@ -33,18 +33,16 @@ from webhook.kube.api import (
 )
 from webhook.operations.retry import RetryPolicy
 
-PROBE: Final[Object] = {
-    "apiVersion": MUTATING_WEBHOOKS.api_version,
-    "kind": MUTATING_WEBHOOKS.kind,
-    "metadata": {
+PROBE: Final[Object] = MUTATING_WEBHOOKS.make(
+    {
         "name": "aa-deferred-quota-probe",  # those are asked first whose names come first
         "labels": {
             "app.kubernetes.io/name": "deferred-quota",
             "app.kubernetes.io/part-of": "deferred-quota",
             "app.kubernetes.io/component": "probe",
         },
-    },
-}
+    }
+)
 """The registration, without what it asks; it is there only while something is looked at."""
 _SECONDS: Final = 5
 _KNOWN_SECONDS: Final = 30.0
@@ -176,9 +174,7 @@ def _registration(entry: str, pod: str, client: Mapping[str, object]) -> Object:
 
 def _binding(namespace: str, pod: str) -> Object:
     """A Binding without uid: the webhook has to look for the pod first."""
-    return {
-        "apiVersion": BINDINGS.api_version,
-        "kind": BINDINGS.kind,
-        "metadata": {"name": pod, "namespace": namespace},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": pod},
-    }
+    return BINDINGS.make(
+        {"name": pod, "namespace": namespace},
+        target={"apiVersion": "v1", "kind": "Node", "name": pod},
+    )

@@ -215,9 +215,8 @@ class Authorizer:
 
 def _reviewed(api: ClusterApi, kind: Kind, spec: Object) -> Object:
     """Return a review as it was answered."""
-    review = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
     try:
-        return api.create(kind, review).object
+        return api.create(kind, kind.make({}, spec=spec)).object
     except ForbiddenError as err:
         raise NotInstalledError(
             f"the controller has no right to create {kind.resource}; manifests/components/page"

@@ -80,12 +80,10 @@ def _about_cluster_quota(scene: CheckContext) -> Iterator[Finding]:
         NoRightError: The caller may not create cluster quotas.
         UnavailableError: The API server itself does not answer.
     """
-    raw = {
-        "apiVersion": CLUSTER_DEFERRED_QUOTAS.api_version,
-        "kind": CLUSTER_DEFERRED_QUOTAS.kind,
-        "metadata": {"name": f"{_PREFIX}{secrets.token_hex(8)}"},
-        "spec": {"namespaceSelector": {"matchLabels": {_PREFIX: "none"}}, "hard": {"pods": "1"}},
-    }
+    raw = CLUSTER_DEFERRED_QUOTAS.make(
+        {"name": f"{_PREFIX}{secrets.token_hex(8)}"},
+        spec={"namespaceSelector": {"matchLabels": {_PREFIX: "none"}}, "hard": {"pods": "1"}},
+    )
     try:
         scene.api.create(CLUSTER_DEFERRED_QUOTAS, raw, dry_run=True)
     except InvalidError:
@@ -113,13 +111,11 @@ def _is_registered(scene: CheckContext) -> bool:
 
 def _binding(namespace: str, pod: str) -> Object:
     """A Binding like a scheduler's, to a node that is not there either."""
-    return {
-        "apiVersion": BINDINGS.api_version,
-        "kind": BINDINGS.kind,
+    return BINDINGS.make(
         # with a uid that no pod has: not even a pod of that name could be bound
-        "metadata": {"name": pod, "namespace": namespace, "uid": str(uuid4())},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": pod},
-    }
+        {"name": pod, "namespace": namespace, "uid": str(uuid4())},
+        target={"apiVersion": "v1", "kind": "Node", "name": pod},
+    )
 
 
 def _judged(scene: CheckContext, err: ApiError, namespace: str, pod: str) -> Iterator[Finding]:
