@@ -23,7 +23,7 @@ from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of
 from webhook.operations.counting import taken_at_bind
 from webhook.operations.explain.session import Session
 from webhook.policy import Policy
-from webhook.quota.amounts.resources import ResourceList, add, mask, subtract
+from webhook.quota.amounts.resources import ResourceList, mask, subtract, total_of
 from webhook.quota.charging.deferral import DeferredQuota
 from webhook.quota.checking.limit_rules import cluster_limit_errors
 from webhook.quota.elastic.derived_quotas import derived_quotas
@@ -93,14 +93,12 @@ class SharedQuotas:
 
     def _held_of(self, quota: DeferredQuota) -> _Held:
         shared = [self._by_name[own_name(quota.name)]]
-        total: ResourceList = {}
         by_namespace: dict[str, ResourceList] = {}
         for namespace, pods in self._pods.items():
             labels = self._namespaces.get(namespace, {})
             if self._is_deferred(namespace) and concerning(shared, namespace, labels):
                 by_namespace[namespace] = taken_at_bind(quota, pods).most
-                total = add(total, by_namespace[namespace])
-        return _Held(total, by_namespace)
+        return _Held(total_of(by_namespace.values()), by_namespace)
 
     def refusals(self, kind: str, namespace: str, name: str) -> Sequence[FieldError]:
         """Return why the webhook refuses an elastic quota of the manifests beside others."""

@@ -16,7 +16,7 @@ from webhook.kube.api import QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.operations.counting import Taken, taken_at_bind
 from webhook.operations.doctor.check_context import CONTROLLER_LOG, CheckContext, Namespace
 from webhook.operations.findings import Finding, Subject, error, information, warning
-from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
+from webhook.quota.amounts.resources import add, exceeding, mask, render, total_of
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.ledger.ledger import Account, Ledger, Reservation
@@ -249,7 +249,5 @@ def _old_reservations(
 
 
 def _held(reservations: Iterable[Reservation]) -> str:
-    total: ResourceList = {}
-    for one in reservations:
-        total = add(total, one.usage)
+    total = total_of(one.usage for one in reservations)
     return f": {render(total)} is held" if total else ""

@@ -14,7 +14,7 @@ from webhook.kube.api import (
     NotFoundError,
 )
 from webhook.operations.findings import Finding, Subject, information, warning
-from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
+from webhook.quota.amounts.resources import exceeding, mask, render, total_of
 from webhook.quota.charging.gpu_memory import GPU_MEMORY
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
 from webhook.quota.elastic.elastic_quotas import (
@@ -65,11 +65,10 @@ def _quotas(api: ClusterApi, namespace: str) -> Iterator[ElasticQuota]:
 
 
 def _charging(quota: ElasticQuota, subject: Subject, pods: Iterable[Pod]) -> Finding:
-    taken: ResourceList = {}
     names = quota.names - {GPU_MEMORY}  # what a GPU has is said in the configuration
-    for pod in pods:
-        if pod.is_assigned and not is_terminal(pod):
-            taken = add(taken, charge(charged_to(pod), names))
+    taken = total_of(
+        charge(charged_to(pod), names) for pod in pods if pod.is_assigned and not is_terminal(pod)
+    )
     limits = [
         f"{name} {render(amounts)}"
         for name, amounts in (("min", quota.min), ("max", quota.max))

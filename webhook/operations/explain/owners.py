@@ -16,7 +16,7 @@ from webhook.kube.metadata import object_namespace
 from webhook.operations.elastic.reading import read_elastic_quotas
 from webhook.operations.explain.namespaces import Inside, read_namespace
 from webhook.operations.explain.session import Session
-from webhook.quota.amounts.resources import ResourceList, add
+from webhook.quota.amounts.resources import ResourceList, total_of
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.owners_first import Lacking, PoolView, pools_of
 from webhook.quota.explaining.facts import NamespaceFacts
@@ -73,11 +73,8 @@ def _waiting(
 
 
 def _held(there: NamespaceFacts, pool: str, namespaces: Collection[str]) -> ResourceList:
-    total: ResourceList = {}
     holdings = there.holdings.get(pool, {})
-    for name in namespaces:
-        total = add(total, holdings.get(name, {}))
-    return total
+    return total_of(holdings.get(name, {}) for name in namespaces)
 
 
 def _is_in_queue(raw: Object) -> bool:

@@ -53,7 +53,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add, excess, max_of
+from webhook.quota.amounts.resources import ResourceList, add, excess, max_of, total_of
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger_values import (
     EMPTY,
@@ -198,10 +198,9 @@ def _short_quota(
     """
     others = [one for one in ledger.capped if one.uid != claim.uid]
     for name in after.charges:
-        missing: ResourceList = EMPTY
-        for one in others:
-            if name in one.charges:
-                missing = add(missing, excess(one.usage, one.charges[name]))
+        missing = total_of(
+            excess(one.usage, one.charges[name]) for one in others if name in one.charges
+        )
         if not missing:
             continue
         account = ledger.accounts[name]

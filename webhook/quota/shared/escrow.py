@@ -74,7 +74,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add, excess, is_within, mask, max_of
+from webhook.quota.amounts.resources import (
+    ResourceList,
+    add,
+    excess,
+    is_within,
+    mask,
+    max_of,
+    total_of,
+)
 from webhook.quota.charging.deferral import deferred_part, observed_as
 from webhook.quota.ledger.ledger_values import EMPTY, NO_PROMISES, Account, Claim, Ledger
 from webhook.quota.objects.names import SHARED_PREFIX
@@ -155,14 +163,12 @@ def _beside(ledger: Ledger, name: str, namespace: str, shared: Shared | None) ->
             unheld=EMPTY,
         )
     kept = _kept_for_others(shared, namespace)
-    unheld = kept[-1]
     promised = {
         uid: one.amounts
         for uid, one in shared.grants.promises.items()
         if not ledger.is_reserved(uid)
     }
-    for amounts in promised.values():
-        unheld = add(unheld, amounts)
+    unheld = total_of([kept[-1], *promised.values()])
     return replace(
         account,
         used_elsewhere=add(shared.grants.held_elsewhere(namespace), unheld),
@@ -261,9 +267,8 @@ def _headroom(shared: Shared, namespace: str, wanted: ResourceList, *, share: in
 def _free_beside(shared: Shared, namespace: str, wanted: ResourceList) -> ResourceList:
     """Return what is left of each limit beside what a namespace needs; it may be below zero."""
     kept = _kept_for_others(shared, namespace)[-1]
-    elsewhere = add(shared.grants.held_elsewhere(namespace), kept)
-    for one in shared.grants.promises.values():
-        elsewhere = add(elsewhere, one.amounts)
+    promised = [one.amounts for one in shared.grants.promises.values()]
+    elsewhere = total_of([shared.grants.held_elsewhere(namespace), kept, *promised])
     return {
         name: amount - elsewhere.get(name, ZERO) - wanted.get(name, ZERO)
         for name, amount in shared.quota.quota.hard.items()
@@ -312,9 +317,8 @@ def has_room(shared: Shared, promise: Promise) -> bool:
     """
     made = shared.grants.promises
     at = [*made].index(promise.uid) + 1
-    held = add(shared.grants.total, _kept_for_others(shared, promise.namespace)[at])
-    for one in [*made.values()][:at]:
-        held = add(held, one.amounts)
+    kept = _kept_for_others(shared, promise.namespace)[at]
+    held = total_of([shared.grants.total, kept, *(one.amounts for one in [*made.values()][:at])])
     hard = shared.quota.quota.hard
     return all(name not in hard or held[name] <= hard[name] for name in promise.amounts)
 
@@ -421,9 +425,7 @@ def borrowers(shared: Shared, resources: Collection[str]) -> Iterator[tuple[str,
     guaranteed = {name for names, _ in parts for name in names}
     alone = [([name], EMPTY) for name in in_use if name not in guaranteed]
     for names, least in sorted([*parts, *alone], key=lambda one: one[0]):
-        used: ResourceList = EMPTY
-        for name in names:
-            used = add(used, in_use.get(name, EMPTY))
+        used = total_of(in_use.get(name, EMPTY) for name in names)
         above = excess(mask(used, resources), least)
         if above:
             yield _names(names), above
