@@ -152,7 +152,7 @@ def test_where_the_kind_is_not_installed_there_are_none() -> None:
     scenario.client.on("list", CLUSTER_DEFERRED_QUOTAS, fail(missing))
     scenario.shared.informer.start()
     eventually(lambda: scenario.shared.is_known, "the kind is not installed")
-    assert scenario.shared.staleness_errors(STALE_SECONDS) == ()
+    assert scenario.shared.staleness_errors() == ()
     scenario.shared.informer.stop()
 
 
@@ -178,7 +178,7 @@ def test_what_all_namespaces_ask_for_is_read_on_behalf_of_one(
     ElasticQuotaLister(scenario.client).all(NS)
     NamespaceLabels(scenario.client, lambda: 0.0).all(NS)
     scenario.now += STALE_SECONDS + 1
-    assert scenario.shared.staleness_errors(STALE_SECONDS, NS) == ()
+    assert scenario.shared.staleness_errors(NS) == ()
     assert asked == [NS] * 5
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -42,12 +42,12 @@ HEADROOM_HELD: Final = Undecided(
 LEDGER_FULL: Final = Undecided("the quota ledger holds as many reservations as it can")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """Claims that are decided together, and the outcomes so far."""
 
-    def __init__(self, claims: Sequence[PendingClaim]) -> None:
-        self.claims: Final = claims
-        self._outcomes: dict[PendingClaim, Outcome] = {}
+    claims: Sequence[PendingClaim]
+    _outcomes: dict[PendingClaim, Outcome] = field(default_factory=dict, init=False)
 
     def undecided(self) -> list[PendingClaim]:
         """Return the claims without outcome; those past their deadline get theirs."""

@@ -90,8 +90,6 @@ def blocking_reason(
     claim: Claim, ledger: Ledger, unavailable_quotas: Mapping[str, Undecided]
 ) -> Undecided | None:
     """Return why a claim cannot be decided because of a shared quota that it concerns."""
-    if not unavailable_quotas:
-        return None
     before = ledger.reservations.get(claim.uid)
     names = (*claim.quotas, *(() if before is None else before.quotas))
     return next((unavailable_quotas[name] for name in names if name in unavailable_quotas), None)

@@ -130,7 +130,7 @@ class QuotaCache:
         Before the first list it is not known which there are, so nothing can be decided.
         """
         seen = self._up_to_date(namespace)
-        doubts = self.shared.staleness_errors(STALE_SECONDS, namespace)
+        doubts = self.shared.staleness_errors(namespace)
         if self.shared.specs and self._labels(namespace) is None:
             doubts += ("the labels of the namespace have not been seen yet",)
         return replace(seen, errors=(*seen.errors, *doubts)) if doubts else seen
@@ -160,7 +160,7 @@ class QuotaCache:
 
     def _listed(self, namespace: str, shared: SharedQuotaView) -> NamespaceQuotaView:
         quotas, unreadable = self._live.of(namespace, is_believed=self._has_deferred)
-        every = (*_limited(quotas), *shared.quotas)
+        every = (*first_quotas(quotas), *shared.quotas)
         errors = (*unreadable, *_too_many(quotas), *shared.errors)
         return NamespaceQuotaView(quotas, self.deferred_of(every), errors)
 
@@ -182,7 +182,7 @@ class QuotaCache:
             or derived.holds_terminating != holds
             or derived.shared is not shared
         ):
-            every = (*_limited(quotas), *shared.quotas)
+            every = (*first_quotas(quotas), *shared.quotas)
             deferred = deferred_quotas(every, keys, holds_terminating=holds)
             faults = (*errors.values(), *_too_many(quotas), *shared.errors)
             seen = NamespaceQuotaView(quotas, deferred, faults)
@@ -234,10 +234,6 @@ class QuotaCache:
                 self._errors[namespace] = MappingProxyType(errors)
             else:
                 self._errors.pop(namespace, None)
-
-
-def _limited(quotas: tuple[ResourceQuota, ...]) -> tuple[ResourceQuota, ...]:
-    return quotas if len(quotas) <= MOST_QUOTAS else first_quotas(quotas)
 
 
 def _too_many(quotas: tuple[ResourceQuota, ...]) -> Iterator[str]:

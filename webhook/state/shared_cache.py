@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, ApiError, ClusterApi, NotFoundError
 from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.kube.informer_types import STALE_SECONDS
 from webhook.kube.joint_reads import JointReads
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.shared.cluster_quotas import (
@@ -127,16 +128,16 @@ class SharedQuotaCache:
         """
         self._on_specs.append(handler)
 
-    def staleness_errors(self, stale_seconds: float, namespace: str = "") -> tuple[str, ...]:
+    def staleness_errors(self, namespace: str = "") -> tuple[str, ...]:
         """Return why a request about a namespace cannot rely on what the cache has.
 
-        One that has not heard of the API server for so long is compared with a list that is asked
-        for now: where they differ, nothing is decided.
+        One that has not heard of the API server for `STALE_SECONDS` is compared with a list that is
+        asked for now: where they differ, nothing is decided.
         """
         if not self.informer.has_synced:
             return () if self.is_absent else ("the shared quotas have not been listed yet",)
         age = self.informer.last_event_age_seconds
-        if self.is_absent or (self.informer.is_following and age <= stale_seconds):
+        if self.is_absent or (self.informer.is_following and age <= STALE_SECONDS):
             return ()
         try:
             is_current = self._is_as(self._live(namespace))

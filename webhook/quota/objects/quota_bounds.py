@@ -64,13 +64,12 @@ def counted_quotas(quotas: Iterable[ResourceQuota]) -> tuple[ResourceQuota, ...]
 
     For a ledger that cannot be stored, all that share a quota with the namespace would wait.
     """
-    counted = tuple(one for one in quotas if not _excess(one))
-    return counted if len(counted) <= MOST_QUOTAS else first_quotas(counted)
+    return first_quotas(tuple(one for one in quotas if not _excess(one)))
 
 
-def first_quotas(quotas: Iterable[ResourceQuota]) -> tuple[ResourceQuota, ...]:
-    """Return the quotas of a namespace by name, and no more than are counted."""
-    return tuple(sorted(quotas, key=_name)[:MOST_QUOTAS])
+def first_quotas(quotas: tuple[ResourceQuota, ...]) -> tuple[ResourceQuota, ...]:
+    """Return no more quotas of a namespace than are counted: where there are more, by name."""
+    return quotas if len(quotas) <= MOST_QUOTAS else tuple(sorted(quotas, key=_name)[:MOST_QUOTAS])
 
 
 def undecided_by(quotas: Iterable[ResourceQuota]) -> Mapping[str, str]:
