@@ -41,6 +41,7 @@ class PodState:
     is_stuck: bool = False
     """It is being deleted, and its grace period is long over."""
     is_mirror: bool = False
+    may_preempt: bool = False
 
     @property
     def is_live(self) -> bool:
