@@ -249,6 +249,22 @@ def test_of_very_many_resources_and_ports_some_are_kept() -> None:
     assert (len(kept.amounts), len(kept.ports)) == (64, 256)
 
 
+def test_amounts_of_usual_pods_are_shared_and_not_those_of_very_many_or_long_names() -> None:
+    """What is shared outlives its pods, and their creator chooses how much that is."""
+    usual = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    assert placed_amounts(usual) is placed_amounts(usual)
+    for many in (
+        {f"example.com/r{number}": "1" for number in range(64)},
+        {f"{'a' * 240}/{letter * 40}": "1" for letter in "ab"},
+    ):
+        assert placed_amounts(many) == placed_amounts(many)
+        assert placed_amounts(many) is not placed_amounts(many)
+
+
+def placed_amounts(requests: Mapping[str, str]) -> Amounts:
+    return as_placed(read_kubelet_pod(pod(requests=requests))).amounts
+
+
 PLACED: dict[str, st.SearchStrategy[object]] = {
     "nodeName": st.sampled_from(["", "node-1"]),
     "priority": st.sampled_from([0, 2 * 10**9]),

@@ -52,6 +52,10 @@ _CONSTRAINT_FIELDS: Final = ("nodeSelector", "affinity", "tolerations", "os")
 _CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy", "ports")
 _TEMPLATES: Final = 512
 _PORTS: Final = 256
+_MOST_SHARED: Final = 8
+"""Resources of a pod whose amounts are shared with others; those of usual pods are three,"""
+_SHARED_NAMES_LENGTH: Final = 512
+"""and their names no longer than this: what is shared outlives its pods."""
 _MOST_NAMED: Final = 16
 """Resources, ports and taints of which a rejection says that they are missing, taken or not
 tolerated."""
@@ -201,7 +205,9 @@ def _small_pod(pod: KubeletPod, raw: PlainObject) -> KubeletPod:
 
 def as_placed(pod: KubeletPod) -> KubeletPod:
     """Return a pod as it counts for its node: without constraints, and kept small."""
-    amounts = _shared(tuple(kept_amounts(pod.amounts).items()))
+    amounts = kept_amounts(pod.amounts)
+    if len(amounts) <= _MOST_SHARED and sum(map(len, amounts)) <= _SHARED_NAMES_LENGTH:
+        amounts = _shared(tuple(amounts.items()))
     return replace(pod, amounts=amounts, ports=pod.ports[:_PORTS], constraints=None)
 
 
