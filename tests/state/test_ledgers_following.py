@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
@@ -381,6 +381,26 @@ class TestReading:
         assert len(before) == 3
         LazyLedger(stored(holding("p3"), version=52)).version(before)
         assert len(before) == 1
+
+    def test_those_that_a_fetched_version_holds_are_shared_as_well(
+        self, client: ReactiveClient, store: LedgerStore
+    ) -> None:
+        """Whoever asks for what claims nothing has the ledger fetched as often as it changes."""
+        found = list[Mapping[str, Reservation]]()
+        for version, other in enumerate(("p2", "p3", "p4"), 50):
+            fetch(client, store, LedgerVersion(version, "a", holding("p1", other)))
+            known = store.known(NS)
+            assert known is not None
+            assert known.ledger is not None
+            found.append(known.ledger.reservations)
+        assert found[2]["p1"] is found[1]["p1"]
+
+    def test_one_that_stands_there_twice_is_not_read_however_well_it_is_known(self) -> None:
+        before: dict[str, Reservation] = {}
+        assert LazyLedger(stored(holding("p1"))).version(before) is not None
+        (line,) = before
+        twice = stored(holding("p1")).replace(line.encode(), f"{line}\\n{line}".encode())
+        assert LazyLedger(twice).version(before) is None
 
     def test_a_reservation_that_changed_without_a_new_serial_is_read_anew(self) -> None:
         before: dict[str, Reservation] = {}

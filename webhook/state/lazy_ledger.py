@@ -61,14 +61,18 @@ class LazyLedger:
             return self._read
 
 
-def read_ledger(raw: Object) -> LedgerVersion:
+def read_ledger(raw: Object, before: dict[str, Reservation] | None = None) -> LedgerVersion:
     """Read a QuotaLedger object.
+
+    Args:
+        raw: The object.
+        before: As `LazyLedger.version` takes it; left as it is where the object cannot be read.
 
     Raises:
         InvalidFieldError: It cannot be read; the error has the path.
     """
     uid, number = identity_of(raw)
-    return _version(uid, number, ledger_from_status(raw.get("status")))
+    return _version(uid, number, _ledger_of(raw.get("status"), {} if before is None else before))
 
 
 def identity_of(raw: Object) -> tuple[str, int]:

@@ -131,13 +131,15 @@ class LedgerStore:
             NewerFormatError: A newer release wrote it: it may not be replaced.
             InvalidFieldError: The object cannot be read.
         """
-        before = self._known(namespace)
+        place = self._places.get(namespace) or _CacheEntry()
+        before = place.known
         obj = find_object(self._api, QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
         if obj is None:
             self._drop(namespace, before)
             return None
         try:
-            return self._keep(namespace, self._same(namespace, obj) or read_ledger(obj))
+            version = self._same(namespace, obj) or read_ledger(obj, place.read_before)
+            return self._keep(namespace, version)
         except NewerFormatError as err:
             self._newer[namespace] = str(err)
             raise

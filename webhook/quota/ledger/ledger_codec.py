@@ -146,8 +146,9 @@ def ledger_from_status(raw: object, *, reader: ReservationReader | None = None) 
     reservations: dict[str, Reservation] = {}
     for index, line in enumerate(_lines(status, "status.reservations")):
         one = read(line, f"status.reservations[{index}]")
-        if reservations.setdefault(one.uid, one) is not one:
+        if one.uid in reservations:
             raise InvalidFieldError(f"status.reservations[{index}]", "is the second of its pod")
+        reservations[one.uid] = one
     reserved = reserved_by(reservations.values())
     accounts: dict[str, Account] = {}
     quotas = sequence(status.get("quotas"), "status.quotas")
