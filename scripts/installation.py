@@ -114,7 +114,8 @@ usage, or a file that cannot be used, 4 the cluster does not answer.
     "--stamps",
     is_flag=True,
     help="Mark bound pods, so that `deferred-quota doctor` can name those that came past the guard."
-    " Needs 1.36 and costs a part of each bind; without, a policy that is there goes.",
+    " Needs 1.36, costs a part of each bind, and is not for tenants who do not trust each other"
+    " (docs/threat-model.md); without, a policy that is there goes.",
 )
 @click.option(
     "--image",

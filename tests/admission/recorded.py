@@ -13,9 +13,9 @@ from webhook.kube.kinds import Kind
 Object = dict[str, object]
 NAMESPACE = "rec"
 ALLOWED: Mapping[str, str] = {
-    "mutate.create.bindings": "stamped",
+    "mutate.create.bindings": "pinned",
     "mutate.create.jobs": "not-charged",
-    "mutate.create.pods-binding": "stamped",
+    "mutate.create.pods-binding": "pinned",
     "mutate.create.pods-eviction": "not-charged",
     "mutate.create.resourcequotas": "not-charged",
     "mutate.delete.jobs": "not-charged",

@@ -449,28 +449,24 @@ def test_a_resize_before_the_bind_is_charged_though_the_cache_has_not_seen_it(
 # -- what the Binding says -----------------------------------------------------------------
 
 
-def stamped(
-    harness: AdmissionHarness, review: dict[str, object]
-) -> tuple[Reply, dict[str, object]]:
+def pinned(harness: AdmissionHarness, review: dict[str, object]) -> tuple[Reply, dict[str, object]]:
     reply = harness.mutate(review)
     assert reply.allowed
     return reply, cast("dict[str, object]", reply.object["metadata"])
 
 
 @LEGACY
-def test_a_binding_without_uid_is_pinned_to_the_pod(
+def test_a_binding_without_uid_is_pinned_to_the_pod_and_adds_nothing_else_to_it(
     harness: AdmissionHarness, legacy: bool
 ) -> None:
+    """Storage merges annotations of a Binding into the pod however large they become.
+
+    Beyond 262,144 bytes it refuses every later change of the pod.
+    """
     uid = waiting(harness)
-    harness.wait_until_settled()
-    reply, metadata = stamped(harness, a_bind_review("web-1", legacy=legacy))
-    assert reply.decision == "stamped"
-    assert metadata == {
-        "name": "web-1",
-        "namespace": NAMESPACE,
-        "uid": uid,
-        "annotations": {"deferredquota.io/guarded": harness.ledger_version()},
-    }
+    reply, metadata = pinned(harness, a_bind_review("web-1", legacy=legacy))
+    assert reply.decision == "pinned"
+    assert metadata == {"name": "web-1", "namespace": NAMESPACE, "uid": uid}
     assert reply.object["target"] == {"kind": "Node", "name": "node-1"}
 
 
@@ -478,45 +474,27 @@ def test_a_uid_that_is_there_is_left_alone_and_no_pod_is_looked_up(
     harness: AdmissionHarness,
 ) -> None:
     harness.client.on("get", PODS, unreachable)
-    reply, metadata = stamped(harness, a_bind_review("web-1", uid="as-sent"))
+    reply, metadata = pinned(harness, a_bind_review("web-1", uid="as-sent"))
     assert metadata["uid"] == "as-sent"
-    assert [operation["path"] for operation in reply.patch] == ["/metadata/annotations"]
+    assert reply.patch == []
 
 
 def test_annotations_and_labels_of_others_stay(harness: AdmissionHarness) -> None:
-    review = a_bind_review("web-1", uid="u", annotations={"example.com/why": "because"})
-    reply, metadata = stamped(harness, review)
-    assert metadata["annotations"] == {
-        "example.com/why": "because",
-        "deferredquota.io/guarded": harness.ledger_version(),
-    }
-    assert [operation["path"] for operation in reply.patch] == [
-        "/metadata/annotations/deferredquota.io~1guarded"
-    ]
+    uid = waiting(harness)
+    review = a_bind_review("web-1", annotations={"example.com/why": "because"})
+    reply, metadata = pinned(harness, review)
+    assert (metadata["uid"], metadata["annotations"]) == (uid, {"example.com/why": "because"})
+    assert [operation["path"] for operation in reply.patch] == ["/metadata/uid"]
 
 
 @LEGACY
-def test_stamping_a_stamped_binding_changes_nothing(
-    harness: AdmissionHarness, legacy: bool
-) -> None:
+def test_pinning_a_pinned_binding_changes_nothing(harness: AdmissionHarness, legacy: bool) -> None:
     waiting(harness)
     review = a_bind_review("web-1", legacy=legacy)
-    reply, _ = stamped(harness, review)
+    reply, _ = pinned(harness, review)
     cast("dict[str, object]", review["request"])["object"] = reply.object
-    again, _ = stamped(harness, review)
+    again, _ = pinned(harness, review)
     assert again.patch == []
-
-
-def test_a_stamp_that_was_written_beforehand_is_replaced(harness: AdmissionHarness) -> None:
-    review = a_bind_review("web-1", uid="u", annotations={"deferredquota.io/guarded": "forged"})
-    _, metadata = stamped(harness, review)
-    assert metadata["annotations"] == {"deferredquota.io/guarded": harness.ledger_version()}
-
-
-def test_without_a_ledger_the_stamp_is_zero(open_harness: OpenHarness) -> None:
-    harness = open_harness()
-    _, metadata = stamped(harness, a_bind_review("web-1", uid="u"))
-    assert metadata["annotations"] == {"deferredquota.io/guarded": "0"}
 
 
 @LEGACY
@@ -529,7 +507,7 @@ def test_a_binding_without_uid_of_a_pod_that_is_not_there_is_refused_as_storage_
     assert reply.message == 'pods "gone" not found'
     harness.client.pause(PODS, WAITING)
     harness.pod(name="gone", uid="uid-late", requests={"cpu": "1"})
-    _, metadata = stamped(harness, a_bind_review("gone", legacy=legacy, dry_run=dry_run))
+    _, metadata = pinned(harness, a_bind_review("gone", legacy=legacy, dry_run=dry_run))
     assert metadata["uid"] == "uid-late"
 
 
@@ -537,22 +515,22 @@ def test_metadata_that_is_null_is_filled(harness: AdmissionHarness) -> None:
     uid = waiting(harness)
     binding = {**a_binding("web-1"), "metadata": None}
     review = a_review("CREATE", "pods", binding, subresource="binding", name="web-1")
-    _, metadata = stamped(harness, review)
+    _, metadata = pinned(harness, review)
     assert metadata["uid"] == uid
 
 
-def test_stamping_writes_nothing(harness: AdmissionHarness) -> None:
+def test_pinning_writes_nothing(harness: AdmissionHarness) -> None:
     waiting(harness)
     harness.wait_until_settled()
     before = harness.version_at_rest()
-    stamped(harness, a_bind_review("web-1"))
-    stamped(harness, a_bind_review("web-1", dry_run=True))
+    pinned(harness, a_bind_review("web-1"))
+    pinned(harness, a_bind_review("web-1", dry_run=True))
     assert harness.cluster.resource_version == before
 
 
 def test_a_pin_that_was_overtaken_makes_storage_refuse(harness: AdmissionHarness) -> None:
     waiting(harness)
-    reply, _ = stamped(harness, a_bind_review("web-1"))
+    reply, _ = pinned(harness, a_bind_review("web-1"))
     harness.api.delete(PODS, "web-1", namespace=NAMESPACE)
     harness.pod(name="web-1", uid="uid-again", requests={"cpu": "2"})
     with pytest.raises(ConflictError, match="Precondition failed: UID"):
@@ -719,13 +697,13 @@ def test_a_pod_of_no_quota_is_remembered_for_a_quota_that_comes(open_harness: Op
 
 
 @pytest.mark.parametrize("mode", ["", "shadow", "Deferred"])
-def test_where_no_namespace_has_opted_in_no_binding_is_stamped(
+def test_where_no_namespace_has_opted_in_no_binding_is_pinned(
     open_harness: OpenHarness, mode: str
 ) -> None:
     assert open_harness(a_quota("p1"), mode=mode).mutate(a_bind_review("web-1")).patch == []
 
 
-def test_a_binding_for_which_no_time_is_left_is_not_stamped(harness: AdmissionHarness) -> None:
+def test_a_binding_for_which_no_time_is_left_is_not_pinned(harness: AdmissionHarness) -> None:
     reply = harness.mutate(a_bind_review("web-1", uid=waiting(harness)), seconds=-1)
     assert is_undecided(reply, "the request's time ran out before it was decided")
 

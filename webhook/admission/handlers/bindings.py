@@ -33,7 +33,7 @@ from typing import Final
 from webhook.admission.deadline import Deadline
 from webhook.admission.handlers import charging, managed_metadata, pods, responses
 from webhook.admission.handlers.context import HandlerContext
-from webhook.admission.patch_builder import add, set_keys
+from webhook.admission.patch_builder import set_keys
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed
 from webhook.config import BindNodeFit
 from webhook.jsonfields.reader import FieldReader
@@ -42,7 +42,6 @@ from webhook.quota.ledger.ledger import ReservationSource, Undecided
 from webhook.quota.objects.model import Pod
 from webhook.state.cluster_view import PodLookup
 from webhook.state.nodes.bind_fit import PendingBind
-from webhook.state.well_known import GUARDED_ANNOTATION
 
 _PASS_THROUGH: Final = Allowed(decision="passthrough")
 
@@ -61,24 +60,26 @@ class _Binding:
 def pin_uid(
     context: HandlerContext, request: AdmissionRequest, _deadline: Deadline
 ) -> AdmissionResponse:
-    """Pin the pod's uid, so that no other pod of that name is bound, and mark the Binding.
+    """Pin the pod's uid, so that no other pod of that name is bound.
 
-    There must be a pod to pin: one that comes later would be bound whatever it is.
+    There must be a pod to pin: one that comes later would be bound whatever it is. Nothing else is
+    added: storage merges annotations of a Binding into the pod whatever their size, and refuses
+    every later change of a pod that has more than 262,144 bytes of them.
+
+    Source: kubernetes v1.36, pkg/registry/core/pod/storage/storage.go setPodNodeAndMetadata;
+    apimachinery/pkg/api/validation/objectmeta.go ValidateAnnotations.
     """
-    raw = request.object or {}
     binding = _parse_binding(request)
     missing = responses.nonexistent_pod(binding.name)
     if missing is not None:
         return missing
-    known = context.view.ledger(request.namespace)
-    version = "0" if known is None else str(known.resource_version)
-    patch = set_keys(raw, ("metadata", "annotations"), {GUARDED_ANNOTATION: version})
-    if not binding.uid:
-        pod = context.view.pod(request.namespace, binding.name).pod
-        if pod is None:
-            return responses.not_found(binding.name)
-        patch = (*patch, add(("metadata", "uid"), pod.uid))
-    return Allowed(decision="stamped", patch=patch)
+    if binding.uid:
+        return Allowed(decision="pinned")
+    pod = context.view.pod(request.namespace, binding.name).pod
+    if pod is None:
+        return responses.not_found(binding.name)
+    patch = set_keys(request.object or {}, ("metadata",), {"uid": pod.uid})
+    return Allowed(decision="pinned", patch=patch)
 
 
 def bind(

@@ -134,7 +134,8 @@ def values() -> tuple[Value, ...]:
             "stamps",
             False,
             _SWITCH,
-            "Whether bound pods are marked, for `deferred-quota doctor`. Needs 1.36.",
+            "Whether bound pods are marked, for `deferred-quota doctor`. Needs 1.36; not for"
+            " tenants who do not trust each other (`docs/threat-model.md`).",
         ),
         Value(
             "url",

@@ -30,16 +30,28 @@ def test_a_pod_is_charged_when_it_is_bound_and_not_before(tenant: Tenant, legacy
     assert (tenant.used(), tenant.reserved()) == ({"requests.cpu": "1500m"}, {})
     assert tenant.native() == ({"pods": "5"}, {"pods": "1"})
     assert tenant.node_of("web") == NODE
-    assert marked(tenant.seen("web")) is legacy  # that one drops the uid, which is pinned again
+    assert not marked(tenant.seen("web"))
 
 
 @both_doors
-def test_a_bind_without_uid_is_charged_and_marked_too(tenant: Tenant, legacy: bool) -> None:
+def test_a_bind_without_uid_is_charged_too(tenant: Tenant, legacy: bool) -> None:
     tenant.quota()
     tenant.pod("web", "1500m")
     assert tenant.bind("web", legacy=legacy).code == 201
     assert tenant.charged() == "1500m"
-    assert marked(tenant.seen("web"))
+
+
+@both_doors
+def test_a_pod_of_the_most_annotations_can_be_changed_after_its_bind(
+    tenant: Tenant, legacy: bool
+) -> None:
+    """Storage merges what a Binding brings, and only the next change of the pod is validated."""
+    tenant.quota()
+    most = {"example.com/a": "x" * (256 * 1024 - len("example.com/a"))}
+    tenant.pod("web", "1", metadata={"annotations": most})
+    assert tenant.bind("web", legacy=legacy).code == 201
+    labels = {"metadata": {"labels": {"app": "web"}}}
+    assert tenant.api.patch(objects.pods(tenant.namespace, "web"), labels).ok
 
 
 @both_doors
