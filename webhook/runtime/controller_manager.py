@@ -46,8 +46,9 @@ from webhook.state.well_known import (
 )
 from webhook.telemetry.metrics import Metrics
 
-_POD_EVENTS: Final = EventLimits(per_second=1000.0, burst=1000)
-"""The reports on pods pace it; what is said of ledgers and quotas does not wait for that."""
+_POD_EVENTS: Final = EventLimits(per_second=1000.0, burst=1000, max_remembered=512)
+"""The reports on pods pace it; what is said of ledgers and quotas does not wait for that. Of a pod
+nearly every event is said once, so few are remembered: each takes almost a kilobyte."""
 
 
 class ControllerManager:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from tests.reactions import Hold, Reaction, ReactiveClient, lose_answer, throttl
 from webhook.controllers.runtime.events import EventLimits, EventRecorder, ObjectReference
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import EVENTS, NAMESPACES, QUOTA_LEDGERS, ListOptions
+from webhook.kube.api import EVENTS, NAMESPACES, PODS, QUOTA_LEDGERS, Kind, ListOptions
 from webhook.telemetry.metrics import Metrics
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -161,6 +162,25 @@ def test_what_was_not_said_for_long_is_not_kept(event_harness: EventHarness) -> 
     event_harness.clock[0] = 601
     event_harness.recorder.normal(LEDGER, "Said", "text")
     assert sys.getrefcount(regarding) == before
+
+
+def test_of_many_events_the_latest_are_remembered() -> None:
+    event_harness = EventHarness(EventLimits(burst=1000, max_remembered=100))
+    for number in range(500):
+        pod = ObjectReference(PODS, f"web-{number}", "team-a", f"uid-{number}")
+        event_harness.recorder.normal(pod, "Said", "text")
+        event_harness.write()
+    assert _remembered(PODS) == 100
+    for number in (0, 499):
+        pod = ObjectReference(PODS, f"web-{number}", "team-a", f"uid-{number}")
+        event_harness.recorder.normal(pod, "Said", "text")
+    event_harness.clock[0] = 30
+    event_harness.write()
+    assert (event_harness.count("created"), event_harness.count("repeated")) == (501, 1)
+
+
+def _remembered(kind: Kind) -> int:
+    return sum(isinstance(one, ObjectReference) and one.kind is kind for one in gc.get_objects())
 
 
 def test_too_many_events_are_dropped_and_counted() -> None:

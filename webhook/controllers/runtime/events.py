@@ -35,7 +35,6 @@ EventLevel = Literal["Normal", "Warning"]
 
 _COMPONENT: Final = "deferred-quota"
 _MAX_MESSAGE_CHARACTERS: Final = 1000
-_MAX_SERIES: Final = 4096
 _IDLE_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 1.0
 _CLUSTER_NAMESPACE: Final = "default"
@@ -77,6 +76,8 @@ class EventLimits:
     """In the long run."""
     burst: int = 50
     """At once, after a rest."""
+    max_remembered: int = 4096
+    """Of further events those that were said longest ago begin anew when they are said again."""
 
 
 class EventSink(Protocol):
@@ -221,7 +222,8 @@ class EventRecorder:
             return
         self._series[series.key] = series
         self._series.move_to_end(series.key)
-        while len(self._series) > _MAX_SERIES or self._is_over(next(iter(self._series.values()))):
+        most = self._limits.max_remembered
+        while len(self._series) > most or self._is_over(next(iter(self._series.values()))):
             self._series.popitem(last=False)
         self._lines.setdefault(series.line, deque()).append(series)
         self._condition.notify_all()
