@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ import pytest
 from tests.admission.handlers.harness import a_namespace, eventually
 from tests.builders import a_quota
 from tests.quota.cluster_quotas import a_cluster_quota
+from tests.torture.version import HEAP
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, RESOURCE_QUOTAS
 from webhook.runtime import Engine, EngineOptions, engine
 from webhook.state.quota_cache import QuotaCache
 from webhook.telemetry.metrics import Metrics
 
+ROOT = Path(__file__).resolve().parents[2]
 HAS_TRIM = hasattr(ctypes.CDLL(None), "malloc_trim")
 PROGRAM = """
 from webhook.runtime.engine import trim_heap
@@ -35,6 +38,37 @@ trim_heap()
 print(before, resident())
 """
 
+THREADS = """
+import ctypes, threading
+
+class Info(ctypes.Structure):  # struct mallinfo2
+    _fields_ = [(str(number), ctypes.c_size_t) for number in range(10)]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Info
+
+def in_use():
+    return getattr(libc.mallinfo2(), "7")
+
+begun, ended = threading.Barrier(33), threading.Barrier(33)
+
+def work():
+    begun.wait()
+    blocks = [b"x" * size for size in range(520, 1000) for _ in range(2)]
+    del blocks
+    ended.wait()
+    begun.wait()
+
+threads = [threading.Thread(target=work) for _ in range(32)]
+for thread in threads:
+    thread.start()
+before = in_use()
+begun.wait()
+ended.wait()
+print(in_use() - before)
+begun.wait()
+"""
+
 
 @pytest.mark.skipif(not HAS_TRIM, reason="the C library returns memory in its own way")
 def test_free_pages_between_blocks_are_given_back() -> None:
@@ -43,6 +77,19 @@ def test_free_pages_between_blocks_are_given_back() -> None:
     )
     before, after = map(int, result.stdout.split())
     assert after < before * 0.7
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="of glibc only")
+def test_in_the_image_threads_keep_nothing_that_they_gave_back() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        env=HEAP,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(result.stdout) < 1 << 20
+    assert f"GLIBC_TUNABLES={HEAP['GLIBC_TUNABLES']}\n" in (ROOT / "Dockerfile").read_text()
 
 
 def test_an_engine_gives_memory_back_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import webhook
 from webhook.config import ReclaimMode
 from webhook.install.rendering import render
 from webhook.kube.api import Object
+
+HEAP: Final = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=2"}
+"""How the image has the C library keep its heap."""
 
 
 class Installation(NamedTuple):
@@ -39,8 +42,8 @@ class Version:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables that make its package the one that is imported."""
-        return {"PYTHONPATH": str(self.source), "PYTHONSAFEPATH": "1"}
+        """Variables that make its package the one that is imported, and those of the image."""
+        return {"PYTHONPATH": str(self.source), "PYTHONSAFEPATH": "1", **HEAP}
 
 
 def this_version(directory: Path) -> Version:
