@@ -43,7 +43,7 @@ class UnboundPreemptors:
     def blocker(self, queued: QueuedPod) -> Blocker | None:
         """Return why a pod cannot be released beside them; None where it can."""
         claim = queued.claim
-        if claim is None or not (queued.is_gated and queued.pod.may_preempt):
+        if not self.usage or claim is None or not (queued.is_gated and queued.pod.may_preempt):
             return None
         for name in claim.quotas:
             taken, limits = self.usage.get(name, EMPTY), self.limits.get(name, EMPTY)
