@@ -521,7 +521,7 @@ def test_quotas_that_may_not_be_read_are_not_said_to_be_missing(tmp_path: Path, 
     path.write_text(json.dumps({**head, "unread": unread, "items": []}), encoding="utf-8")
     done = CliRunner().invoke(cli, ["elastic", "--snapshot", str(path)])
     assert done.stdout == "no elastic quotas that may be read\n"
-    assert "no right to read" in done.stderr
+    assert "not in the snapshot" in done.stderr
 
 
 def _session(*forbidden: Any) -> Session:
