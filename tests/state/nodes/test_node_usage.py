@@ -207,3 +207,13 @@ def test_no_resource_is_remembered_that_no_pod_on_the_node_names(usage: NodeUsag
         shown(usage, None, gone)
         shown(usage, gone, None)
     assert usage.requested("n1").keys() == stays.amounts.keys()
+
+
+def test_pods_that_request_nothing_of_a_resource_come_and_go(usage: NodeUsage) -> None:
+    none = on_node(a_waiting("none", cpu="0"))
+    some = on_node(a_waiting("some"))
+    for one in (none, some, replace(none, uid="another")):
+        shown(usage, None, one)
+    for one in (some, none, replace(none, uid="another")):
+        shown(usage, one, None)
+    assert usage.requested("n1") == {}

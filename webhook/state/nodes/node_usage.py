@@ -57,9 +57,9 @@ class _Node:
     def take(self, pod: KubeletPod) -> None:
         self.count -= 1
         for name, amount in pod.amounts.items():
-            self.requested[name] -= amount
-            if not self.requested[name]:  # pods that come and go name any number of resources
-                del self.requested[name]
+            rest = self.requested.pop(name, 0) - amount
+            if rest:  # pods that come and go name any number of resources
+                self.requested[name] = rest
         self.ports.pop(pod.uid, None)
 
 
