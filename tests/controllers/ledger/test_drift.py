@@ -240,3 +240,19 @@ def test_a_first_count_ends_although_pods_are_deleted_during_each_list() -> None
         harness.client.on("list", PODS, then_some_go)
         harness.reconcile_once()
         assert harness.used() == {"requests.cpu": "1"}
+
+
+def test_a_first_count_is_repaired_however_much_it_lacks() -> None:
+    with new_harness(a_quota("p1", hard={"requests.cpu": "900"})) as harness:
+        names = [f"a{number}" for number in range(150)]
+        for name in names:
+            harness.pod(name, "1", node="node-1")
+        harness.catch_up()
+        for name in names:
+            harness.lose_pod(name)
+        harness.state().usage.forget_deleted(())
+        for number in range(6):
+            harness.pod(f"later-{number}", "0")  # a watch shows no moment in which nothing changed
+            harness.step()
+            harness.pass_time(1)
+        assert harness.used() == {"requests.cpu": "150"}

@@ -156,7 +156,7 @@ class DriftDetector:
         with self._usage_cache.lock:
             missed = [pod for pod in drift.missed if not state.usage.has_seen_deleted(pod.uid)]
         drift = replace(drift, missed=tuple(missed))
-        if len(missed) > _MAX_LOOKUPS or self._repair(namespace, state, listing, drift):
+        if self._repair(namespace, state, listing, drift) or len(missed) > _MAX_LOOKUPS:
             return False
         # no more than is required: other replicas wait until their caches have come as far
         wanted = min(listing.version, self._usage_cache.managed.required_version(namespace))
