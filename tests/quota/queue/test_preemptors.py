@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,27 +16,31 @@ from webhook.quota.queue.preemptors import unbound_preemptors
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     PendingReason,
+    QueueCriteria,
     QueuedPod,
     to_queued_pod,
 )
 from webhook.quota.queue.release_order import run_cycle
 
 HIGH: Final = 1000
+POOL: Final = "cdq/epool.default"
 TERMS: Final = terms_of(a_quota("p1", hard={"requests.cpu": "4"}))
 
 
-def of(name: str, cpu: str, *, gated: bool, **fields: object) -> QueuedPod:
+def of(
+    name: str, cpu: str, *, gated: bool, terms: QueueCriteria = TERMS, **fields: Any
+) -> QueuedPod:
     gates = [{"name": GATE}] if gated else []
     fields = {"priority": HIGH, "schedulingGates": gates, **fields}
-    made = a_pod(name=name, uid=f"uid-{name}", requests={"cpu": cpu}, **fields)  # type: ignore[arg-type]
-    return to_queued_pod(compact_pod(made), GATE, since=1, terms=TERMS)
+    made = a_pod(name=name, uid=f"uid-{name}", requests={"cpu": cpu}, **fields)
+    return to_queued_pod(compact_pod(made), GATE, since=1, terms=terms)
 
 
-def waiting(name: str, cpu: str = "1", **fields: object) -> QueuedPod:
+def waiting(name: str, cpu: str = "1", **fields: Any) -> QueuedPod:
     return of(name, cpu, gated=True, **fields)
 
 
-def unbound(*cpu: str, **fields: object) -> list[QueuedPod]:
+def unbound(*cpu: str, **fields: Any) -> list[QueuedPod]:
     return [of(f"u{n}", each, gated=False, **fields) for n, each in enumerate(cpu, 1)]
 
 
@@ -96,6 +100,16 @@ def test_one_that_does_not_fit_beside_what_is_used_says_so_and_holds_those_behin
         PendingReason.QUOTA_EXCEEDED,
         PendingReason.BEHIND,
     ]
+
+
+def test_nothing_is_reclaimed_for_one_that_lacks_no_more_than_an_elastic_pool() -> None:
+    pool = terms_of(a_quota(POOL, hard={"requests.cpu": "4"}))
+    line = [waiting("a", terms=pool), waiting("b", terms=pool)]
+    preemptors = unbound_preemptors(unbound("4", terms=pool), pool)
+    ledger = ledger_of(pool, **{POOL: {"requests.cpu": "4"}})
+    cycle = run_cycle(ledger, line, pool.rules, room=9, preemptors=preemptors)
+    reasons = [one.reason for one in cycle.pending.values()]
+    assert reasons == [PendingReason.PREEMPTORS_UNBOUND] * 2
 
 
 def reserved(ledger: Ledger, *pods: QueuedPod) -> Ledger:

@@ -32,6 +32,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Final
 
+from webhook.quota.charging.denials import name_quota
 from webhook.quota.ledger.ledger import (
     Account,
     Admitted,
@@ -147,8 +148,10 @@ class _Cycle:
         holders = self._holders_of(self._running, waiter)
         failing = self._failing(self._running, waiter, claim, holders)
         full = Blocker(PendingReason.LEDGER_FULL, _FULL)
-        if not holders and not failing and (why := self._preemptors.blocker(waiter)) is not None:
-            self._wait(waiter, why)
+        unbound = self._preemptors.blocker(waiter)
+        # else what it lacks of an elastic pool would be reclaimed for it, in vain
+        if unbound is not None and all(name_quota(one).is_pool for one in (*holders, *failing)):
+            self._wait(waiter, unbound)
             return
         if not holders and not failing and self._room > 0:
             self._running, verdict = admit(self._running, claim)
