@@ -174,3 +174,13 @@ def test_the_backlog_is_the_pods_that_wait_for_a_turn(queue: ConditionQueue) -> 
     queue.clear()
     assert queue.backlog == 0
     assert taken(queue, 100.0) == []
+
+
+def test_of_pods_that_come_and_go_nothing_stays(queue: ConditionQueue) -> None:
+    """Another namespace has its turns meanwhile."""
+    for number in range(100):
+        now = 10.0 * number
+        hear(queue, now, f"a{number}", f"b{number}")
+        hear(queue, now, f"other-{number}", namespace="team-x")
+        assert queue.get(now + 5.0) is not None
+    assert queue.backlog <= 102

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -63,8 +63,6 @@ class PodConditionState:
     """Since when it waits only because its namespace is being counted."""
     failures: int = 0
     """How often in a row it could not be written."""
-    ticket: int = 0
-    """Its place in a queue; others that it may have are void."""
     is_queued: bool = False
     """It waits for its turn."""
     due: float | None = None
@@ -110,11 +108,11 @@ class _Namespace:
 
 
 class _Line:
-    """Pods of a namespace and their tickets: those without a condition, and the others."""
+    """Pods of a namespace that wait for their turn: those without a condition, and the others."""
 
     def __init__(self) -> None:
-        self._unreported: deque[tuple[PodConditionState, int]] = deque()
-        self._reported: deque[tuple[PodConditionState, int]] = deque()
+        self._unreported: OrderedDict[str, PodConditionState] = OrderedDict()
+        self._reported: OrderedDict[str, PodConditionState] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._unreported) + len(self._reported)
@@ -122,17 +120,21 @@ class _Line:
     def append(self, state: PodConditionState) -> None:
         says_nothing = state.observed is None or state.observed.condition is None
         is_first = says_nothing and not state.is_released
-        (self._unreported if is_first else self._reported).append((state, state.ticket))
+        (self._unreported if is_first else self._reported)[state.uid] = state
 
-    def pop(self) -> tuple[PodConditionState, int]:
-        return (self._unreported or self._reported).popleft()
+    def remove(self, uid: str) -> None:
+        self._unreported.pop(uid, None)
+        self._reported.pop(uid, None)
+
+    def pop(self) -> PodConditionState:
+        return (self._unreported or self._reported).popitem(last=False)[1]
 
 
 class _Turns:
     """Pods that wait for their turn, of the namespaces one after the other."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, _Line] = {}
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
@@ -140,15 +142,20 @@ class _Turns:
     def append(self, state: PodConditionState) -> None:
         self._lines.setdefault(state.namespace, _Line()).append(state)
 
-    def pop(self) -> tuple[PodConditionState, int] | None:
-        namespace = next(iter(self._lines), None)
-        if namespace is None:
+    def remove(self, state: PodConditionState) -> None:
+        line = self._lines[state.namespace]
+        line.remove(state.uid)
+        if not line:
+            del self._lines[state.namespace]
+
+    def pop(self) -> PodConditionState | None:
+        if not self._lines:
             return None
-        line = self._lines.pop(namespace)
-        found = line.pop()
+        namespace, line = self._lines.popitem(last=False)
+        state = line.pop()
         if line:
             self._lines[namespace] = line  # behind the others
-        return found
+        return state
 
     def clear(self) -> None:
         self._lines.clear()
@@ -330,12 +337,10 @@ class ConditionQueue:
             moment, _, state = heapq.heappop(self._delayed)
             if state.due == moment and not state.is_queued:
                 self._enqueue(state)
-        while (found := self._turns.pop()) is not None:
-            state, ticket = found
-            if state.ticket == ticket:
-                state.is_queued = False
-                return state
-        return None
+        state = self._turns.pop()
+        if state is not None:
+            state.is_queued = False
+        return state
 
     def purge(self, now: float, is_past: Callable[[PodConditionState], bool]) -> None:
         """Forget pods of which nothing is to be said, of those whose turn it is; others keep it."""
@@ -379,8 +384,10 @@ class ConditionQueue:
             self._turns.append(state)
 
     def _withdraw(self, state: PodConditionState) -> None:
-        """Make the places void that a pod has in queues."""
-        state.ticket, state.is_queued = next(self._tickets), False
+        """Take from a pod its place among those whose turn comes."""
+        if state.is_queued:
+            self._turns.remove(state)
+            state.is_queued = False
         entry = self._namespaces.get(state.namespace)
         if entry is not None:
             entry.parked.pop(state.uid, None)
