@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_pod, a_quota
 from tests.quota.queue.queue_criteria import GATE, ledger_of, terms_of
 from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.elastic.owners_first import waiting_for_elastic
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.queue.preemptors import unbound_preemptors
@@ -88,7 +90,7 @@ def test_those_of_which_none_is_evicted_do_not_count() -> None:
 
 
 def test_what_it_does_not_take_does_not_keep_it() -> None:
-    preemptors = unbound_preemptors(unbound("9"), TERMS)
+    preemptors = unbound_preemptors(unbound("4"), TERMS)
     assert preemptors.blocker(waiting("a", "0")) is None
     assert preemptors.blocker(waiting("a", "1m")) is not None
 
@@ -102,14 +104,34 @@ def test_one_that_does_not_fit_beside_what_is_used_says_so_and_holds_those_behin
     ]
 
 
-def test_nothing_is_reclaimed_for_one_that_lacks_no_more_than_an_elastic_pool() -> None:
-    pool = terms_of(a_quota(POOL, hard={"requests.cpu": "4"}))
-    line = [waiting("a", terms=pool), waiting("b", terms=pool)]
-    preemptors = unbound_preemptors(unbound("4", terms=pool), pool)
-    ledger = ledger_of(pool, **{POOL: {"requests.cpu": "4"}})
-    cycle = run_cycle(ledger, line, pool.rules, room=9, preemptors=preemptors)
+@pytest.mark.parametrize("name", [POOL, "cdq/eq.team-a.gold"])
+def test_nothing_is_reclaimed_for_one_that_lacks_no_more_than_elastic_quota(name: str) -> None:
+    elastic = terms_of(a_quota(name, hard={"requests.cpu": "4"}))
+    line = [waiting("a", terms=elastic), waiting("b", terms=elastic)]
+    preemptors = unbound_preemptors(unbound("4", terms=elastic), elastic)
+    ledger = ledger_of(elastic, **{name: {"requests.cpu": "4"}})
+    cycle = run_cycle(ledger, line, elastic.rules, room=9, preemptors=preemptors)
     reasons = [one.reason for one in cycle.pending.values()]
     assert reasons == [PendingReason.PREEMPTORS_UNBOUND] * 2
+    assert waiting_for_elastic(cycle.pending) == {}
+
+
+def test_one_that_lacks_elastic_quota_as_well_holds_those_behind_it() -> None:
+    """Smaller ones would go past it, and keep it without room, for as long as they come."""
+    pool = terms_of(a_quota(POOL, hard={"requests.cpu": "10"}))
+    line = [waiting("big", "9", terms=pool), waiting("small", terms=pool)]
+    preemptors = unbound_preemptors(unbound("1", "1", terms=pool), pool)
+    ledger = ledger_of(pool, **{POOL: {"requests.cpu": "9"}})
+    cycle = run_cycle(ledger, line, pool.rules, room=9, preemptors=preemptors)
+    assert [one.reason for one in cycle.pending.values()] == [
+        PendingReason.PREEMPTORS_UNBOUND,
+        PendingReason.BEHIND,
+    ]
+    assert waiting_for_elastic(cycle.pending) == {}
+
+
+def test_one_in_flight_that_never_fits_keeps_no_other_waiting() -> None:
+    assert names(run([waiting("a")], unbound("5", "3")).released) == ["a"]
 
 
 def reserved(ledger: Ledger, *pods: QueuedPod) -> Ledger:

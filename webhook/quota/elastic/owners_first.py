@@ -177,6 +177,8 @@ def waiting_for_elastic(pending: Mapping[str, PendingStatus]) -> dict[str, froze
                 holders.setdefault(name, set()).add(uid)
         elif status.reason in _HOLDING and not status.is_retried:
             lost.update(names)
+        elif status.reason is PendingReason.PREEMPTORS_UNBOUND:
+            lost.update(status.failing)
     return found
 
 

@@ -63,13 +63,16 @@ class UnboundPreemptors:
 def unbound_preemptors(in_flight: Iterable[QueuedPod], terms: QueueCriteria) -> UnboundPreemptors:
     """Return those of the pods in flight for which others may be evicted.
 
+    One that never fits is left out: others would wait for as long as it stands.
+
     Args:
         in_flight: Pods without a gate and a node.
         terms: What they were judged by.
     """
     usage: dict[str, dict[str, Quantity]] = {}
     for queued in in_flight:
-        if queued.claim is not None and queued.pod.may_preempt:
+        never = queued.blocker is not None and queued.blocker.reason is PendingReason.NEVER_FITS
+        if queued.claim is not None and queued.pod.may_preempt and not never:
             for name in queued.claim.quotas:
                 add_to(usage.setdefault(name, {}), queued.claim.usage)
     return UnboundPreemptors(usage, {one.name: one.hard for one in terms.quotas.quotas})

@@ -19,7 +19,8 @@ Laws:
    requests more than a limit, lacks a quota that it needs, has gates of others) blocks none.
 5. Once. A pod with a reservation gets no second one: its gate may be removed.
 6. Preemption. Pods that may preempt others are released only while all of them that have no gate
-   and no node fit each quota together. One that does not fit beside them blocks none.
+   and no node fit each quota together. One that does not fit beside them blocks others by what it
+   lacks without them, as in law 2, and where that is nothing it blocks none.
 
 The bind decides again, as for any pod: a release that was decided by an old view of its pod has at
 worst reserved too little. So the ledger's `min_pod_version` does not matter here.
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -149,9 +151,10 @@ class _Cycle:
         failing = self._failing(self._running, waiter, claim, holders)
         full = Blocker(PendingReason.LEDGER_FULL, _FULL)
         unbound = self._preemptors.blocker(waiter)
-        # else what it lacks of an elastic pool would be reclaimed for it, in vain
-        if unbound is not None and all(name_quota(one).is_pool for one in (*holders, *failing)):
-            self._wait(waiter, unbound)
+        # else what it lacks of elastic quotas would be reclaimed for it, in vain
+        if unbound is not None and all(name_quota(one).is_elastic for one in (*holders, *failing)):
+            self._wait(waiter, replace(unbound, failing=failing))
+            self._hold(waiter, failing)
             return
         if not holders and not failing and self._room > 0:
             self._running, verdict = admit(self._running, claim)
