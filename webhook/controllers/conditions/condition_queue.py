@@ -337,10 +337,10 @@ class ConditionQueue:
             moment, _, state = heapq.heappop(self._delayed)
             if state.due == moment and not state.is_queued:
                 self._enqueue(state)
-        state = self._turns.pop()
-        if state is not None:
-            state.is_queued = False
-        return state
+        found = self._turns.pop()
+        if found is not None:
+            found.is_queued = False
+        return found
 
     def purge(self, now: float, is_past: Callable[[PodConditionState], bool]) -> None:
         """Forget pods of which nothing is to be said, of those whose turn it is; others keep it."""
