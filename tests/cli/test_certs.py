@@ -179,4 +179,6 @@ def test_no_answer_of_the_cluster_is_no_verdict_on_certificates(
     with kubeconfig_of(cluster, tmp_path) as kubeconfig:
         access = ("--kubeconfig", str(kubeconfig))
     assert run(command, *access).exit_code == ExitCode.UNREACHABLE  # it is away by now
-    assert f"{int(ExitCode.UNREACHABLE)} the cluster does not answer" in run(command, "-h").stdout
+    assert (
+        f"{int(ExitCode.UNREACHABLE)} the cluster does not answer" in run(command, "--help").stdout
+    )

@@ -32,7 +32,7 @@ def hear(
         uid: PendingStatus(PendingReason.QUOTA_EXCEEDED, place) for place, uid in enumerate(held, 1)
     }
     names = {uid: f"pod-{uid}" for uid in (*held, *going)}
-    queue.update(namespace, found, going, names=lambda: names, now=now)
+    queue.update(namespace, found, going, names=lambda: names, is_there=lambda _: True, now=now)
 
 
 def taken(queue: ConditionQueue, now: float) -> list[PodConditionState]:
@@ -89,14 +89,16 @@ def test_one_that_has_left_has_one_place_until_its_turn(
 def test_a_name_is_asked_for_only_where_a_pod_is_new(queue: ConditionQueue) -> None:
     hear(queue, 0.0, "a")
     held = {"a": PendingStatus(PendingReason.QUOTA_EXCEEDED, 1)}
-    queue.update(NAMESPACE, held, (), names=lambda: pytest.fail("asked"), now=1.0)
+    queue.update(
+        NAMESPACE, held, (), names=lambda: pytest.fail("asked"), is_there=lambda _: True, now=1.0
+    )
     (reason,) = taken(queue, 5.0)
     assert reason.key == "team-a/pod-a"
 
 
 def test_a_pod_that_has_no_name_any_more_has_no_turn(queue: ConditionQueue) -> None:
     held = {"a": PendingStatus(PendingReason.QUOTA_EXCEEDED, 1)}
-    queue.update(NAMESPACE, held, ("b",), names=dict, now=0.0)
+    queue.update(NAMESPACE, held, ("b",), names=dict, is_there=lambda _: True, now=0.0)
     assert taken(queue, 100.0) == []
 
 

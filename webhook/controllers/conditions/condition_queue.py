@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from webhook.controllers.runtime.turns import Turns
 from webhook.quota.queue.pod_conditions import RESERVED, ObservedCondition
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 
@@ -107,60 +107,6 @@ class _Namespace:
     parked: dict[str, PodConditionState] = field(default_factory=dict)
 
 
-class _Line:
-    """Pods of a namespace that wait for their turn: those without a condition, and the others."""
-
-    def __init__(self) -> None:
-        self._unreported: OrderedDict[str, PodConditionState] = OrderedDict()
-        self._reported: OrderedDict[str, PodConditionState] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._unreported) + len(self._reported)
-
-    def append(self, state: PodConditionState) -> None:
-        says_nothing = state.observed is None or state.observed.condition is None
-        is_first = says_nothing and not state.is_released
-        (self._unreported if is_first else self._reported)[state.uid] = state
-
-    def remove(self, uid: str) -> None:
-        self._unreported.pop(uid, None)
-        self._reported.pop(uid, None)
-
-    def pop(self) -> PodConditionState:
-        return (self._unreported or self._reported).popitem(last=False)[1]
-
-
-class _Turns:
-    """Pods that wait for their turn, of the namespaces one after the other."""
-
-    def __init__(self) -> None:
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
-
-    def append(self, state: PodConditionState) -> None:
-        self._lines.setdefault(state.namespace, _Line()).append(state)
-
-    def remove(self, state: PodConditionState) -> None:
-        line = self._lines[state.namespace]
-        line.remove(state.uid)
-        if not line:
-            del self._lines[state.namespace]
-
-    def pop(self) -> PodConditionState | None:
-        if not self._lines:
-            return None
-        namespace, line = self._lines.popitem(last=False)
-        state = line.pop()
-        if line:
-            self._lines[namespace] = line  # behind the others
-        return state
-
-    def clear(self) -> None:
-        self._lines.clear()
-
-
 class ConditionQueue:
     """All pods of which something is or will be said.
 
@@ -172,7 +118,7 @@ class ConditionQueue:
         self._pod_seconds = pod_seconds
         self._namespaces: dict[str, _Namespace] = {}
         self._tickets = itertools.count(1)
-        self._turns = _Turns()
+        self._turns: Turns[str, PodConditionState] = Turns()
         self._delayed: list[tuple[float, int, PodConditionState]] = []
 
     @property
@@ -208,7 +154,7 @@ class ConditionQueue:
         released: Collection[str],
         *,
         names: Callable[[], Mapping[str, str]],
-        is_there: Callable[[PodConditionState], bool] = lambda _state: True,
+        is_there: Callable[[PodConditionState], bool],
         now: float,
     ) -> None:
         """Take in what a look at a namespace has shown.
@@ -381,12 +327,14 @@ class ConditionQueue:
         if not state.is_done:
             self._withdraw(state)
             state.is_queued = True
-            self._turns.append(state)
+            reports_nothing = state.observed is None or state.observed.condition is None
+            goes_first = reports_nothing and not state.is_released
+            self._turns.append(state.namespace, state.uid, state, goes_first=goes_first)
 
     def _withdraw(self, state: PodConditionState) -> None:
         """Take from a pod its place among those whose turn comes."""
         if state.is_queued:
-            self._turns.remove(state)
+            self._turns.remove(state.namespace, state.uid)
             state.is_queued = False
         entry = self._namespaces.get(state.namespace)
         if entry is not None:

@@ -15,7 +15,7 @@ from webhook.quota.amounts.resources import ResourceList, add_to, mask, subtract
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.objects.model import Pod, ResourceQuota
-from webhook.quota.queue.preemptors import UnboundPreemptors, unbound_preemptors
+from webhook.quota.queue.preemptors import NO_PREEMPTORS, UnboundPreemptors, unbound_preemptors
 from webhook.quota.queue.queued_pods import (
     QueueCriteria,
     QueuedPod,
@@ -31,7 +31,6 @@ from webhook.state.quota_cache import NamespaceQuotaView
 from webhook.state.well_known import SCHEDULING_GATE
 
 _EMPTY: Final[tuple[QueuedPod, ...]] = ()
-_NO_PREEMPTORS: Final = UnboundPreemptors()
 
 
 class GatedPods:
@@ -48,7 +47,7 @@ class GatedPods:
         self._queued: dict[str, QueuedPod] = {}
         self._preempting: set[str] = set()
         """Uids of those in flight for which others may be evicted."""
-        self._preemptors: UnboundPreemptors | None = _NO_PREEMPTORS
+        self._preemptors: UnboundPreemptors | None = NO_PREEMPTORS
         self._ordered: tuple[QueuedPod, ...] | None = _EMPTY
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.ledger.ledger import Reservation, ReservationSource, exceeded_quotas
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import POOL_PREFIX, SHARED_PREFIX
-from webhook.quota.queue.preemptors import UnboundPreemptors
+from webhook.quota.queue.preemptors import NO_PREEMPTORS, UnboundPreemptors
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     QueueCriteria,
@@ -39,7 +39,7 @@ class PodQueueState:
     gated_pods: GatedPods
     criteria: QueueCriteria | None = None
     """What the pods were evaluated by last."""
-    preemptors: UnboundPreemptors = field(default_factory=UnboundPreemptors)
+    preemptors: UnboundPreemptors = NO_PREEMPTORS
     """Those without gate and node for which others may be evicted, as of the last order."""
     last_cycle: CycleResult | None = None
     """The last cycle of this leadership."""

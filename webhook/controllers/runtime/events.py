@@ -24,6 +24,7 @@ from typing import Final, Literal, Protocol
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.rate_limit import TokenBucket
 from webhook.controllers.runtime.timings import ControllerTimings
+from webhook.controllers.runtime.turns import Turns
 from webhook.kube.api import EVENTS, ApiError, ClusterApi, ConflictError, Kind, NotFoundError
 from webhook.kube.errors import is_namespace_terminating
 from webhook.kube.metadata import time_text
@@ -131,8 +132,8 @@ class _Series:
         return self.key.regarding.namespace or _CLUSTER_NAMESPACE
 
     @property
-    def line(self) -> str:
-        """Whose turn it takes: that of its namespace, or of an object without one."""
+    def owner(self) -> str:
+        """Its namespace, or the object without one, with whose other events it shares turns."""
         return self.key.regarding.namespace or self.key.regarding.name
 
 
@@ -161,8 +162,8 @@ class EventRecorder:
         self._metrics = metrics or Metrics()
         self._condition = threading.Condition()
         self._series: OrderedDict[_EventKey, _Series] = OrderedDict()
-        self._lines: dict[str, deque[_Series]] = {}
-        """New events by namespace; that whose turn is next comes first."""
+        self._turns: Turns[_EventKey, _Series] = Turns()
+        """New events."""
         self._repeats: deque[_Series] = deque()
         self._writes = TokenBucket(
             lambda: self._limits.per_second, self._timings.clock, burst=self._limits.burst
@@ -217,7 +218,7 @@ class EventRecorder:
                 self._condition.notify_all()
 
     def _enqueue_new(self, series: _Series) -> None:
-        if len(self._lines.get(series.line, ())) >= self._limits.max_queued - self.backlog:
+        if self._turns.count(series.owner) >= self._limits.max_queued - len(self._turns):
             self._count("dropped")
             return
         self._series[series.key] = series
@@ -225,7 +226,7 @@ class EventRecorder:
         most = self._limits.max_remembered
         while len(self._series) > most or self._is_over(next(iter(self._series.values()))):
             self._series.popitem(last=False)
-        self._lines.setdefault(series.line, deque()).append(series)
+        self._turns.append(series.owner, series.key, series)
         self._condition.notify_all()
 
     def _is_over(self, series: _Series) -> bool:
@@ -239,7 +240,7 @@ class EventRecorder:
     def backlog(self) -> int:
         """Number of events that were not written yet."""
         with self._condition:
-            return sum(map(len, self._lines.values()))
+            return len(self._turns)
 
     def step(self, timeout_seconds: float = 0.0) -> bool:
         """Write an event that is due; return whether there was one in time."""
@@ -286,21 +287,13 @@ class EventRecorder:
                     return None  # what repeats, or is too much, is not waited for
                 self._condition.wait(min(wait, left))
             self._writes.take()
-            series = self._pop_new() if self._lines else self._repeats.popleft()
+            series = self._turns.pop() or self._repeats.popleft()
             series.is_queued = False
             return series
 
-    def _pop_new(self) -> _Series:
-        name = next(iter(self._lines))
-        line = self._lines.pop(name)
-        series = line.popleft()
-        if line:
-            self._lines[name] = line  # behind the others
-        return series
-
     def _seconds_to_next(self) -> float:
         """Return the seconds until something may be written; infinity when nothing waits."""
-        if self._lines:
+        if self._turns:
             return self._writes.delay()
         if self._repeats:
             due = self._repeats[0].not_before - self._timings.clock()

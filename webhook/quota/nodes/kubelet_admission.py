@@ -124,7 +124,7 @@ class KubeletRejection:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether schedulers give no pod such a node, which they do whatever `spec.os` is."""
+        """Whether schedulers look at it too, so that they choose no such node; not at `spec.os`."""
         return self.reason != _ANOTHER_OS
 
     @property

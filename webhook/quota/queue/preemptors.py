@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add, add_to, mask, render
@@ -58,6 +59,9 @@ class UnboundPreemptors:
                 text = _text(name_quota(name), *amounts)
                 return Blocker(PendingReason.PREEMPTORS_UNBOUND, text, quota=name)
         return None
+
+
+NO_PREEMPTORS: Final = UnboundPreemptors()
 
 
 def unbound_preemptors(in_flight: Iterable[QueuedPod], terms: QueueCriteria) -> UnboundPreemptors:

@@ -44,7 +44,7 @@ from webhook.quota.ledger.ledger import (
     admit,
     exceeded_quotas,
 )
-from webhook.quota.queue.preemptors import UnboundPreemptors
+from webhook.quota.queue.preemptors import NO_PREEMPTORS, UnboundPreemptors
 from webhook.quota.queue.queued_pods import (
     Blocker,
     CycleResult,
@@ -59,7 +59,6 @@ from webhook.quota.queue.queued_pods import (
 
 _FULL: Final = "quota is reserved for as many pods without a node as may be at the same time"
 _NO_HISTORY: Final[Mapping[str, WaitHistory]] = MappingProxyType({})
-_NO_PREEMPTORS: Final = UnboundPreemptors()
 
 
 def run_cycle(
@@ -69,7 +68,7 @@ def run_cycle(
     *,
     room: int,
     history: Mapping[str, WaitHistory] = _NO_HISTORY,
-    preemptors: UnboundPreemptors = _NO_PREEMPTORS,
+    preemptors: UnboundPreemptors = NO_PREEMPTORS,
 ) -> CycleResult:
     """Decide which queued pods are released.
 
@@ -120,7 +119,7 @@ class _Cycle:
 
     def take(self, waiter: QueuedPod) -> None:
         """Decide on the next pod of the queue."""
-        if self._is_reserved(waiter):
+        if _is_reserved(self._before, waiter):
             self._reserved.append(waiter)
         elif waiter.is_retried and not self._must_wait(waiter):
             return
@@ -130,9 +129,6 @@ class _Cycle:
             self._wait(waiter, waiter.blocker)
         elif waiter.claim is not None:
             self._decide(waiter, waiter.claim)
-
-    def _is_reserved(self, waiter: QueuedPod) -> bool:
-        return _is_reserved(self._before, waiter)
 
     def _must_wait(self, retried: QueuedPod) -> bool:
         """Return whether a pod whose bind is tried again cannot be left to that."""
