@@ -350,6 +350,24 @@ def test_a_namespace_that_opts_out_takes_its_min_with_it_and_comes_back() -> Non
         eventually(lambda: here.condition("team-b") == "AllCharged", "the quota says so")
 
 
+def test_a_pool_ends_while_its_namespaces_go_on_to_bind() -> None:
+    def written_afterwards(call: Call, proceed: Proceed) -> object:
+        answer = proceed()
+        if call.selection.label_selector:
+            for name in here.derived():
+                seen: JsonPatch = [{"op": "add", "path": "/status/seen", "value": call.number}]
+                api.patch(CLUSTER_DEFERRED_QUOTAS, name, seen, subresource="status")
+        return answer
+
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        api = here.harness.api
+        here.harness.client.on("list", CLUSTER_DEFERRED_QUOTAS, written_afterwards)
+        for namespace in ("team-a", "team-b"):
+            api.delete(ELASTIC_QUOTAS, "q", namespace=namespace)
+        eventually(lambda: not here.derived(), "nothing is charged any more")
+
+
 def test_what_a_person_changes_is_written_again() -> None:
     with world(*A_AND_B) as here:
         here.wait_for(**POOL)

@@ -381,13 +381,15 @@ class ElasticQuotaController:
         for one in changed:
             yield one.name, partial(self._replace_spec, stored, one)
         for name in sorted(stored.keys() - wanted.keys()):
-            yield name, partial(self._delete, stored[name])
+            yield name, partial(self._delete, name)
 
-    def _delete(self, stored: Object) -> None:
-        metadata = FieldReader(stored).child("metadata")
-        name, version = metadata.text("name"), int(metadata.text("resourceVersion"))
-        uid = metadata.text("uid")
-        self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, preconditions=Preconditions(uid, version))
+    def _delete(self, name: str) -> None:
+        # what was listed is old where namespaces go on to bind: each grant is a version
+        stored = FieldReader(self._api.get(CLUSTER_DEFERRED_QUOTAS, name)).child("metadata")
+        if ELASTIC_LABEL in stored.string_map("labels"):
+            uid, version = stored.text("uid"), int(stored.text("resourceVersion"))
+            known = Preconditions(uid, version)
+            self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, preconditions=known)
         self._specs.pop(name, None)
         _log.info("elastic quota no longer charged", extra={"quota": name})
 
