@@ -293,6 +293,15 @@ def test_what_is_not_a_review_is_refused_with_the_reason(
     assert handler.asked == []
 
 
+def test_a_review_that_is_no_json_further_on_is_denied(client: FlaskClient) -> None:
+    """An error would let it pass where the failure policy is `Ignore`."""
+    response = post(client, data=encoded(a_review()).replace(b'"node-1"', b'"\\ud800"'))
+    answer = json.loads(response.data)["response"]
+    assert (answer["uid"], answer["allowed"]) == ("uid-1", False)
+    assert answer["status"]["code"] == 400
+    assert "not JSON" in answer["status"]["message"]
+
+
 def test_refused_requests_are_counted_by_reason(client: FlaskClient, metrics: Metrics) -> None:
     post(client, data=b"{")
     post(client, data=b"x" * 5000)

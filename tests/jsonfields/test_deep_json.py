@@ -41,6 +41,16 @@ def test_of_managed_fields_that_nest_deep_only_they_are_missing() -> None:
     assert found["items"][0] == wanted["items"][0]
 
 
+@pytest.mark.parametrize("more", [b"", DEEP, DEEPER], ids=["flat", "deep", "deeper"])
+def test_bytes_that_are_no_text_cost_nothing_else(more: bytes) -> None:
+    fields = b'{"f:\xff":%s}' % (more or b"{}")
+    found = decode_json(b"[%s,%s]" % (a_pod(b"a", fields, ODD), a_pod(b"b")))
+    assert isinstance(found, list)
+    assert [one["spec"] for one in found] == [{"nodeName": "n"}] * 2
+    assert [one["metadata"]["name"] for one in found] == ["a", "b"]
+    assert decode_json(a_pod(b"a\xffb")) == decode_json(a_pod("a\ufffdb".encode()))
+
+
 def test_managed_fields_are_found_only_where_the_api_server_has_them() -> None:
     assert without_managed_fields(a_pod(b"a", ODD)).count(b"managedFields") == 1
     for text in (b'{"a":1}', b',"managedFields":[', b'{"x":1,"managedFields":[{}],"name":"a"}'):

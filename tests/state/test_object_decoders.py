@@ -320,7 +320,7 @@ def test_numbers_keep_their_text() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b'"x"', b'{"spec":{}', b'{"metadata":{"name":"\xff"}}', b"[" * 100_000],
+    [b"", b"{", b"[]", b'"x"', b'{"spec":{}', b'"\xff"', b"[" * 100_000],
     ids=["nothing", "cut", "a list", "a text", "not closed", "not UTF-8", "too deep"],
 )
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.jsonfields.encoding import NumberText, without_managed_fields
+from webhook.jsonfields.encoding import NumberText, as_utf8, without_managed_fields
 from webhook.quota.charging.denials import Cause
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -138,18 +138,25 @@ def parse(data: bytes) -> RequestReview:
         raise MalformedReviewError("nesting", "the JSON text nests too deep") from err
     except msgspec.ValidationError as err:
         raise MalformedReviewError("type", _type_error(str(err))) from err
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+    except msgspec.DecodeError as err:
         raise MalformedReviewError("json", f"the body is not JSON: {err}") from err
 
 
 def _decode(data: bytes) -> RequestReview:
-    """Decode a review; without managed fields, which clients make up, where they nest too deep."""
+    """Decode a review, whatever clients make up in managed fields.
+
+    They may nest too deep, and the API server passes on bytes in them that are no UTF-8.
+    """
     try:
         return _DECODER.decode(data)
+    except (RecursionError, UnicodeDecodeError):
+        text = as_utf8(data)
+    try:
+        return _DECODER.decode(text)
     except RecursionError as err:
         try:
-            return _DECODER.decode(without_managed_fields(data))
-        except (msgspec.DecodeError, UnicodeDecodeError):  # what nests is the reason, and denied
+            return _DECODER.decode(without_managed_fields(text))
+        except msgspec.DecodeError:  # what nests is the reason, and denied
             raise err from None
 
 

@@ -55,37 +55,46 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_as_written)
 def decode_json(data: bytes | str) -> object:
     """Decode one JSON value; objects become dicts, and of repeated keys the last one stands.
 
-    Repeated keys are read as the API server's own decoder reads them. Of what nests too deep the
-    inner values are missing (see `decode_deep`).
+    Repeated keys are read as the API server's own decoder reads them, and so are bytes that are no
+    UTF-8. Of what nests too deep the inner values are missing (see `decode_deep`).
 
     Raises:
-        InvalidJsonError: The text is not JSON, or is not UTF-8.
+        InvalidJsonError: The text is not JSON.
     """
     try:
         value: object = decode_deep(_DECODER, data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+    except msgspec.DecodeError as err:
         raise InvalidJsonError(str(err)) from err
     return value
 
 
 def decode_deep(decoder: msgspec.json.Decoder[_T], data: bytes | str) -> _T:
-    """Decode JSON text, without what nests too deep to be read.
+    """Decode JSON text, without what nests too deep to be read, and whatever its bytes are.
 
-    That may be in any object: the API server stores managed fields of 10,000 levels, which the
-    creator of a pod makes up. No code here reads them, and the rest of the object must not be lost,
-    nor the list that it is in.
+    Both may be in any object: the API server stores managed fields of 10,000 levels, or with bytes
+    that are no UTF-8, which the creator of a pod makes up. No code here reads them, and the rest of
+    the object must not be lost, nor the list that it is in.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError: As the decoder does.
+        msgspec.DecodeError: As the decoder does.
     """
     try:
         return decoder.decode(data)
+    except (RecursionError, UnicodeDecodeError):
+        text = data.encode() if isinstance(data, str) else as_utf8(data)
+    try:
+        return decoder.decode(text)
     except RecursionError:
-        text = data.encode() if isinstance(data, str) else data
+        pass
     try:
         return decoder.decode(without_managed_fields(text))
-    except (RecursionError, msgspec.DecodeError, UnicodeDecodeError):
+    except (RecursionError, msgspec.DecodeError):
         return decoder.decode(_without_depths(text))
+
+
+def as_utf8(data: bytes) -> bytes:
+    """Return text in which U+FFFD stands for bytes that are no UTF-8, as Go's decoder reads it."""
+    return data.decode(errors="replace").encode()
 
 
 def without_managed_fields(data: bytes) -> bytes:

@@ -100,7 +100,7 @@ def _parse(data: bytes, before: dict[str, Reservation]) -> LedgerVersion | None:
     try:
         try:
             parts = decode_deep(_PARTS, data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except msgspec.MsgspecError:
             return read_ledger(decode_object(data))  # which says what is wrong with it
         uid, number = identity_of(parts)
         return _version(uid, number, _ledger_of(parts.get("status"), before))

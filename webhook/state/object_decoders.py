@@ -179,7 +179,7 @@ def _decoder(shape: type[Mapping[str, object]]) -> Decode:
     def decode(data: bytes) -> Object:
         try:
             return decode_deep(decoder, data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except msgspec.MsgspecError:
             return decode_object(data)
 
     return decode

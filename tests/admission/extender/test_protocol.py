@@ -189,7 +189,7 @@ def test_a_preemption_that_cannot_be_read_says_why(call: object, detail: str) ->
         (b"", "json"),
         (b"{", "json"),
         (b"\xff\xfe", "json"),
-        (b'{"Pod":{"metadata":{"name":"\xff"}}}', "json"),
+        (b'{"Pod":{"metadata":{"name":"\xff"}}', "json"),
         (b'{"Nodes":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nesting"),
     ],
 )

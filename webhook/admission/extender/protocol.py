@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from webhook.jsonfields.encoding import as_utf8
 from webhook.quota.objects.names import MAX_NAME_BYTES
 
 _T = TypeVar("_T")
@@ -239,11 +240,13 @@ def _parsed(
 ) -> _T:
     try:
         return decoder.decode(data)
+    except UnicodeDecodeError:  # managed fields of the pod may have such bytes
+        return _parsed(decoder, as_utf8(bytes(data)), what, prefix)
     except RecursionError as err:
         raise MalformedCallError("nesting", "the JSON text nests too deep") from err
     except msgspec.ValidationError as err:
         raise MalformedCallError("type", _type_error(str(err), what, prefix)) from err
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+    except msgspec.DecodeError as err:
         raise MalformedCallError("json", f"the body is not JSON: {err}") from err
 
 

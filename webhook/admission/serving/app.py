@@ -149,7 +149,7 @@ class _ReviewEndpoint:
             return decode_review(body, phase)
         except MalformedReviewError as err:
             refused = RejectedRequestError(400, err.reason, err.detail)
-            if err.reason == "nesting":
+            if err.reason in ("nesting", "json"):  # where an error would let the request pass
                 refused.response = refused_response(phase, body, err.detail, 400)
             raise refused from err
 

@@ -166,7 +166,7 @@ def event_of(line: bytes) -> WatchEvent:
         found = decode_deep(_LINE, line)
         data = bytes(found.object)
         about = decode_deep(_IDENTIFIED, data) if found.type != "ERROR" else PartialObject()
-    except (msgspec.MsgspecError, UnicodeDecodeError) as err:
+    except msgspec.MsgspecError as err:
         raise UnavailableError(f"a line of the watch cannot be read: {err}") from err
     match found.type:
         case "ADDED" | "MODIFIED" | "DELETED" as kind:
@@ -186,7 +186,7 @@ def event_of(line: bytes) -> WatchEvent:
 def _identify(data: bytes) -> PartialObject:
     try:
         return decode_deep(_IDENTIFIED, data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as err:
+    except msgspec.MsgspecError as err:
         raise UnavailableError(f"the answer is no object of the API: {err}") from err
 
 

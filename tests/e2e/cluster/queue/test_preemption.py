@@ -249,6 +249,8 @@ def _reservations(team: Tenant) -> int:
 NESTED = 1_500
 """Levels of what a client says of managed fields; the API server stores up to 10,000."""
 DEEP = '{"f:a":' * NESTED + "{}" + "}" * NESTED
+NO_TEXT = '{"f:\xff":{}}'
+"""The API server stores the byte, which is no UTF-8, and passes it on."""
 LARGE = 1_300_000
 """Characters of which the API server makes six each in a review."""
 
@@ -260,12 +262,15 @@ def posted(
     text: str = "",
     query: str = "",
 ) -> tuple[int, bytes]:
-    """Send the pod of alice with a value in its environment; `DEEP` may be a part of it."""
+    """Send the pod of alice with a value in its environment; `DEEP` and `NO_TEXT` are JSON."""
     main = a_container(requests={"cpu": WHOLE_NODE})
     main["env"] = [{"name": "TEXT", "value": text}]
     pod = a_pod(main, name="web", namespace=team.namespace, priorityClassName=HIGH)
     pod["metadata"] = {"name": "web", **(metadata or {})}
-    body = json.dumps(pod).replace(json.dumps(DEEP), DEEP).encode()
+    sent = json.dumps(pod, ensure_ascii=False)
+    for fields in (DEEP, NO_TEXT):
+        sent = sent.replace(json.dumps(fields, ensure_ascii=False), fields)
+    body = sent.encode("latin-1")
     return plane.rest_as("alice", ("devs",)).call(
         "POST", objects.pods(team.namespace) + query, body
     )
@@ -279,8 +284,9 @@ def gone(neighbour: Tenant) -> list[str]:
     return evicted(neighbour)
 
 
-def test_managed_fields_that_nest_deep_keep_the_gate_on_and_the_product_running(
-    own_plane: ControlPlane, team: Tenant, neighbour: Tenant
+@pytest.mark.parametrize("fields", [DEEP, NO_TEXT], ids=["deep", "no text"])
+def test_odd_managed_fields_keep_the_gate_on_and_the_product_running(
+    own_plane: ControlPlane, team: Tenant, neighbour: Tenant, fields: str
 ) -> None:
     team.quota(hard={"requests.cpu": "2"})
     other = Tenant(own_plane.rest, f"{team.namespace}-other")
@@ -288,12 +294,16 @@ def test_managed_fields_that_nest_deep_keep_the_gate_on_and_the_product_running(
     other.quota(hard={"requests.cpu": "2"})
     owner = {
         "manager": "m", "operation": "Apply", "apiVersion": "v1",
-        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": DEEP,
+        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields,
     }  # fmt: skip
     code, answer = posted(own_plane, team, {"managedFields": [owner]})
     try:
         assert code == 201
         assert f'"schedulingGates":[{{"name":"{SCHEDULING_GATE}"}}]'.encode() in answer
+        alice = Api(own_plane.rest_as("alice", ("devs",)))
+        removal = {"spec": {"schedulingGates": None}}
+        refused = alice.patch(objects.pods(team.namespace, "web"), removal)
+        assert (refused.code, "marks.deferredquota.io" in refused.message) == (403, True), refused
         assert gone(neighbour) == []
         other.bound("binds", "1")
     finally:  # no answer may show it: json nests no deeper
