@@ -393,7 +393,7 @@ def _auto_gate_policy(rules: CreationRules) -> Object:
     policy = _mutating(
         AUTO_GATE_POLICY,
         {
-            # without it each pod is copied; with it a pod that grows afterwards is not asked about again
+            # without it each pod is copied; with it one that grows later is not looked at again
             "needs-gate-or-has-marks": f"{needs_gate}\n|| object.?status.?qosClass.hasValue()"
             f"\n|| {_bears_marks()}",
         },
