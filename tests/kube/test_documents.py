@@ -208,6 +208,20 @@ BROKEN: dict[str, tuple[str | bytes, int, int | None, str, str]] = {
     ),
     "NaN": ('{"a": NaN}', 1, 1, "", "NaN is not JSON"),
     "infinity": ('\n\n{"a": -Infinity}', 1, 3, "", "-Infinity is not JSON"),
+    "half a surrogate pair": (
+        '{"a": 1}\n{"a": "\\\\ud800 \\ud83d\\ude00",\n "b": ["\\\\\\uDFFF"]}',
+        2,
+        3,
+        "",
+        "\\uDFFF is half a surrogate pair",
+    ),
+    "another half in its place": (
+        '{"\\ud83d\\ud83d": 1}',
+        1,
+        1,
+        "",
+        "\\ud83d is half a surrogate pair",
+    ),
     "not UTF-8": (b"a: 1\nb: \xff\n", 0, 2, "", "not UTF-8 text"),
     "a control character": (
         "a: \x01\n",

@@ -7,6 +7,7 @@ document. Both refuse repeated keys, and neither makes a float.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,10 @@ MAX_DEPTH: Final = 128
 
 _DEEPEST_LIST: Final = 8
 _CUT_OFF: Final = "; the text ends in the middle of a value"
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
+)
+"""An escape in JSON: a surrogate pair, half of one, or another."""
 _TAB: Final = ": a tab; YAML is indented with spaces"
 
 
@@ -287,10 +292,19 @@ def _json_documents(file: str, text: str) -> Iterator[Document]:
             fault = place_of_fault(text, position, _JSON.raw_decode)
             place = Place(number, *line_and_column(text, fault))
             raise SnapshotError(file, str(err), place) from err
+        _check_pairs(file, number, text, (position, end))
         yield Document(file, number, value, {"": line})
         after = _skip_space(text, end)
         line += text.count("\n", position, after)
         position = after
+
+
+def _check_pairs(file: str, number: int, text: str, span: tuple[int, int]) -> None:
+    """Refuse text that UTF-8 has no form for, so that nothing could write it again."""
+    for escape in _ESCAPE.finditer(text, *span):
+        if escape["half"]:
+            place = Place(number, *line_and_column(text, escape.start()))
+            raise SnapshotError(file, f"{escape[0]} is half a surrogate pair", place)
 
 
 def _is_cut_off(err: json.JSONDecodeError) -> bool:
