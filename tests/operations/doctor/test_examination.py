@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -16,12 +17,13 @@ from webhook.kube.api import (
     ForbiddenError,
     InternalError,
     NotFoundError,
+    Object,
     UnauthorizedError,
     UnreachableError,
 )
-from webhook.operations.doctor.check_context import CheckContext, Settings
+from webhook.operations.doctor.check_context import CONTROLLER_LOG, CheckContext, Settings
 from webhook.operations.doctor.runner import CHECKS, Check, Examination, examine
-from webhook.operations.findings import Finding
+from webhook.operations.findings import Finding, Subject, error
 from webhook.operations.names import CLUSTER_ROLES, POLICY_VERSIONS, policy_kinds
 
 
@@ -67,6 +69,66 @@ def test_what_is_read_once_is_parsed_once_however_many_namespaces_there_are() ->
     scene.objects(RESOURCE_QUOTAS, again=True)
     assert [one.name for one in scene.quotas(NAMESPACE)] == ["p1", "p2"]
     assert scene.quotas("other") == []
+
+
+def test_each_finding_is_compared_and_explained_once_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: Counter[str] = Counter()
+    same = Finding.__eq__
+
+    def count(self: Finding, other: object) -> bool:
+        compared["findings"] += 1
+        return same(self, other)
+
+    class Scene(CheckContext):
+        def explained(self, finding: Finding) -> Finding:
+            compared["explained"] += 1
+            return super().explained(finding)
+
+    def many(_: CheckContext) -> Iterator[Finding]:
+        for index in [*range(200), *range(200)]:
+            yield error("many", None, str(index), "")
+
+    monkeypatch.setattr(Finding, "__eq__", count)
+    scene = Scene(FakeClient(healthy()), Settings())
+    found = examine(scene, (Check("many", "many", many), Check("again", "again", many)))
+    assert [one.message for one in found.findings] == [str(index) for index in range(200)]
+    assert compared["explained"] == 800
+    assert compared["findings"] <= 800
+
+
+def test_events_are_looked_through_once_however_many_findings_there_are() -> None:
+    read: Counter[str] = Counter()
+
+    class Event(dict[str, object]):
+        def get(self, key: str, default: object = None) -> object:
+            read[key] += 1
+            return super().get(key, default)
+
+    def an_event(index: int) -> Object:
+        return Event(
+            involvedObject={"kind": "Pod", "name": f"pod-{index}"},
+            reportingComponent="deferred-quota",
+            type="Warning",
+            lastTimestamp="2026-06-01T00:00:00Z",
+        )
+
+    class Scene(CheckContext):
+        def objects(self, *_args: object, **_options: object) -> tuple[Object, ...]:
+            read["lists"] += 1
+            return tuple(map(an_event, range(50)))
+
+    def many(_: CheckContext) -> Iterator[Finding]:
+        for index in range(100):
+            for name in ("a", "b"):
+                yield error(name, Subject("Pod", f"pod-{index}", "team-a"), "", CONTROLLER_LOG)
+
+    scene = Scene(FakeClient(healthy()), Settings())
+    found = examine(scene, (Check("many", "many", many),))
+    assert [one.remedy != CONTROLLER_LOG for one in found.findings] == [True] * 100 + [False] * 100
+    assert read.pop("lists") == 1
+    assert max(read.values()) <= 50
 
 
 def test_a_fault_of_a_check_stops_no_other() -> None:

@@ -114,6 +114,21 @@ def test_what_looks_like_ours_and_means_nothing_is_reported(
     assert serious(examined(cluster, namespaces=(NAMESPACE,))) == []
 
 
+def test_what_means_nothing_is_one_finding_however_much_there_is() -> None:
+    cluster = healthy()
+    labels = {f"deferredquota.io/a{index:03}": "" for index in range(200)}
+    annotations = {f"deferredquota.io/{name}": "deferred" for name in ("mode", "owner")}
+    load(cluster, a_namespace("team-b", mode="", **labels))
+    FakeClient(cluster).patch(NAMESPACES, "team-b", {"metadata": {"annotations": annotations}})
+    (found,) = serious(examined(cluster))
+    assert found.message == (
+        "annotation deferredquota.io/mode: means nothing: it has to be a label;"
+        " label deferredquota.io/a000: means nothing;"
+        " label deferredquota.io/a001: means nothing; and 199 more"
+    )
+    assert found.remedy == "Correct or remove each."
+
+
 def test_the_product_does_not_opt_itself_in() -> None:
     cluster = healthy()
     patch = {"metadata": {"labels": {"deferredquota.io/mode": "deferred"}}}

@@ -142,3 +142,14 @@ def test_a_snapshot_has_no_clock() -> None:
     cluster = with_pods(GATE, age="2999-01-01T00:00:00Z")
     (found,) = of_gates(examined(cluster, lambda: None, is_offline=True))
     assert "minutes" not in found.message
+
+
+def test_gates_without_number_are_one_finding_of_each_manager() -> None:
+    many = [f"example.com/{index:03}" for index in range(200)]
+    warned, told = of_gates(examined(with_pods(*many, "kueue.x-k8s.io/admission")))
+    assert warned.message.startswith(
+        "2 pods wait behind the scheduling gates example.com/000, example.com/001, example.com/002"
+        " and 197 more, which another controller has to remove"
+    )
+    assert warned.details == ("a", "b")
+    assert (warned.severity, told.severity) == ("warn", "info")

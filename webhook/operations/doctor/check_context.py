@@ -201,6 +201,17 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedEvent:
+    """What an event says."""
+
+    time: str
+    """When it was so last."""
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceClasses:
     """DeviceClasses of the cluster."""
 
@@ -219,6 +230,7 @@ class CheckContext:
         self._lists: dict[tuple[Kind, str], tuple[Object, ...]] = {}
         self._pods: dict[str, tuple[Pod | str, ...]] = {}
         self._quotas: _Parsed[Mapping[str, list[ResourceQuota]]] = _Parsed(_by_namespace)
+        self._events: dict[str, Mapping[tuple[str, str], Sequence[ReportedEvent]]] = {}
         self._cluster_quotas: _Parsed[list[tuple[SharedQuota, Object]]] = _Parsed(_shared)
 
     # -- reading ---------------------------------------------------------------------------
@@ -468,28 +480,24 @@ class CheckContext:
 
     def _newest_warning(self, subject: Subject) -> str:
         """Return the text of the last warning that our controller wrote about an object."""
-        last = self.newest_event(subject, lambda event: event.text("type") == "Warning")
+        events = self.events_about(subject)
+        last = next((one for one in events if one.type == "Warning"), None)
         if last is None:
             return ""
-        return (
-            f"Its last event, of {last.text('lastTimestamp')}: {last.text('reason')}:"
-            f" {last.text('message')}"
-        )
+        return f"Its last event, of {last.time}: {last.reason}: {last.message}"
 
-    def newest_event(
-        self, subject: Subject, matches: Callable[[FieldReader], bool]
-    ) -> FieldReader | None:
-        """Return the newest matching event that our controller wrote about an object.
+    def events_about(self, subject: Subject) -> Sequence[ReportedEvent]:
+        """Return the events that our controller wrote about an object, the newest first.
 
-        None where there is none, or where events may not be read or are not in a snapshot.
+        None where events may not be read or are not in a snapshot. They are read once.
         """
         namespace = subject.namespace or _EVENTS_OF_CLUSTER
-        try:
-            events = [FieldReader(raw) for raw in self.objects(EVENTS, namespace=namespace)]
-            about = [one for one in events if _is_about(one, subject) and matches(one)]
-        except (ApiError, InvalidFieldError, NoRightError, NotInSnapshotError):
-            return None
-        return max(about, key=lambda one: one.text("lastTimestamp"), default=None)
+        if namespace not in self._events:
+            raws: Sequence[Object] = ()
+            with suppress(ApiError, NoRightError, NotInSnapshotError):
+                raws = self.objects(EVENTS, namespace=namespace)
+            self._events[namespace] = _by_object(raws)
+        return self._events[namespace].get((subject.kind, subject.name), ())
 
     # -- judging ---------------------------------------------------------------------------
 
@@ -541,6 +549,22 @@ def _shared(raws: Sequence[Object]) -> list[tuple[SharedQuota, Object]]:
     return sorted(((read_shared(raw), raw) for raw in raws), key=lambda one: one[0].spec.name)
 
 
+def _by_object(raws: Iterable[Object]) -> Mapping[tuple[str, str], Sequence[ReportedEvent]]:
+    """Return our events by kind and name of the object that each is about, the newest first."""
+    found: dict[tuple[str, str], list[ReportedEvent]] = {}
+    for raw in raws:
+        with suppress(InvalidFieldError):
+            event = FieldReader(raw)
+            if event.text("reportingComponent").startswith(_EVENT_SOURCE):
+                about = event.child("involvedObject")
+                texts = (event.text(name) for name in ("type", "reason", "message"))
+                one = ReportedEvent(event.text("lastTimestamp"), *texts)
+                found.setdefault((about.text("kind"), about.text("name")), []).append(one)
+    for events in found.values():
+        events.sort(key=lambda one: one.time, reverse=True)
+    return found
+
+
 CONTROLLER_LOG: Final = "Look at the log of the controller that leads."
 """What to do where the controller knows more. An event that it has written is shown instead."""
 
@@ -558,9 +582,3 @@ def quota_subject(quota: ResourceQuota) -> Subject:
 def waiting(count: int) -> str:
     """Return how many pods wait, as the beginning of a sentence."""
     return "1 pod waits" if count == 1 else f"{count} pods wait"
-
-
-def _is_about(event: FieldReader, subject: Subject) -> bool:
-    about = event.child("involvedObject")
-    is_ours = event.text("reportingComponent").startswith(_EVENT_SOURCE)
-    return is_ours and (about.text("kind"), about.text("name")) == (subject.kind, subject.name)

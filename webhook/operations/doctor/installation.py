@@ -267,15 +267,13 @@ def configuration(scene: CheckContext) -> Iterator[Finding]:
             f"cannot be used; running processes keep the one before: {scene.settings.rejected}",
             "Correct it: scripts/install --config FILE. This looked by the defaults.",
         )
-    report = scene.newest_event(
-        subject, lambda event: event.text("reason") in CONFIGURATION_REPORTS
-    )
-    if report is not None and report.text("reason") == NOT_IN_FORCE:
+    events = scene.events_about(subject)
+    report = next((one for one in events if one.reason in CONFIGURATION_REPORTS), None)
+    if report is not None and report.reason == NOT_IN_FORCE:
         yield warning(
             "configuration.not-in-force",
             subject,
-            f"the controller that leads reported at {report.text('lastTimestamp')}:"
-            f" {report.text('message')}",
+            f"the controller that leads reported at {report.time}: {report.message}",
             "Correct the file that it reads, or run: scripts/install --config FILE",
         )
     for entry in scene.entries(VALIDATING_WEBHOOKS):

@@ -35,6 +35,8 @@ from webhook.state.well_known import (
 
 _LABELS: Final = (MODE_LABEL, GATING_LABEL, FORMER_GATING_LABEL)
 """What people write on namespaces; there are no annotations."""
+_MOST_NAMED: Final = 3
+"""Labels and annotations that are named of one namespace, which may have thousands."""
 
 
 def modes(scene: CheckContext) -> Iterator[Finding]:
@@ -60,27 +62,37 @@ def modes(scene: CheckContext) -> Iterator[Finding]:
 def _strangers(node: FieldReader, subject: Subject) -> Iterator[Finding]:
     """Name the labels and annotations that look like ours and mean nothing on a namespace."""
     metadata = node.child("metadata")
-    for key in sorted(metadata.string_map("labels")):
-        if key.startswith(MANAGED_PREFIX) and key not in _LABELS:
-            yield _stranger(subject, f"label {key}: means nothing{_meant(key, '')}")
-    for key in sorted(metadata.string_map("annotations")):
-        if key in _LABELS:
-            yield _stranger(subject, f"annotation {key}: means nothing: it has to be a label")
-        elif key.startswith(MANAGED_PREFIX):
-            yield _stranger(subject, f"annotation {key}: means nothing{_meant(key, 'the label ')}")
+    labels, annotations = (
+        [key for key in sorted(metadata.string_map(part)) if key.startswith(MANAGED_PREFIX)]
+        for part in ("labels", "annotations")
+    )
+    strangers = [
+        *(("annotation", key) for key in annotations if key in _LABELS),
+        *(("label", key) for key in labels if key not in _LABELS),
+        *(("annotation", key) for key in annotations if key not in _LABELS),
+    ]
+    if strangers:
+        message = "; ".join(
+            f"{what} {key}: means nothing{_meant(what, key)}"
+            for what, key in strangers[:_MOST_NAMED]
+        )
+        more = len(strangers) - _MOST_NAMED
+        if more > 0:
+            message += f"; and {more} more"
+        remedy = "Correct it, or remove it." if len(strangers) == 1 else "Correct or remove each."
+        yield warning("namespace.unknown", subject, message, remedy)
 
 
-def _stranger(subject: Subject, message: str) -> Finding:
-    return warning("namespace.unknown", subject, message, "Correct it, or remove it.")
-
-
-def _meant(key: str, what: str) -> str:
+def _meant(what: str, key: str) -> str:
+    if key in _LABELS:
+        return ": it has to be a label"
     if key == EXCLUDE_ANNOTATION:
         return " on a namespace: it is an annotation of a ResourceQuota"
     # the names without the beginning that they have in common
     names = {name.removeprefix(MANAGED_PREFIX): name for name in _LABELS}
     close = get_close_matches(key.removeprefix(MANAGED_PREFIX).lower(), names, n=1)
-    return f', did you mean {what}"{names[close[0]]}"?' if close else ""
+    kind = "" if what == "label" else "the label "
+    return f', did you mean {kind}"{names[close[0]]}"?' if close else ""
 
 
 def _gating(namespace: Namespace, default: str) -> Iterator[Finding]:

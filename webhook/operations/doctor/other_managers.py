@@ -6,8 +6,9 @@ our condition of the pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -22,6 +23,8 @@ from webhook.operations.server_time import server_time
 from webhook.state.well_known import SCHEDULING_GATE
 
 _OLD: Final = timedelta(minutes=5)
+_MOST_NAMED: Final = 3
+"""Gates named in one finding: one pod may have thousands."""
 
 
 def other_managers(scene: CheckContext) -> Iterator[Finding]:
@@ -108,10 +111,13 @@ def other_gates(scene: CheckContext) -> Iterator[Finding]:
     yield from filter(None, scene.unassigned_pods(look))
     is_live = bool(waiting) and not scene.settings.is_offline
     now = server_time(scene.api, min(opted_in)) if is_live else None
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for (namespace, gate), pods in sorted(waiting.items()):
         old = [name for name, created in pods if _is_old(created, now)]
         if old:
-            yield _waiting(namespace, gate, old, "for more than 5 minutes " if now else "")
+            found.setdefault((namespace, manager_of_gate(gate)), {})[gate] = old
+    for (namespace, manager), gates in sorted(found.items()):
+        yield _waiting(namespace, manager, gates, "for more than 5 minutes " if now else "")
 
 
 def _gates_of_others(raw: Object) -> list[str]:
@@ -123,14 +129,19 @@ def _is_old(created: datetime | None, now: datetime | None) -> bool:
     return created is None or now is None or now - created > _OLD
 
 
-def _waiting(namespace: str, gate: str, pods: list[str], since: str) -> Finding:
-    manager = manager_of_gate(gate)
+def _waiting(
+    namespace: str, manager: str, gates: Mapping[str, Sequence[str]], since: str
+) -> Finding:
+    pods = sorted({pod for behind in gates.values() for pod in behind})
+    names = ", ".join(islice(gates, _MOST_NAMED))
+    more = f" and {len(gates) - _MOST_NAMED} more" if len(gates) > _MOST_NAMED else ""
+    which, them = ("gate", "it") if len(gates) == 1 else ("gates", "them")
     judge = information if manager else warning
     return judge(
         "gates.others",
         Subject("Namespace", namespace),
-        f"{waiting(len(pods))} {since}behind the scheduling gate {gate}, which"
+        f"{waiting(len(pods))} {since}behind the scheduling {which} {names}{more}, which"
         f" {manager or 'another controller'} has to remove: no quota releases them before",
-        f"Look at {manager or 'the controller that removes it'}.",
-        tuple(sorted(pods)),
+        f"Look at {manager or f'the controller that removes {them}'}.",
+        tuple(pods),
     )

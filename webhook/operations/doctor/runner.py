@@ -99,6 +99,13 @@ class Examination:
     """Names of the checks that were made to the end."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Names of the checks that could not be, and why."""
+    _known: set[Finding] = field(default_factory=set)
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding, unless it was made before. There may be very many."""
+        if finding not in self._known:
+            self._known.add(finding)
+            self.findings.append(finding)
 
     def has(self, severity: Severity) -> bool:
         """Return whether something this bad was found."""
@@ -135,22 +142,21 @@ def _run(check: Check, scene: CheckContext, found: Examination) -> None:
     """Run one check: the outermost frame of it. What it found before it failed stays."""
     try:
         for finding in check.run(scene):
-            if scene.explained(finding) not in found.findings:
-                found.findings.append(scene.explained(finding))
+            found.add(scene.explained(finding))
     except NotInSnapshotError as err:
         found.skipped[check.name] = f"the snapshot has no {err.resource}"
     except NoRightError as err:
         found.skipped[check.name] = str(err)
-        found.findings.append(_no_right(check, err))
+        found.add(_no_right(check, err))
     except (ApiError, InvalidFieldError) as err:
         found.skipped[check.name] = str(err)
         message = f"{check.title}: cannot be looked at: {err}"
-        found.findings.append(error("check.failed", None, message, "Try again."))
+        found.add(error("check.failed", None, message, "Try again."))
     except Exception as err:  # noqa: BLE001 - one check must not keep the others from running
         found.skipped[check.name] = f"{type(err).__name__}: {err}"
         message = f"{check.title}: unexpected {type(err).__name__}: {err}"
         remedy = "This is a fault of deferred-quota doctor; please report it."
-        found.findings.append(error("check.failed", None, message, remedy))
+        found.add(error("check.failed", None, message, remedy))
     else:
         found.checked.append(check.name)
 
