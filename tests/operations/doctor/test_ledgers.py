@@ -338,10 +338,12 @@ def an_event(time: str, message: str, **fields: object) -> Object:
     }
 
 
-def test_what_an_event_says_is_shown_instead_of_pointing_to_a_log() -> None:
+def test_an_event_that_names_us_is_shown_beside_what_to_do() -> None:
     cluster = healthy()
     remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
-    assert "Look at the log" in the(examined(cluster), "ledger.missing").remedy
+    before = the(examined(cluster), "ledger.missing").remedy
+    assert before.endswith("Look at the log of the controller that leads.")
+    tomorrow = {"lastTimestamp": "2026-06-02T00:00:00Z"}
     load(
         cluster,
         an_event("01", "an older one"),
@@ -349,7 +351,10 @@ def test_what_an_event_says_is_shown_instead_of_pointing_to_a_log() -> None:
         an_event("03", "of somebody else", reportingComponent="kubelet"),
         an_event("04", "of another object", involvedObject={"kind": "Pod", "name": "ledger"}),
         an_event("05", "as it should be", type="Normal"),
+        an_event("06", "of a time to come", **tomorrow),
+        an_event("07", "of no time", lastTimestamp="now"),
     )
     assert the(examined(cluster), "ledger.missing").remedy == (
-        "Its last event, of 2026-06-01T00:00:02Z: LedgerLost: the ledger was deleted"
+        f"{before} An event that names deferred-quota as its source says, at 2026-06-01T00:00:02Z:"
+        " LedgerLost: the ledger was deleted"
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -29,6 +29,7 @@ from webhook.kube.api import (
     Object,
 )
 from webhook.kube.kinds import DEVICE_CLASSES, Kind
+from webhook.kube.metadata import time_text
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, read_shared
 from webhook.operations.creation import CreationRules
 from webhook.operations.deployments import asked_at
@@ -60,6 +61,8 @@ _T = TypeVar("_T")
 _EVENTS_OF_CLUSTER: Final = "default"
 """Where events are kept of objects without namespace."""
 _EVENT_SOURCE: Final = "deferred-quota"
+_CLOCKS_DIFFER: Final = timedelta(minutes=1)
+"""How far the clocks of those who write events may be ahead of this one."""
 
 Validity: TypeAlias = tuple[datetime, datetime]
 """From when to when a certificate is valid."""
@@ -141,7 +144,7 @@ class Settings:
     served_at: Callable[[str], bytes] = _nothing_served
     """Returns the certificate that is served at https://HOST:PORT, as PEM; empty if none is."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    """The time, for certificates only."""
+    """The time, for certificates and events only."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
@@ -204,7 +207,7 @@ class Namespace:
 class ReportedEvent:
     """What an event says."""
 
-    time: str
+    time: datetime
     """When it was so last."""
     type: str
     reason: str
@@ -470,33 +473,42 @@ class CheckContext:
         return quotas_of(concerning(every, namespace.name, namespace.labels))
 
     def explained(self, finding: Finding) -> Finding:
-        """Return a finding that points to a log with the event that says the same, if there is."""
+        """Return a finding that points to a log with the event that may say the same, if there is.
+
+        Whoever may write events writes such a one, so it stands beside what to do and says whose
+        words it has.
+        """
         if CONTROLLER_LOG not in finding.remedy or finding.subject is None:
             return finding
         event = self._newest_warning(finding.subject)
         if not event:
             return finding
-        return replace(finding, remedy=finding.remedy.replace(CONTROLLER_LOG, event))
+        return replace(finding, remedy=f"{finding.remedy} {event}")
 
     def _newest_warning(self, subject: Subject) -> str:
-        """Return the text of the last warning that our controller wrote about an object."""
+        """Return the text of the last warning about an object that names our controller."""
         events = self.events_about(subject)
         last = next((one for one in events if one.type == "Warning"), None)
         if last is None:
             return ""
-        return f"Its last event, of {last.time}: {last.reason}: {last.message}"
+        return (
+            f"An event that names {_EVENT_SOURCE} as its source says, at {time_text(last.time)}:"
+            f" {last.reason}: {last.message}"
+        )
 
     def events_about(self, subject: Subject) -> Sequence[ReportedEvent]:
-        """Return the events that our controller wrote about an object, the newest first.
+        """Return the events about an object that name our controller, the newest first.
 
-        None where events may not be read or are not in a snapshot. They are read once.
+        Tenants write such events, too. They are read once; none where they may not be read or are
+        not in a snapshot.
         """
         namespace = subject.namespace or _EVENTS_OF_CLUSTER
         if namespace not in self._events:
             raws: Sequence[Object] = ()
             with suppress(ApiError, NoRightError, NotInSnapshotError):
                 raws = self.objects(EVENTS, namespace=namespace)
-            self._events[namespace] = _by_object(raws)
+            latest = self.settings.now() + _CLOCKS_DIFFER
+            self._events[namespace] = _by_object(raws, latest)
         return self._events[namespace].get((subject.kind, subject.name), ())
 
     # -- judging ---------------------------------------------------------------------------
@@ -549,16 +561,23 @@ def _shared(raws: Sequence[Object]) -> list[tuple[SharedQuota, Object]]:
     return sorted(((read_shared(raw), raw) for raw in raws), key=lambda one: one[0].spec.name)
 
 
-def _by_object(raws: Iterable[Object]) -> Mapping[tuple[str, str], Sequence[ReportedEvent]]:
-    """Return our events by kind and name of the object that each is about, the newest first."""
+def _by_object(
+    raws: Iterable[Object], latest: datetime
+) -> Mapping[tuple[str, str], Sequence[ReportedEvent]]:
+    """Return events that name us by kind and name of what they are about, the newest first.
+
+    None of later than `latest`: it would stay the newest.
+    """
     found: dict[tuple[str, str], list[ReportedEvent]] = {}
     for raw in raws:
         with suppress(InvalidFieldError):
             event = FieldReader(raw)
-            if event.text("reportingComponent").startswith(_EVENT_SOURCE):
+            last = event.timestamp("lastTimestamp")
+            is_ours = event.text("reportingComponent").startswith(_EVENT_SOURCE)
+            if is_ours and last is not None and last <= latest:
                 about = event.child("involvedObject")
                 texts = (event.text(name) for name in ("type", "reason", "message"))
-                one = ReportedEvent(event.text("lastTimestamp"), *texts)
+                one = ReportedEvent(last, *texts)
                 found.setdefault((about.text("kind"), about.text("name")), []).append(one)
     for events in found.values():
         events.sort(key=lambda one: one.time, reverse=True)
@@ -566,7 +585,7 @@ def _by_object(raws: Iterable[Object]) -> Mapping[tuple[str, str], Sequence[Repo
 
 
 CONTROLLER_LOG: Final = "Look at the log of the controller that leads."
-"""What to do where the controller knows more. An event that it has written is shown instead."""
+"""What to do where the controller knows more. An event that names it is shown beside."""
 
 
 def unreadable(subject: Subject, err: InvalidFieldError) -> Finding:

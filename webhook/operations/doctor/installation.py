@@ -9,6 +9,7 @@ from typing import Final
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import LEASES, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Object
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.kube.metadata import time_text
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
@@ -273,7 +274,7 @@ def configuration(scene: CheckContext) -> Iterator[Finding]:
         yield warning(
             "configuration.not-in-force",
             subject,
-            f"the controller that leads reported at {report.time}: {report.message}",
+            f"the controller that leads reported at {time_text(report.time)}: {report.message}",
             "Correct the file that it reads, or run: scripts/install --config FILE",
         )
     for entry in scene.entries(VALIDATING_WEBHOOKS):
