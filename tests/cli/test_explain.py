@@ -877,6 +877,11 @@ def without(snapshot: Path, *kinds: str, head: Mapping[str, object] = OF_KUBECTL
     snapshot.write_text(json.dumps({**head, "items": kept}), encoding="utf-8")
 
 
+def with_items(snapshot: Path, *more: object, head: Mapping[str, object]) -> None:
+    items = yaml.safe_load(snapshot.read_text())["items"]
+    snapshot.write_text(json.dumps({**head, "items": [*items, *more]}), encoding="utf-8")
+
+
 def explained(snapshot: Path, kind: str = "pod", name: str = "x") -> Any:
     ran = run(kind, name, "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", "json")
     assert ran.exit_code == ExitCode.OK, ran.output
@@ -986,6 +991,46 @@ def test_a_snapshot_without_leases_is_as_of_when_it_was_taken(
     without(snapshot, *([] if has_leases else ["Lease"]), head=OF_OURS)
     found = explained(snapshot)["asOf"]
     assert found == as_of if as_of else found < "2030"
+
+
+def a_lease_of(namespace: str) -> dict[str, object]:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "elsewhere", "namespace": namespace},
+        "spec": {"renewTime": "2029-12-31T00:00:00.000000Z"},
+    }
+
+
+@pytest.mark.parametrize("head", [OF_KUBECTL, OF_OURS], ids=["kubectl", "ours"])
+@pytest.mark.parametrize(
+    ("namespace", "counts"),
+    [
+        (NAMESPACE, False),
+        ("kube-node-lease", True),
+        ("kube-system", True),
+        (DEFAULT_NAMESPACE, True),
+    ],
+)
+def test_a_lease_that_a_tenant_can_write_does_not_tell_the_time(
+    snapshot: Path, head: Mapping[str, object], namespace: str, counts: bool
+) -> None:
+    with_items(snapshot, a_lease_of(namespace), head=head)
+    assert (explained(snapshot)["asOf"] == "2029-12-31T00:00:00Z") is counts
+
+
+def test_what_is_later_than_the_snapshot_does_not_tell_its_time(snapshot: Path) -> None:
+    later = {"creationTimestamp": "2099-01-01T00:00:00Z"}
+    pod = a_pod(name="y", namespace=NAMESPACE, uid="y", metadata=later)
+    with_items(snapshot, a_lease_of("kube-system"), pod, head=OF_OURS)
+
+    def as_of(taken: str) -> str:
+        without(snapshot, head={**OF_OURS, "taken": taken})
+        return str(explained(snapshot)["asOf"])
+
+    assert as_of("2029-12-30T23:59:00Z") == "2029-12-31T00:00:00Z"
+    assert as_of("2029-12-30T23:58:59Z") < "2029", "the Lease of the controller is older"
+    assert as_of("2020-01-01T00:00:00Z") == "2020-01-01T00:00:00Z", "all are later"
 
 
 @pytest.mark.parametrize(

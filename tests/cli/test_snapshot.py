@@ -13,14 +13,14 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.builders import a_container, a_job, a_pod
-from tests.operations.healthy import NOW, healthy
+from tests.operations.healthy import a_lease, healthy
 from tests.operations.scenes import NAMESPACE, load
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
@@ -36,6 +36,8 @@ from webhook.operations.explain.explaining import KINDS, Target, explain
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.names import VALIDATING_POLICIES, policy_kinds
 from webhook.operations.snapshots.redaction import redacted
+from webhook.operations.snapshots.taking import take_snapshot
+from webhook.state.well_known import DEFAULT_NAMESPACE
 
 SECRET = "hunter2"  # noqa: S105 - it is looked for
 
@@ -228,7 +230,7 @@ def test_an_explanation_of_the_file_is_that_of_the_cluster(tmp_path: Path, name:
     assert path.read_bytes().startswith(b"\x1f\x8b") is name.endswith(".gz")
     asked = session()
     # whether a webhook answers is in no file
-    options = ExplainOptions(is_offline=True, taken=NOW)
+    options = ExplainOptions(is_offline=True, taken=asked.options.now())
     live = explanation_entry(explain(asked.api, Target(KINDS["pod"], NAMESPACE, "large"), options))
     offline = json.loads(explained(path, "-o", "json").stdout)
     for answer in (live, offline):
@@ -251,6 +253,20 @@ def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     registrations = [one for one in document["items"] if "WebhookConfiguration" in one["kind"]]
     assert registrations
     assert all("deferred-quota" in one["metadata"]["name"] for one in registrations)
+
+
+def test_of_leases_only_those_are_taken_that_tell_the_time() -> None:
+    asked = session()
+    load(
+        cast("ReactiveClient", asked.api).cluster,
+        *(
+            {**a_lease(), "metadata": {"name": place, "namespace": place}}
+            for place in ("kube-node-lease", "kube-system", NAMESPACE)
+        ),
+    )
+    taken = [one["metadata"] for one in take_snapshot(asked).items if one["kind"] == "Lease"]
+    places = {cast("Any", one)["namespace"] for one in taken}
+    assert places == {"kube-node-lease", "kube-system", DEFAULT_NAMESPACE}
 
 
 def test_a_namespace_can_be_taken_alone(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError, timestamp
@@ -58,6 +58,8 @@ from webhook.state.well_known import (
     gating_of,
 )
 
+_CLOCKS_DIFFER: Final = timedelta(minutes=1)
+"""How far the clock of the command that took a snapshot may be behind those of the cluster."""
 _LIMITS: Final = {
     NAMESPACES: "namespaces",
     RESOURCE_QUOTAS: "quotas",
@@ -346,15 +348,22 @@ def newest_moment(session: Session, raws: Iterable[Object]) -> datetime | None:
     """Return the newest moment in a snapshot: the time at which it was taken, or a little before.
 
     Leases of nodes and of the control plane are renewed every few seconds. Where there are none,
-    the clock of the command that took it is the better one.
+    the clock of the command that took it is the better one. What is later than by that clock is
+    not believed: users write times into their objects.
     """
-    leases: tuple[Object, ...] = ()
-    with suppress(ForbiddenError):  # a snapshot of a user without the right to list them
-        leases = session.objects(LEASES)
-    texts = {text for raw in (*leases, *raws) for text in _times(raw)}
     taken = session.options.taken
-    known = () if leases or taken is None else (taken,)
-    return max((*_moments(texts), *known), default=None)
+    latest = None if taken is None else taken + _CLOCKS_DIFFER
+    leases: list[Object] = []
+    with suppress(ForbiddenError):  # a snapshot of a user without the right to list them
+        for namespace in session.options.lease_namespaces:
+            leases.extend(session.objects(LEASES, namespace=namespace))
+    renewed = _newest(leases, latest)
+    return max(filter(None, (renewed or taken, _newest(raws, latest))), default=None)
+
+
+def _newest(raws: Iterable[Object], latest: datetime | None) -> datetime | None:
+    moments = _moments({text for raw in raws for text in _times(raw)})
+    return max((one for one in moments if latest is None or one <= latest), default=None)
 
 
 def _times(raw: Object) -> Iterator[str]:

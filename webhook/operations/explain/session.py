@@ -45,6 +45,7 @@ _UNREAD_IN_LISTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }  # fmt: skip
 """List of a pod → fields of its items that no explanation looks at: half of what a pod is."""
 
+_LEASES_OF_PLATFORM: Final = ("kube-node-lease", "kube-system")
 _NOT_FROM_HERE: Final = "too large to be looked at from here; the command line looks at them"
 
 
@@ -77,6 +78,11 @@ class ExplainOptions:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+
+    @property
+    def lease_namespaces(self) -> tuple[str, ...]:
+        """Namespaces whose Leases are read: elsewhere, tenants may write some."""
+        return tuple(dict.fromkeys((*_LEASES_OF_PLATFORM, self.system_namespace)))
 
 
 @dataclass(slots=True)

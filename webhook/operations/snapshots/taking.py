@@ -72,7 +72,7 @@ _INSIDE: Final = (
 
 _OUTSIDE: Final = (
     NODES,
-    LEASES,  # of all namespaces: the newest is the moment of the snapshot
+    LEASES,
     CLUSTER_DEFERRED_QUOTAS,
     PRIORITY_CLASSES,
     RUNTIME_CLASSES,
@@ -148,9 +148,16 @@ class _Taking:
     def add(self, kind: Kind, place: str | None, *, is_ours: bool = False) -> bool:
         """Take the objects of a kind; return whether there are any, or they may not be listed."""
         found = self._read(kind, place, lambda: self.session.objects(kind, namespace=place))
-        wanted = _is_ours if is_ours or kind in _OURS else _is_any
+        wanted: Callable[[Object], bool] = self._tells_the_time if kind == LEASES else _is_any
+        if is_ours or kind in _OURS:
+            wanted = _is_ours
         self.items.extend(_named(kind, one) for one in found or () if wanted(one))
         return found is None or bool(found)
+
+    def _tells_the_time(self, lease: Object) -> bool:
+        metadata = lease.get("metadata")
+        namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+        return namespace in self.session.options.lease_namespaces
 
     def add_newest(self, versions: Sequence[Kind], place: str | None) -> None:
         """Take the objects of a kind in the newest version in which there are any."""
