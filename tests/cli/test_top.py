@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.builders import a_container, a_pod, a_quota, out_of_bounds
 from tests.operations.healthy import a_lease
+from tests.operations.scenes import a_namespace
 from tests.reactions import Call, Proceed, ReactiveClient, forbid
 from webhook.cli import ExitCode, cli
 from webhook.cli.cluster_options import watched
@@ -26,6 +27,7 @@ from webhook.fakecluster.storage import FakeCluster
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     LEASES,
+    NAMESPACES,
     QUOTA_LEDGERS,
     VALIDATING_WEBHOOKS,
     ForbiddenError,
@@ -212,6 +214,39 @@ def test_a_ledger_that_is_not_counted_or_cannot_be_read_is_named(tmp_path: Path)
     assert "usage of namespace team-a is not counted now" in done.stderr
     assert "the ledger of namespace team-d cannot be read: status.quotas" in done.stderr
     assert "--watch follows a cluster" in run(tmp_path, TWO, "--watch").stderr
+
+
+UNCOUNTED: dict[str, tuple[object, str]] = {
+    "not counted yet": (
+        {**ledger("team-d", {}), "status": {}},
+        "note: usage of namespace team-d is not counted yet",
+    ),
+    "unreadable": (
+        ledger("team-d", {"compute": {**account("1", "2"), "used": {"requests.cpu": "x"}}}),
+        "note: the ledger of namespace team-d cannot be read: status.quotas",
+    ),
+    "just deleted": (TWO[0], "note: usage of namespace team-d is not counted yet"),
+}
+
+
+@pytest.mark.parametrize(("stored", "note"), UNCOUNTED.values(), ids=UNCOUNTED)
+def test_of_a_namespace_that_has_opted_in_it_is_not_said_that_it_has_not(
+    tmp_path: Path, stored: object, note: str
+) -> None:
+    done = run(tmp_path, [a_namespace("team-d"), stored], "-n", "team-d")
+    assert done.stdout == "no deferred quotas that are counted\n"
+    assert [one.startswith(note) for one in done.stderr.splitlines()] == [True]
+
+
+def test_without_the_right_to_read_the_label_only_the_ledger_is_said_to_be_missing() -> None:
+    asked, client = session()
+    client.on("get", NAMESPACES, forbid)
+    report = read_usage(asked, ["team-d"])
+    assert report.notes == (
+        "the labels of namespace team-d: no right to read",
+        "namespace team-d has no ledger that counts",
+    )
+    assert report.lack == " that are counted"
 
 
 def session(**given_options: Any) -> tuple[Session, ReactiveClient]:

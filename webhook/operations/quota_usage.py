@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import PODS, QUOTA_LEDGERS, Object
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, Object
 from webhook.operations.cluster_quotas import SharedQuota, shared_quotas
 from webhook.operations.emergency_state import emergency_notes
 from webhook.operations.explain.parts import controller_part
@@ -30,6 +31,7 @@ from webhook.quota.shared.cluster_quotas import own_name
 from webhook.state.ledger_store import read_ledger
 
 _COUNTED: Final = "Counted"
+_NOT_YET: Final = "usage of namespace {} is not counted yet"
 _OF_A_NAMESPACE: Final = "to see a namespace of yours, give -n NAMESPACE"
 _LACKS_LEDGERS: Final = ": the snapshot lacks ledgers"
 _OTHER_SNAPSHOT: Final = (
@@ -91,24 +93,26 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     wanted = tuple(dict.fromkeys(namespaces))
     notes = [*emergency_notes(session.api)]
     unread: set[str | None] = set()
-    ledgers = dict(_ledgers(session, wanted, notes, unread))
+    found = dict(_ledgers(session, wanted, notes, unread))
+    ledgers = {name: ledger for name, ledger in found.items() if ledger is not None}
+    is_uncounted = len(ledgers) < len(found)
     if session.has_no_ledgers and not unread:
         if session.may_lack(PODS):
             return UsageReport((), (*session.unknown, NOT_COUNTED), _LACKS_LEDGERS)
         ledgers = _from_pods(session, wanted, notes, unread)
     rows = [row for name, ledger in ledgers.items() for row in _own_rows(name, ledger)]
-    notes.extend(
-        f"namespace {name} has not opted in"
-        for name in wanted
-        if name not in ledgers and name not in unread
-    )
+    for name in wanted:
+        if name not in {*found, *ledgers, *unread}:
+            why, is_known = _without_ledger(session, name)
+            notes.append(why)
+            is_uncounted = is_uncounted or not is_known
     rows.extend(_shared_rows(session, ledgers, is_whole=not (wanted or unread)))
     controller = controller_part(
         session, None if session.options.is_offline else session.options.now()
     )
     if ledgers and controller.health is Health.DOWN:
         notes.append(f"{controller.detail}: these figures are not renewed")
-    lack = ""
+    lack = " that are counted" if is_uncounted else ""
     if unread:
         is_offline = session.options.is_offline
         lack = _LACKS_LEDGERS if is_offline else " that may be read"
@@ -119,8 +123,11 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
 
 def _ledgers(
     session: Session, wanted: tuple[str, ...], notes: list[str], unread: set[str | None]
-) -> Iterator[tuple[str, Ledger]]:
-    """Yield namespaces and ledgers; `unread` gets those that may not be read, None for all."""
+) -> Iterator[tuple[str, Ledger | None]]:
+    """Yield namespaces and ledgers, None for one that is not counted and that a note is about.
+
+    `unread` gets the namespaces whose ledgers may not be read, None for all.
+    """
     raws: list[Object] = []
     for place in wanted or (None,):
         what = "the ledgers of all namespaces" if place is None else f"the ledger of {place}"
@@ -134,15 +141,36 @@ def _ledgers(
             ledger = read_ledger(raw).ledger
         except InvalidFieldError as err:
             notes.append(f"the ledger of namespace {namespace} cannot be read: {err}")
+            yield namespace, None
             continue
         if ledger is None:
-            notes.append(f"usage of namespace {namespace} is not counted yet")
+            notes.append(_NOT_YET.format(namespace))
+            yield namespace, None
             continue
         if any(one.reason == OPTED_OUT for one in ledger.conditions):
             continue
         if any(one.type == _COUNTED and one.status != "True" for one in ledger.conditions):
             notes.append(f"usage of namespace {namespace} is not counted now")
         yield namespace, ledger
+
+
+def _without_ledger(session: Session, namespace: str) -> tuple[str, bool]:
+    """Return why a namespace has no ledger that counts, and whether nothing is to be counted."""
+
+    def labels() -> Mapping[str, str]:
+        raw = session.api.get(NAMESPACES, namespace)
+        return FieldReader(raw).child("metadata").string_map("labels")
+
+    none: Mapping[str, str] = {}
+    before = len(session.unknown)
+    found = session.read(labels, none, f"the labels of namespace {namespace}")
+    if len(session.unknown) > before:
+        return f"namespace {namespace} has no ledger that counts", False
+    options = session.options
+    exempt = {*options.configuration.exempt_namespaces, options.system_namespace}
+    if namespace in exempt or not opted_in({namespace: found}):
+        return f"namespace {namespace} has not opted in", True
+    return _NOT_YET.format(namespace), False
 
 
 def _from_pods(
