@@ -147,7 +147,7 @@ class TestTroubles:
         assert informer.wait_for_sync(SOON)
         for number, error in enumerate((None, UnreachableError("reset"), None)):
             cluster.cut_watches(error)
-            write(api, f"n{number}", "x")
+            assert informer.wait_for_version(write(api, f"n{number}", "x"), SOON)
         assert [change[1] for change in next_changes(seen, 3)] == ["n0", "n1", "n2"]
         assert informer.relists == 1
 

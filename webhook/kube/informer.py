@@ -5,8 +5,8 @@ Rules:
 1. The copy only moves forward: `resource_version` never decreases, and everything up to it has
    been taken in and handed to the handlers.
 2. Whatever happens to the connection, the copy stays readable and the informer tries again, with
-   growing, jittered pauses. When the server has forgotten where it was (410), it lists anew and
-   hands on the differences.
+   growing, jittered pauses. When the server has forgotten where it was (410), or ends the watch
+   there again without an event, it lists anew and hands on the differences.
 3. One object that cannot be read stops nothing: its value goes, its error is kept and handed on.
 4. A list is taken in page by page, decoded one object at a time. Single objects may then be newer
    than `resource_version`; what the list does not show goes when all of it has been seen.
@@ -43,6 +43,15 @@ __all__ = ["Change", "Entry", "Handler", "Informer", "InformerTimings", "ListOpt
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+_SILENT_WATCHES: Final = 2
+"""In a row, before a list: an event that the server cannot write ends each watch that meets it.
+
+Source: kubernetes v1.36, apiserver/pkg/endpoints/handlers/watch.go HandleHTTP. JSON of more than
+10,000 levels is such an event, while a list, and so what comes after it, can be had.
+"""
+_REST: Final = 4
+"""For how many times as long as a list took there is no further one for that reason."""
 
 
 class Informer(Generic[T]):
@@ -96,6 +105,8 @@ class Informer(Generic[T]):
         self.last_error: ApiError | None = None
         """What the last attempt to list or watch ended with; None when it went well."""
         self._fails_again = False  # nothing was heard since the last error
+        self._silent_watches = 0
+        self._rests_until = -math.inf
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Call `handler` for every change, in order, on the informer's thread.
@@ -192,7 +203,7 @@ class Informer(Generic[T]):
     def _attempt(self) -> bool:
         """List if that is needed, then follow until the watch ends; return whether it went well."""
         try:
-            if self._must_list and not self._list():
+            if (self._must_list or self._is_stuck()) and not self._list():
                 return False
             went_well = self._follow()
         except ApiError as err:
@@ -215,11 +226,20 @@ class Informer(Generic[T]):
             return went_well
         return False
 
+    def _is_stuck(self) -> bool:
+        """Return whether only a list leads on, and it is time for one."""
+        if self._silent_watches < _SILENT_WATCHES or self._timings.clock() < self._rests_until:
+            return False
+        log.warning("watch makes no progress", extra={"kind": self._kind.plural})
+        return True
+
     def _list(self) -> bool:
         """Take in a whole list page by page; False if the informer is stopped meanwhile."""
         keys: set[str] = set()
         newest = max(self.resource_version, self._listed_version)
+        began, self._silent_watches = self._timings.clock(), 0
         for page in list_pages(self._api, self._kind, self._options, newest=newest):
+            self._must_list = True  # a watch from before would take back what the list shows
             self._listed_version = page.resource_version
             for one in page.items:
                 self._take_in(one)
@@ -230,6 +250,8 @@ class Informer(Generic[T]):
             if key not in keys:
                 self._forget(key, entry.uid, self._listed_version)
         self._must_list = False
+        now = self._timings.clock()
+        self._rests_until = now + _REST * (now - began)
         self.relists += 1
         self._advance(self._listed_version, synced=True)
         return True
@@ -253,6 +275,7 @@ class Informer(Generic[T]):
                     heard = True
             finally:
                 self._publish(None)
+                self._silent_watches = 0 if heard else self._silent_watches + 1
         return heard
 
     def _publish(self, stream: WatchStream | None) -> None:
