@@ -186,9 +186,11 @@ class Informer(Generic[T]):
     def _run(self) -> None:
         attempt = 0
         while not self._stopping.is_set():
-            began = self._timings.clock()
+            began, relists = self._timings.clock(), self.relists
             went_well = self._attempt()
-            if went_well or self._timings.clock() - began >= self._timings.healthy_after:
+            led_on = self.relists > relists and not self._must_list
+            lasted = self._timings.clock() - began
+            if went_well or led_on or lasted >= self._timings.healthy_after:
                 attempt = 0
             if not went_well and not self._stopping.is_set():
                 self._pause(self._timings.pause(attempt))
