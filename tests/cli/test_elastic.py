@@ -144,6 +144,15 @@ def test_the_table_has_a_row_for_each_resource(tmp_path: Path) -> None:
     assert run(tmp_path, [namespace("a")]).stdout == "no elastic quotas\n"
 
 
+def test_of_what_no_bind_is_charged_for_only_min_and_max_are_shown(tmp_path: Path) -> None:
+    objects = [namespace("a"), quota("a", {"pods": 1, "cpu": 2}, max={"hugepages-2Mi": "4Mi"})]
+    lines = run(tmp_path, [*objects, pod("a", "p0")]).stdout.splitlines()
+    rows = {line.split()[3]: line.split()[4:] for line in lines[1:]}
+    assert rows["pods"] == ["1", *"------"]
+    assert rows["hugepages-2Mi"] == ["-", "4Mi", *"-----"]
+    assert rows["cpu"][0] == "2"
+
+
 def test_headroom_is_what_can_be_taken_at_once(tmp_path: Path) -> None:
     objects = [
         namespace("a"),

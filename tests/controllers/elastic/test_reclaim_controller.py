@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from tests.admission.handlers.harness import Reply, eventually, opt_out
+from tests.builders import a_container
 from tests.controllers.elastic.objects import a_pod_group, an_elastic_quota
 from tests.controllers.elastic.world import Object, World, opted_in, world
 from tests.counting import calls_of
@@ -185,6 +186,45 @@ def test_an_owner_gets_its_min_back_from_the_newest_pod_that_is_over(tmp_path: P
         eventually(
             lambda: here.metric("elastic_plans_total", outcome="bound") == 1, "the plan came true"
         )
+
+
+def test_no_pod_is_evicted_for_what_no_bind_is_charged_for(tmp_path: Path) -> None:
+    def asking(disk: str) -> dict[str, Any]:
+        return {"containers": [a_container(requests={"cpu": "1", "ephemeral-storage": disk})]}
+
+    least: Object = {"cpu": 2, "ephemeral-storage": "2Gi"}
+    given = [an_elastic_quota(name, least) for name in ("team-a", "team-b")]
+    settings: Object = {"elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0}}}
+    node = a_node()
+    node["status"]["allocatable"]["ephemeral-storage"] = "9Gi"  # type: ignore[index]
+    with world(*given, node, directory=tmp_path, settings=settings, is_gated=True) as made:
+        here = Reclaiming(made.harness)
+        here.wait_for(**POOL)
+        for name in ("b0", "b1", "b2", "b3"):
+            here.start(name, "team-b", **asking("1Gi"))
+        over = {"b0": "in-quota", "b1": "in-quota", "b2": "over-quota", "b3": "over-quota"}
+        eventually(lambda: here.labels("team-b") == over, "all are seen")
+        here.create("a0", "team-a", **asking("2Gi"))
+        eventually(lambda: here.ending() == ["b3"], "for its cpu")
+        here.end("b3", "team-b")
+        here.says("a0", "team-a", "Released")
+        assert here.ending() == []
+        assert "ephemeral-storage" not in str(here.events("Reclaiming"))
+
+
+def test_a_ceiling_of_what_no_bind_is_charged_for_keeps_no_owner_from_its_min(
+    tmp_path: Path,
+) -> None:
+    with reclaiming(tmp_path, owner=an_elastic_quota("team-a", {"cpu": 2}, {"pods": 1})) as here:
+        for name, victim in (("a0", "b3"), ("a1", "b2")):
+            here.create(name, "team-a")
+            eventually(lambda victim=victim: here.ending() == [victim], name)  # type: ignore[misc]
+            here.end(victim, "team-b")
+            here.says(name, "team-a", "Released")
+            here.harness.catch_up()
+            assert here.harness.bind_in_fact(name, namespace="team-a").allowed
+        within = {"a0": "in-quota", "a1": "in-quota"}
+        eventually(lambda: here.labels("team-a") == within, "of its min")
 
 
 @pytest.mark.parametrize("takes_long", [False, True])

@@ -8,17 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import a_pod
 from tests.quota.elastic.pools import a_quota
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.charging.gpu_memory import DEFAULT_GB, GPU_MEMORY
+from webhook.quota.charging.pod_usage import charged_to
 from webhook.quota.elastic.derived_quotas import (
     derived_quotas,
     held_by,
     max_name,
     uncharged_resources,
 )
-from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge, read_elastic_quota
+from webhook.quota.elastic.fair_share import Pool
+from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import DEFERRED_KEYS, DERIVED_PREFIXES, object_name_errors
 from webhook.quota.shared.cluster_quota_validation import cluster_quota_errors
 from webhook.quota.shared.cluster_quotas import cluster_quota
@@ -106,6 +110,19 @@ def test_what_no_bind_is_charged_for_is_named() -> None:
     quota = a_quota("a", {"cpu": "1", "pods": "3", "ephemeral-storage": "1Gi"})
     assert uncharged_resources(quota) == ("ephemeral-storage", "pods")
     assert derived(quota) == {"epool.default": (("a",), {"requests.cpu": "1"})}
+
+
+UNCHARGED = ("pods", "ephemeral-storage", "hugepages-2Mi", "requests.cpu", "limits.cpu")
+
+
+def test_what_no_bind_is_charged_for_is_neither_guaranteed_nor_counted() -> None:
+    quota = a_quota("a", {"cpu": "1", **dict.fromkeys(UNCHARGED, "3")})
+    assert [*Pool("default", [quota]).resources] == ["cpu"]
+    request = {"cpu": "1", "ephemeral-storage": "1Gi", "hugepages-2Mi": "2Mi"}
+    limits = {"cpu": "1", "hugepages-2Mi": "2Mi"}
+    usage = charged_to(Pod.from_object(a_pod(requests=request, limits=limits)))
+    assert usage.keys() > set(UNCHARGED)
+    assert to_text(charge(usage, quota.names)) == {"cpu": "1"}
 
 
 def test_a_long_name_is_still_the_name_of_one_object() -> None:

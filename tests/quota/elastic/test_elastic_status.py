@@ -36,6 +36,13 @@ def test_it_says_what_is_used_borrowed_lent_and_guaranteed() -> None:
     assert elastic_status(c, pool)["lent"] == {"memory": "30Gi"}
 
 
+def test_it_says_nothing_of_what_no_bind_is_charged_for() -> None:
+    a, b = a_quota("a", {"memory": "2Gi", "pods": "1"}), a_quota("b", {"pods": "1"})
+    found = elastic_status(a, usage({"a": "1Gi", "b": "0"}, a, b))
+    assert [found[name] for name in ("borrowed", "lent")] == [{"memory": "0"}, {"memory": "0"}]
+    assert found["guaranteed"] == {"memory": "1Gi"}
+
+
 def test_the_figures_of_a_pool_are_worked_out_once_for_all_its_quotas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,7 +13,7 @@ from webhook.operations.elastic.planning import PodPlan, amounts_of
 from webhook.operations.elastic.reading import Elastic
 from webhook.quota.amounts.resources import render, to_text
 from webhook.quota.elastic.capacity import ElasticPod
-from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, is_charged
 from webhook.quota.elastic.fair_share import Nanos, Pool, Usage, nanos
 
 _FIGURES: Final = ("min", "max", "used", "borrowed", "lent", "guaranteed", "headroom")
@@ -58,7 +58,7 @@ def _figures(elastic: Elastic) -> Iterator[tuple[Pool, ElasticQuota, Mapping[str
             for name in pool.resources
         }
         for key, quota in pool.quotas.items():
-            used = {name: usage[key].get(name, 0) for name in sorted(quota.names)}
+            used = {name: usage[key].get(name, 0) for name in _charged(quota)}
             found: dict[str, Nanos] = {
                 "min": nanos(quota.min),
                 "max": nanos(quota.max),
@@ -72,11 +72,15 @@ def _figures(elastic: Elastic) -> Iterator[tuple[Pool, ElasticQuota, Mapping[str
             yield pool, quota, found
 
 
+def _charged(quota: ElasticQuota) -> list[str]:
+    return sorted(filter(is_charged, quota.names))
+
+
 def _headroom(pool: Pool, quota: ElasticQuota, usage: Usage) -> dict[str, int]:
     """Return what the pods of a quota can take at once: up to its max, and what the pool has."""
     used = usage[quota.key]
     left: dict[str, int] = {}
-    for name in sorted(quota.names):
+    for name in _charged(quota):
         kept = quota.min.get(name)
         bounds = []
         if name in quota.max:

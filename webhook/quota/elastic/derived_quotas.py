@@ -24,16 +24,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, to_text
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory_key
-from webhook.quota.elastic.elastic_quotas import COMPOSITE, ElasticQuota
-from webhook.quota.objects.names import MAX_NAME_BYTES, POOL_PREFIX, is_extended_resource
+from webhook.quota.elastic.elastic_quotas import COMPOSITE, ElasticQuota, is_charged
+from webhook.quota.objects.names import MAX_NAME_BYTES, POOL_PREFIX
 from webhook.quota.shared.cluster_quotas import NAMESPACE_NAME_LABEL
-
-_COMPUTE: Final = frozenset({"cpu", "memory"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +180,12 @@ def quota_key(resource: str, gb_per_gpu: int) -> str | None:
     """Return the quota key of a resource as elastic quotas name it; None if none is charged."""
     if resource == GPU_MEMORY:
         return gpu_memory_key(gb_per_gpu)
-    if resource in _COMPUTE or is_extended_resource(resource):
-        return f"requests.{resource}"
-    return None
+    return f"requests.{resource}" if is_charged(resource) else None
 
 
 def uncharged_resources(quota: ElasticQuota) -> tuple[str, ...]:
     """Return the resources that a quota names and no bind is charged for, sorted."""
-    return tuple(sorted(one for one in quota.names if quota_key(one, 1) is None))
+    return tuple(sorted(one for one in quota.names if not is_charged(one)))
 
 
 def _by_key(amounts: ResourceList, gb_per_gpu: int) -> ResourceList:

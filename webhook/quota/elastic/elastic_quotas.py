@@ -12,7 +12,8 @@ spec:
   reclaim: {afterSeconds: 5, protectSeconds: 60}
 ```
 
-A resource that only `max` names has a minimum of zero. One that neither names is not compared.
+A resource that only `max` names has a minimum of zero. One that neither names is not compared, nor
+is one that no bind is charged for, such as `pods` (`is_charged`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ DEFAULT_POOL: Final = "default"
 
 _POOL_FIELD: Final = key_path("metadata.labels", POOL_LABEL)
 _NO_DOTS: Final = ("must not contain dots",)
-_PLAIN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+_COMPUTE: Final = frozenset({"cpu", "memory"})
+_PLAIN: Final = _COMPUTE | {"ephemeral-storage", "pods"}
 _NVIDIA: Final = "nvidia.com/"
 
 
@@ -75,7 +77,7 @@ class ElasticQuota:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the resources that the quota compares."""
+        """Return the resources that the quota names."""
         return frozenset((*self.min, *self.max))
 
     @property
@@ -229,8 +231,16 @@ def _is_known(name: str) -> bool:
     return is_extended_resource(name)
 
 
+def is_charged(resource: str) -> bool:
+    """Return whether binds are charged for a resource, as elastic quotas name it."""
+    return resource in _COMPUTE or is_extended_resource(resource)
+
+
 def charge(usage: ResourceList, names: Iterable[str], gb_per_gpu: int = DEFAULT_GB) -> ResourceList:
     """Return what a pod takes of the resources that quotas name; only what it asks for.
+
+    Nothing of what no bind is charged for: a pod that was evicted for it would be bound again at
+    once, and no bind waits for it.
 
     Args:
         usage: The charge of the pod, by quota key.
@@ -238,7 +248,7 @@ def charge(usage: ResourceList, names: Iterable[str], gb_per_gpu: int = DEFAULT_
         gb_per_gpu: Memory of a whole GPU, GB.
     """
     found: dict[str, Quantity] = {}
-    for name in names:
+    for name in filter(is_charged, names):
         if name == GPU_MEMORY:
             memory = gpu_memory(usage, gb_per_gpu)
             amount = None if memory is None else memory.amount

@@ -1,6 +1,7 @@
 """A pool of elastic quotas: what is borrowed, lent, free, and guaranteed beyond the minimum.
 
-For each resource that a minimum of the pool names, with `used` what the pods of a quota take:
+For each resource that a minimum of the pool names and binds are charged for, with `used` what the
+pods of a quota take:
 
     size         Σ min
     available    Σ min(lendable, max(0, min - used))
@@ -21,7 +22,7 @@ from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList
-from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, is_charged
 
 Nanos: TypeAlias = Mapping[str, int]
 """Resource → amount in 10⁻⁹ units."""
@@ -74,7 +75,7 @@ class Pool:
             namespace: key for key, one in self.quotas.items() for namespace in one.namespaces
         }
         """Namespace → key of the quota that counts it."""
-        named = {name for one in self.quotas.values() for name in one.min}
+        named = {name for one in self.quotas.values() for name in filter(is_charged, one.min)}
         is_weighted = any(one.weight is not None for one in self.quotas.values())
         self._parts: Mapping[str, tuple[Part, ...]] = {
             resource: tuple(
@@ -93,7 +94,7 @@ class Pool:
 
     @property
     def resources(self) -> Iterable[str]:
-        """Return what the pool has: the resources that a minimum names, sorted."""
+        """Return what the pool has, sorted: what a minimum names and binds are charged for."""
         return self._parts.keys()
 
     def size(self, resource: str) -> int:
