@@ -212,6 +212,37 @@ def test_no_pod_is_evicted_for_what_no_bind_is_charged_for(tmp_path: Path) -> No
         assert "ephemeral-storage" not in str(here.events("Reclaiming"))
 
 
+def one_place() -> Object:
+    """Return a node for one pod of 1 cpu."""
+    node = a_node("fast", cpu="1")
+    node["metadata"] = {"name": "fast", "labels": FAST}
+    return node
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_place_that_another_pod_is_about_to_take_has_nothing_evicted(
+    tmp_path: Path, *, is_released: bool
+) -> None:
+    """Until that one is gone, whether quota is promised to it or reserved."""
+    with reclaiming(tmp_path, a_node(), one_place(), coolDownSeconds=0) as here:
+        here.create("a0", "team-a", nodeSelector=FAST)
+        eventually(lambda: here.ending() == ["b3"], "for the first")
+        if is_released:
+            here.end("b3", "team-b")
+            here.says("a0", "team-a", "Released")
+        evicted = here.ending()
+        here.create("a1", "team-a", nodeSelector=FAST)
+        no_place = "no node has room for it after any plan"
+        eventually(lambda: no_place in here.says_of("a1"), "the second has no plan")
+        assert here.ending() == evicted
+        here.end("a0", "team-a")
+        if is_released:
+            eventually(lambda: here.reason("a1", "team-a") == "Released", "it has that quota")
+        else:
+            eventually(lambda: here.promises() == ["a1"], "it has that promise")
+        assert here.ending() == evicted
+
+
 def test_a_ceiling_of_what_no_bind_is_charged_for_keeps_no_owner_from_its_min(
     tmp_path: Path,
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -11,6 +13,7 @@ from tests.builders import a_pod as built_pod
 from tests.controllers.elastic.objects import an_elastic_quota
 from webhook.config import ElasticSettings
 from webhook.controllers.elastic.assigned_pods import AssignedPod, read_assigned_pod
+from webhook.controllers.elastic.promises import HeldPromise
 from webhook.controllers.elastic.reclaim_view import (
     OverdueReleases,
     ReclaimSources,
@@ -105,7 +108,9 @@ def test_what_is_reserved_since_a_release_is_overdue_however_often_it_is_written
 BOUND, RELEASED, LATE, RESIZED = "bound", "released", "late", "resized"
 
 
-def view_of(least: dict[str, object] | None, *, resized: str) -> ReclaimView:
+def view_of(
+    least: dict[str, object] | None, promises: Sequence[HeldPromise] = (), *, resized: str
+) -> ReclaimView:
     """Return the view of a pod of 1 cpu that is resized, and of three that have no node."""
     raw = cast("Any", built_pod(uid=RESIZED, node="node-1", requests={"cpu": "1"}))
     ledgers = Ledgers(read_assigned_pod(raw))
@@ -122,7 +127,22 @@ def view_of(least: dict[str, object] | None, *, resized: str) -> ReclaimView:
         {LATE},
         datetime(2026, 11, 29, tzinfo=UTC),
     )
-    return read_view({"team-a": quota}, sources, ())
+    return read_view({"team-a": quota}, sources, promises)
+
+
+def test_pods_go_to_nodes_as_long_as_quota_is_promised_or_reserved_for_them() -> None:
+    """Neither one that is bound now, nor one whose release was too long ago."""
+    held = [HeldPromise(uid, "team-a", uid, {}) for uid in ("first", "second")]
+    view = view_of({"cpu": "5"}, held, resized="1")
+
+    def before(uid: str, pool: str = "default") -> list[str]:
+        quota = replace(view.quotas["team-a"], pool=pool)
+        return sorted(one.uid for one in view.unassigned_before(quota, uid))
+
+    assert before("waits") == ["first", RELEASED, "second"]
+    assert before(RELEASED) == ["first", "second"]
+    assert before("first") == [RELEASED]  # else neither of two with a promise had a plan
+    assert before("waits", "another") == []
 
 
 @pytest.mark.parametrize(

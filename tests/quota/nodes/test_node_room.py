@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import a_pod
 from tests.counting import calls_of
 from tests.quota.nodes.objects import node
-from webhook.quota.nodes import taints
-from webhook.quota.nodes.node_room import NodeRoom, PlacedPod
+from webhook.quota.nodes import node_room, taints
+from webhook.quota.nodes.node_room import NodeRoom, PlacedPod, placement_key
 from webhook.quota.nodes.requested import requested_of
 
 Object = dict[str, object]
@@ -99,3 +101,75 @@ def test_the_creator_of_a_pod_does_not_decide_how_often_tolerations_are_compared
     pod = a_pod(requests={"cpu": "1"}, tolerations=[*others, *own])
     assert NodeRoom(pod, some_nodes(is_tainted=True), ()).after(()).fits is is_tolerated
     assert len(compared) == 2  # the taint of all nodes, and that of cordoned ones
+
+
+FAST: Final[dict[str, Any]] = {"nodeSelector": {"zone": "fast"}}
+ONE: Final = {"cpu": "1"}
+
+
+def pods_asking(number: int, requests: Mapping[str, str], **spec: Any) -> dict[bytes, int]:
+    key = placement_key(a_pod(requests=requests, **spec))
+    assert key is not None
+    return {key: number}
+
+
+def fits_beside(unassigned: Mapping[bytes, int], pod: Object, **cpu: str) -> bool:
+    """Return whether a pod has room beside others, on nodes of a zone each."""
+    nodes = [
+        node(name, labels={"zone": name}, allocatable={"cpu": amount, "pods": "9"})
+        for name, amount in cpu.items()
+    ]
+    return NodeRoom(pod, nodes, (), unassigned).after(()).fits
+
+
+BESIDE: Final[dict[str, tuple[dict[bytes, int], dict[str, Any], bool]]] = {
+    "as many places as pods": (pods_asking(1, ONE, **FAST), FAST, True),
+    "a place too few": (pods_asking(2, ONE, **FAST), FAST, False),
+    "another amount on the same nodes": (pods_asking(1, {"cpu": "1500m"}, **FAST), FAST, False),
+    "others that go elsewhere, too": (pods_asking(9, ONE), FAST, True),
+    "others that fit elsewhere only": (pods_asking(9, ONE, nodeSelector={"zone": "a"}), FAST, True),
+    "others that can go to some of the nodes only": (pods_asking(9, ONE, **FAST), {}, True),
+    "others of all nodes": (pods_asking(3, ONE), {}, True),
+    "others that take all nodes": (pods_asking(4, ONE), {}, False),
+    "others that fit no node": (pods_asking(9, {"cpu": "3"}), {}, True),
+    "smaller ones where there is no room for it": (pods_asking(2, {"cpu": "500m"}), {}, True),
+    "an amount that cannot be read": (
+        {b'{"spec":{"containers":[{"name":"a","resources":{"requests":{"cpu":"x"}}}]}}': 9},
+        FAST,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("unassigned", "spec", "fits"), BESIDE.values(), ids=BESIDE)
+def test_others_that_are_on_no_node_yet_take_their_places(
+    unassigned: dict[bytes, int], spec: dict[str, Any], fits: bool
+) -> None:
+    """Node a has room for two pods of 1 cpu, and so has fast."""
+    assert fits_beside(unassigned, a_pod(requests=ONE, **spec), a="2", fast="2") is fits
+
+
+AMOUNTS = st.sampled_from(["100m", "500m", "1", "1500m", "2"])
+SPECS = st.sampled_from([{}, FAST, {"nodeSelector": {"zone": "a"}}])
+
+
+@given(st.lists(st.tuples(AMOUNTS, SPECS, st.integers(1, 9))), AMOUNTS, SPECS)
+def test_beside_others_room_is_only_rarer(
+    others: list[tuple[str, dict[str, Any], int]], cpu: str, spec: dict[str, Any]
+) -> None:
+    unassigned: dict[bytes, int] = {}
+    for amount, its_spec, number in others:
+        unassigned |= pods_asking(number, {"cpu": amount}, **its_spec)
+    pod = a_pod(requests={"cpu": cpu}, **spec)
+    beside = fits_beside(unassigned, pod, a="2", fast="2")
+    assert not beside or fits_beside({}, pod, a="2", fast="2")
+
+
+def test_nodes_are_compared_with_few_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    unassigned: dict[bytes, int] = {}
+    for number in range(200):
+        unassigned |= pods_asking(number, ONE, nodeSelector={"zone": str(number)})
+    unassigned |= pods_asking(1, ONE, **FAST)
+    read = calls_of(monkeypatch, node_room, "_open_to")
+    assert not fits_beside(unassigned, a_pod(requests=ONE, **FAST), fast="1", a="9")
+    assert len(read) == 1 + 8

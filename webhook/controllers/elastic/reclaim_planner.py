@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from webhook.config import ElasticSettings, NodeFit
 from webhook.controllers.elastic.reclaim_view import ReclaimView
+from webhook.controllers.elastic.unassigned_pods import UnassignedPods
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -123,6 +124,7 @@ class ReclaimPlanner:
         self._api = api
         self._settings = settings
         self._refused = refused
+        self._unassigned = UnassignedPods(api)
         self.forget()
 
     def forget(self) -> None:
@@ -134,6 +136,7 @@ class ReclaimPlanner:
         self._budgets = DisruptionBudgets(self._budgets_of)
         self._groups = PodGroups(self._pod_groups)
         self._nodes: Sequence[Object] | None = None
+        self._unassigned.begin()
 
     def take(self, evicted: Iterable[ElasticPod]) -> None:
         """Count pods that were evicted in the budgets that are known."""
@@ -152,11 +155,13 @@ class ReclaimPlanner:
         circumstances = Circumstances(
             LabelOrder(settings.label_order),
             self.disruptions,
-            self._room(view, raw) if judges_nodes else AnyRoom,
+            self._room(view, quota, raw) if judges_nodes else AnyRoom,
             self._groups.is_disrupted_whole,
         )
         assigned = view.without(quota, queued.pod.uid)
         found = plan_reclaim(view.pools[quota.pool], assigned, queued, circumstances)
+        if judges_nodes and found.is_possible:
+            self._unassigned.note(raw)
         waits = (
             found.is_possible and not found.victims and self._awaits_leaving(view, quota, queued)
         )
@@ -216,15 +221,21 @@ class ReclaimPlanner:
     def _pages(self, kind: Kind, namespace: str) -> Iterator[Object]:
         return _first(self._api.pages(kind, ListOptions(namespace=namespace)), _OBJECT_BYTES)
 
-    def _room(self, view: ReclaimView, raw: Object) -> Callable[[Iterable[ElasticPod]], Room]:
+    def _room(
+        self, view: ReclaimView, quota: ElasticQuota, raw: Object
+    ) -> Callable[[Iterable[ElasticPod]], Room]:
+        uid = FieldReader(raw).child("metadata").text("uid")
         rooms: list[NodeRoom] = []
 
         def room(gone: Iterable[ElasticPod]) -> Room:
             if self._nodes is None:
                 self._nodes = self._api.list(NODES).items
             if not rooms:
-                rooms.append(NodeRoom(raw, self._nodes, view.placed))
-            return rooms[0].after({*(one.uid for one in gone), *view.ending})
+                self._unassigned.keep(view.released.keys() | view.promised.keys())
+                unassigned = self._unassigned.placements(view.unassigned_before(quota, uid))
+                placed = (one for one in view.placed if one.uid not in view.ending)
+                rooms.append(NodeRoom(raw, self._nodes, placed, unassigned))
+            return rooms[0].after(one.uid for one in gone)
 
         return room
 

@@ -16,7 +16,7 @@ bind has its room.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
@@ -55,6 +55,10 @@ class ReclaimView:
     unstored: frozenset[str]
     """Uids of the latter."""
     informer: Informer[AssignedPod]
+    released: Mapping[str, ElasticPod] = field(default_factory=dict)
+    """Uid → a pod that was released not too long ago, and has quota and no node."""
+    promised: Mapping[str, ElasticPod] = field(default_factory=dict)
+    """Uid → a pod to which quota is promised and for which none is reserved."""
 
     @cached_property
     def ending(self) -> frozenset[str]:
@@ -68,6 +72,19 @@ class ReclaimView:
             PlacedPod(one.pod.uid, one.pod.node_name, one.requested)
             for one in self.informer.items().values()
             if not is_terminal(one.pod)
+        ]
+
+    def unassigned_before(self, quota: ElasticQuota, uid: str) -> list[ElasticPod]:
+        """Return the pods of a quota's pool that go to nodes, and are on none, beside one of it.
+
+        For a pod with a promise no other promise counts: its plan was made beside those that there
+        were, and two that both counted the other would both come to nothing.
+        """
+        promised = {} if uid in self.promised else self.promised
+        return [
+            one
+            for one in (*promised.values(), *self.released.values())
+            if one.uid != uid and self.quotas[one.namespace].pool == quota.pool
         ]
 
     def without(self, quota: ElasticQuota, uid: str) -> dict[str, list[ElasticPod]]:
@@ -155,6 +172,8 @@ def read_view(
     leaving: dict[str, list[ElasticPod]] = {key: [] for key in every}
     unstored: set[str] = set()
     counted: set[str] = set()
+    released: dict[str, ElasticPod] = {}
+    promised: dict[str, ElasticPod] = {}
     for namespace, quota in quotas.items():
         here: dict[str, ElasticPod] = {}
         for pod, is_ending in _assigned(namespace, quota, sources):
@@ -167,6 +186,7 @@ def read_view(
                 pod = _beyond(pod, here[pod.uid])  # noqa: PLW2901
             elif source is ReservationSource.RELEASE and pod.uid not in sources.overdue:
                 pods[quota.key].append(pod)
+                released[pod.uid] = pod
                 continue
             if pod.amounts:
                 unstored.add(pod.uid)
@@ -177,8 +197,12 @@ def read_view(
         owner = quotas.get(promise.namespace)
         if owner is not None and promise.uid not in counted:
             amounts = _promised(promise, owner, sources.settings.gpu_memory_gb)
-            pods[owner.key].append(_held(promise.namespace, promise.pod, promise.uid, amounts))
-    return ReclaimView(quotas, pools, pods, leaving, frozenset(unstored), sources.pods)
+            held = _held(promise.namespace, promise.pod, promise.uid, amounts)
+            promised[promise.uid] = held
+            pods[owner.key].append(held)
+    return ReclaimView(
+        quotas, pools, pods, leaving, frozenset(unstored), sources.pods, released, promised
+    )
 
 
 def ledger_of(ledgers: LedgerStore, namespace: str) -> Ledger | None:

@@ -3,6 +3,10 @@
 Judged is what the controllers know of all pods and nodes: cordon, taints, node selector, required
 node affinity, the number of pods and what they request, but for extended resources that no node
 names: they may be devices of a DeviceClass. `NOT_JUDGED` can keep a pod from a node all the same.
+
+Pods that go to nodes and are on none yet take room before it, each where it fits first, if they can
+go nowhere but to the nodes of this pod: else each of several that fit one place would have others
+evicted. One that fits nowhere takes none.
 """
 
 from __future__ import annotations
@@ -11,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from webhook.jsonfields.encoding import decode_json
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.nodes.filters import Filter, NodeCheck, NoNode
 from webhook.quota.nodes.model import NodeInfo, NodeView, PendingPod, PlainObject
 from webhook.quota.nodes.node_affinity import (
@@ -21,6 +27,7 @@ from webhook.quota.nodes.node_affinity import (
 from webhook.quota.nodes.node_resources import unoffered
 from webhook.quota.nodes.requested import Amounts, Requested
 from webhook.quota.nodes.taints import filter_taints, filter_unschedulable
+from webhook.quota.objects.pod_templates import template_key
 
 NOT_JUDGED: Final = "host ports, volumes, topology spread, pod affinity and devices"
 
@@ -34,6 +41,21 @@ _FILTERS: Final[tuple[Filter, ...]] = (
 _MOST_WEIGHT: Final = 2**15
 """Of what a pod requires of its node, a thousand expressions: its creator writes it, and it is
 compared with each node. A pod that requires more has room on none."""
+
+_MOST_WEIGHT_OF_OTHERS: Final = 2**9
+"""The same of a pod that is on no node yet: one that requires more takes no room."""
+
+_NODE_FIELDS: Final = ("nodeSelector", "affinity", "tolerations")
+_POD_FIELDS: Final = (*_NODE_FIELDS, "overhead", "resources")
+_CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
+_MOST_PLACEMENTS: Final = 8
+"""Of pods that are on no node, first those of the same nodes, then those of the most pods: each may
+be compared with all nodes."""
+
+
+def placement_key(pod: PlainObject) -> bytes | None:
+    """Return what the node of a pod depends on, as JSON of a pod; None where that is long."""
+    return template_key({"spec": pod.get("spec")}, _POD_FIELDS, _CONTAINER_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +73,8 @@ class NodeRoom:
     Args:
         pod: The pod, as API object.
         nodes: All nodes, as API objects.
-        placed: All pods with a node that have not ended.
+        placed: All pods with a node that neither have ended nor are to be taken as gone.
+        unassigned: Placement → how many pods that go to nodes, and are on none yet, have it.
 
     Raises:
         InvalidFieldError: A field that is read has the wrong type.
@@ -59,15 +82,16 @@ class NodeRoom:
     """
 
     def __init__(
-        self, pod: PlainObject, nodes: Sequence[PlainObject], placed: Iterable[PlacedPod]
+        self,
+        pod: PlainObject,
+        nodes: Sequence[PlainObject],
+        placed: Iterable[PlacedPod],
+        unassigned: Mapping[bytes, int] | None = None,
     ) -> None:
         pending, view = PendingPod.from_object(pod), NodeView(nodes, ())
         if required_nodes(pending).weight > _MOST_WEIGHT:
             view = NodeView((), ())
-        devices = unoffered(pending.amounts, view.infos)
-        self._wanted: Amounts = {
-            name: amount for name, amount in pending.amounts.items() if name not in devices
-        }
+        self._wanted = _without_devices(pending, view)
         self._nodes = {node.name: node for node in _open_to(pending, view)}
         self._placed: dict[str, PlacedPod] = {}
         for one in placed:
@@ -75,7 +99,11 @@ class NodeRoom:
             if node is not None:
                 node.count(one.requested)
                 self._placed[one.uid] = one
-
+        for other, number in _most_like(pod, unassigned or {}):
+            try:
+                self._place(PendingPod.from_object(other), number, view)
+            except InvalidFieldError:  # of another tenant: that stops no plan
+                continue
         self._with_room = frozenset(
             [name for name, node in self._nodes.items() if self.has_room(node, {})]
         )
@@ -86,12 +114,25 @@ class NodeRoom:
 
     def has_room(self, node: NodeInfo, freed: Amounts) -> bool:
         """Return whether a node has room once so much is freed there."""
-        return all(
-            not amount
-            or amount
-            <= node.allocatable.get(name, 0) - node.requested.get(name, 0) + freed.get(name, 0)
-            for name, amount in self._wanted.items()
-        )
+        return _has_room(self._wanted, node, freed)
+
+    def _place(self, pod: PendingPod, number: int, view: NodeView) -> None:
+        """Count so many other pods on the first nodes with room, if they can go nowhere else.
+
+        Those nodes come last that have room for the pod itself.
+        """
+        if required_nodes(pod).weight > _MOST_WEIGHT_OF_OTHERS:
+            return
+        nodes = []
+        for node in _open_to(pod, view):
+            if node.name not in self._nodes:
+                return
+            nodes.append(node)
+        wanted = _without_devices(pod, view)
+        for node in sorted(nodes, key=lambda one: self.has_room(one, {})):
+            while number and _has_room(wanted, node, {}):
+                node.count(Requested(wanted, 0, 0))
+                number -= 1
 
 
 class Identified(Protocol):
@@ -154,6 +195,43 @@ class RoomAfter:
                 self._with_room.add(name)
             else:
                 self._with_room.discard(name)
+
+
+def _most_like(pod: PlainObject, placements: Mapping[bytes, int]) -> list[tuple[PlainObject, int]]:
+    """Return the pods of placements with their numbers: those that count most beside a pod."""
+    own = _asked_of_node(pod)
+
+    def rank(item: tuple[PlainObject, int]) -> tuple[bool, int]:
+        return _asked_of_node(item[0]) != own, -item[1]
+
+    others = [(_decoded(key), number) for key, number in placements.items()]
+    return sorted(others, key=rank)[:_MOST_PLACEMENTS]
+
+
+def _asked_of_node(pod: PlainObject) -> list[object]:
+    spec = pod.get("spec")
+    return [spec.get(name) for name in _NODE_FIELDS] if isinstance(spec, Mapping) else []
+
+
+def _decoded(key: bytes) -> PlainObject:
+    raw = decode_json(key)
+    assert isinstance(raw, dict)  # noqa: S101 - only this module makes keys
+    return raw
+
+
+def _without_devices(pod: PendingPod, view: NodeView) -> Amounts:
+    """Return what a pod wants, without what may be devices of a DeviceClass."""
+    devices = unoffered(pod.amounts, view.infos)
+    return {name: amount for name, amount in pod.amounts.items() if name not in devices}
+
+
+def _has_room(wanted: Amounts, node: NodeInfo, freed: Amounts) -> bool:
+    return all(
+        not amount
+        or amount
+        <= node.allocatable.get(name, 0) - node.requested.get(name, 0) + freed.get(name, 0)
+        for name, amount in wanted.items()
+    )
 
 
 def _open_to(pod: PendingPod, view: NodeView) -> Iterator[NodeInfo]:
