@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 from tests.builders import a_pod, a_quota
-from tests.quota.queue.queue_criteria import ledger_of, terms_of
+from tests.quota.queue.queue_criteria import GATE, ledger_of, terms_of
 from webhook.controllers.queue.gated_pods import GatedPods
 from webhook.controllers.queue.queue_state import PodQueueState
 from webhook.quota.charging.coverage import CoverageRules
@@ -16,7 +17,7 @@ from webhook.quota.charging.limited_resources import LimitedResource
 from webhook.quota.ledger.ledger import Reservation, ReservationSource
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
-from webhook.quota.queue.queued_pods import QueueCriteria, QueuePolicy
+from webhook.quota.queue.queued_pods import QueueCriteria, QueueingStrategy, QueuePolicy
 from webhook.quota.queue.release_order import run_cycle
 from webhook.state.quota_cache import NamespaceQuotaView
 
@@ -104,3 +105,35 @@ def test_what_a_nominated_pod_holds_is_kept_but_not_of_a_pool_whose_owners_wait(
     state.track(pod, 1000.0)
     held = Reservation(pod.uid, pod.name, ReservationSource.BIND, {}, {}, (quota,), 1)
     assert state.kept_until(held, pod, 60.0, 1000.0) == until
+
+
+@pytest.mark.parametrize("unbound", [0, 2])
+def test_a_pod_is_overtaken_as_often_as_any_while_others_are_unbound(unbound: int) -> None:
+    """With `BestEffortFIFO` it holds others in the end by what it lacks without them."""
+    terms = terms_of(a_quota(POOL, hard={"requests.cpu": "10"}))
+    rules = QueuePolicy(order=QueueingStrategy.BEST_EFFORT, max_overtakes=3)
+    state = PodQueueState(GatedPods())
+    gates = [{"name": GATE}]
+
+    def put(name: str, cpu: str, **fields: Any) -> None:
+        made = a_pod(name=name, uid=name, requests={"cpu": cpu}, **fields)
+        state.gated_pods.put(Pod.from_object(made))
+
+    for number in range(unbound):
+        put(f"unbound-{number}", "1", priority=1000)
+    put("big", "9", priority=1000, schedulingGates=gates)
+    gone: list[str] = []
+    for number in range(6):
+        put(f"small-{number}", "1", priority=0, schedulingGates=gates)
+        view = NamespaceQuotaView((), terms.quotas)
+        queue = state.ordered(terms.quotas, view, rules, earliest=None, now=0.0)
+        ledger = ledger_of(terms, **{POOL: {"requests.cpu": "9"}})
+        history = state.history(0.0)
+        cycle = run_cycle(
+            ledger, queue, rules, room=9, history=history, preemptors=state.preemptors
+        )
+        state.record(cycle, 0.0)
+        for one in cycle.released:
+            gone.append(one.uid)
+            state.gated_pods.remove(one.uid)
+    assert gone == ["small-0", "small-1", "small-2"]

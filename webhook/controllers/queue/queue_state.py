@@ -141,6 +141,7 @@ class PodQueueState:
             uid: (self.wait_history.get(uid, (now, 0))[0], cycle.overtaken.get(uid, 0))
             for uid, pending in cycle.pending.items()
             if pending.position
+            or pending.failing  # it has no position, and is overtaken all the same
             or uid in self.wait_history  # it may wait for something else for a while
         }
         return True
