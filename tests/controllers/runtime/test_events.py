@@ -192,6 +192,24 @@ def test_too_many_events_are_dropped_and_counted() -> None:
     assert event_harness.count("dropped") == 7
 
 
+def test_repeats_are_bounded_and_what_is_left_out_is_written_when_it_is_said_again() -> None:
+    """While new events come faster than they are written no repeat has its turn."""
+    event_harness = EventHarness(EventLimits(max_queued=6, burst=1000))
+    pods = [ObjectReference(PODS, f"web-{number}", "team-a") for number in range(10)]
+    for _ in range(2):
+        for pod in pods:
+            event_harness.recorder.normal(pod, "Said", "text")
+            event_harness.write()
+    event_harness.clock[0] = 100
+    event_harness.write()
+    assert event_harness.count("repeated") == 6
+    for pod in pods[6:]:
+        event_harness.recorder.normal(pod, "Said", "text")
+    event_harness.clock[0] = 200
+    event_harness.write()
+    assert [one["count"] for one in event_harness.events()] == [2] * 6 + [3] * 4
+
+
 def test_events_of_one_namespace_leave_room_for_those_of_others() -> None:
     event_harness = EventHarness(EventLimits(max_queued=9, burst=2))
     for number in range(20):

@@ -71,8 +71,9 @@ class EventLimits:
     """Limits of the events that are written."""
 
     max_queued: int = 1000
-    """Further events that wait to be written are dropped. Of one namespace no more wait than there
-    is room left for those of others: half of it, or a third where two have so many."""
+    """Further events that wait to be written are dropped, and further repeats left out. Of one
+    namespace no more wait than there is room left for those of others: half of it, or a third where
+    two have so many."""
     per_second: float = 5.0
     """In the long run."""
     burst: int = 50
@@ -212,7 +213,8 @@ class EventRecorder:
                 return
             self._series.move_to_end(key)
             series.count, series.last, series.last_seen = series.count + 1, now, clock
-            if not series.is_queued:
+            # one that is left out is in the next count, if it is said once more
+            if not series.is_queued and len(self._repeats) < self._limits.max_queued:
                 series.is_queued = True
                 self._repeats.append(series)
                 self._condition.notify_all()
