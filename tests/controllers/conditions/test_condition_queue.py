@@ -26,13 +26,22 @@ def hear(
     now: float,
     *held: str,
     going: tuple[str, ...] = (),
+    has_left: bool = False,
     namespace: str = NAMESPACE,
 ) -> None:
     found = {
         uid: PendingStatus(PendingReason.QUOTA_EXCEEDED, place) for place, uid in enumerate(held, 1)
     }
     names = {uid: f"pod-{uid}" for uid in (*held, *going)}
-    queue.update(namespace, found, going, names=lambda: names, is_there=lambda _: True, now=now)
+    queue.update(
+        namespace,
+        found,
+        going,
+        releasable=() if has_left else going,
+        names=lambda: names,
+        is_there=lambda _: True,
+        now=now,
+    )
 
 
 def taken(queue: ConditionQueue, now: float) -> list[PodConditionState]:
@@ -186,3 +195,24 @@ def test_of_pods_that_come_and_go_nothing_stays(queue: ConditionQueue) -> None:
         hear(queue, now, f"other-{number}", namespace="team-x")
         assert queue.get(now + 5.0) is not None
     assert queue.backlog <= 102
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_of_one_that_has_left_at_the_same_look_nothing_stays_once_it_has_had_its_turn(
+    queue: ConditionQueue, is_first: bool
+) -> None:
+    if not is_first:
+        hear(queue, 0.0, going=("a",))
+        (reason,) = taken(queue, 10.0)
+        queue.forget(reason)
+        hear(queue, 10.0, going=("a",))
+        assert taken(queue, 20.0) == []  # all was said of it
+    hear(queue, 20.0, going=("a",), has_left=True)
+    for reason in taken(queue, 30.0):
+        queue.forget(reason)
+    assert queue.is_empty
+
+
+def test_nor_of_one_that_is_gone_by_then(queue: ConditionQueue) -> None:
+    queue.update(NAMESPACE, {}, ("a",), names=dict, is_there=lambda _: False, now=0.0)
+    assert queue.is_empty

@@ -1159,6 +1159,20 @@ def test_pods_of_the_past_are_not_remembered_where_nothing_is_written() -> None:
     assert condition_harness.reads == []
 
 
+@pytest.mark.parametrize("is_seen_at_once", [False, True])
+def test_nor_are_those_of_the_last_release_which_no_later_cycle_shows(
+    condition_harness: ConditionHarness, is_seen_at_once: bool
+) -> None:
+    condition_harness.pods("w")
+    condition_harness.update({}, "w")
+    if not is_seen_at_once:
+        condition_harness.run(1)
+    condition_harness.bind("w")
+    condition_harness.update({})  # no more of it comes, as the queue is empty
+    condition_harness.run(5)
+    assert condition_harness.reasons.is_idle
+
+
 def test_nor_are_those_for_which_nothing_is_reserved_any_more(
     condition_harness: ConditionHarness,
 ) -> None:

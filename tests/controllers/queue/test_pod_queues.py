@@ -14,6 +14,7 @@ from tests.controllers.controller_harness import (
     EXPIRE_SECONDS,
     GATE_RELEASE_SECONDS,
     NAMESPACE,
+    RESYNC_SECONDS,
     ControllerHarness,
     new_harness,
     second_harness,
@@ -972,3 +973,22 @@ def test_another_leadership_of_the_process_reports_that_no_pod_waits_any_more(
     harness.mark_dirty()
     harness.step()
     assert len(harness.queue_updates) == told  # once
+
+
+def test_when_a_namespace_is_gone_that_is_reported_although_no_pod_has_waited_any_more(
+    harness: ControllerHarness,
+) -> None:
+    gated(harness, "w", "1")
+    harness.step()
+    harness.reserve("w")
+    harness.bind("w")
+    harness.step()
+    harness.delete("w")
+    harness.step()
+    harness.queue_updates.clear()
+    harness.api.delete(NAMESPACES, NAMESPACE)
+    harness.catch_up()
+    harness.pass_time(RESYNC_SECONDS)
+    harness.step()
+    assert not harness.is_tracked()
+    assert harness.queue_updates[-1:] == [(NAMESPACE, {}, [])]

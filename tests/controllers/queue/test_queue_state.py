@@ -17,7 +17,12 @@ from webhook.quota.charging.limited_resources import LimitedResource
 from webhook.quota.ledger.ledger import Reservation, ReservationSource
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
-from webhook.quota.queue.queued_pods import QueueCriteria, QueueingStrategy, QueuePolicy
+from webhook.quota.queue.queued_pods import (
+    CycleResult,
+    QueueCriteria,
+    QueueingStrategy,
+    QueuePolicy,
+)
 from webhook.quota.queue.release_order import run_cycle
 from webhook.state.quota_cache import NamespaceQuotaView
 
@@ -76,6 +81,14 @@ def test_nothing_is_remembered_of_a_pod_that_has_its_node_or_is_gone(is_bound: b
     else:
         queue.state.forget(queue.pod.uid)
     assert not queue.state.retries
+
+
+def test_after_a_cycle_with_nothing_but_such_a_pod_there_is_one_more_to_report() -> None:
+    queue = Queue()
+    queue.outcome(0.0, "4")
+    assert queue.outcome(0.0, "3") == "reserved"
+    assert queue.state.record(CycleResult(None), 1.0)
+    assert not queue.state.record(CycleResult(None), 2.0)
 
 
 def test_pods_are_judged_anew_where_quotas_cover_others_and_not_where_more_is_counted() -> None:

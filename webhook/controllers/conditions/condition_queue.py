@@ -103,6 +103,7 @@ class _Namespace:
 
     pending: Mapping[str, PendingStatus] = field(default_factory=dict)
     total: int = 0
+    releasable: Collection[str] = frozenset()
     pods: dict[str, PodConditionState] = field(default_factory=dict)
     parked: dict[str, PodConditionState] = field(default_factory=dict)
 
@@ -153,6 +154,7 @@ class ConditionQueue:
         pending: Mapping[str, PendingStatus],
         released: Collection[str],
         *,
+        releasable: Collection[str] = (),
         names: Callable[[], Mapping[str, str]],
         is_there: Callable[[PodConditionState], bool],
         now: float,
@@ -163,21 +165,23 @@ class ConditionQueue:
             pending: Why its pods wait, by uid, in the order of the queue.
             released: The uids of all that became releasable since the last update; one
                 that waits now may not any more.
+            releasable: The uids of those that still are: a later update shows when one is not.
             names: Gives the names of the namespace's pods by uid; asked only if one is new.
             is_there: Returns whether a pod exists, of those that have left the queue.
         """
         entry = self._namespaces.setdefault(namespace, _Namespace())
         entry.pending = pending
         entry.total = max((one.position for one in pending.values()), default=0)
+        entry.releasable = frozenset(releasable)
         going = {uid: None for uid in released if uid not in pending}  # in their order
         self._unpark(entry)
         self._add_new(namespace, entry, going, names, now)
         for uid, status in pending.items():
             self._hurry(entry.pods[uid], status, now)
         for uid in going:
-            self._release(entry.pods.get(uid), now)
+            self._release(entry.pods[uid], now)
         for uid in entry.pods.keys() - pending.keys() - going.keys():
-            self._note_left(entry, entry.pods[uid], is_there)
+            self._note_left(entry.pods[uid], is_there)
         for uid in [uid for uid in pending if entry.pods[uid].is_released]:
             self._note_lost_reservation(entry.pods[uid], now)
         self._forget_if_empty(namespace)
@@ -239,8 +243,10 @@ class ConditionQueue:
         for state in asleep.values():
             self._enqueue(state)
 
-    def _release(self, state: PodConditionState | None, now: float) -> None:
-        if state is not None and not state.is_released:
+    def _release(self, state: PodConditionState, now: float) -> None:
+        if state.is_done:
+            self.forget(state)  # it may not be releasable any more
+        elif not state.is_released:
             state.is_released, state.released_at = True, now
             self.requeue_at(state, now + RELEASE_DELAY_SECONDS)
 
@@ -253,10 +259,7 @@ class ConditionQueue:
         self.requeue_at(state, earliest)
 
     def _note_left(
-        self,
-        entry: _Namespace,
-        state: PodConditionState,
-        is_there: Callable[[PodConditionState], bool],
+        self, state: PodConditionState, is_there: Callable[[PodConditionState], bool]
     ) -> None:
         """Take in that a pod is not in the queue any more.
 
@@ -266,7 +269,6 @@ class ConditionQueue:
         is_stale = state.is_released or state.has_lost_reservation or state.reports_waiting
         if state.is_done or not is_stale or not is_there(state):
             self.forget(state)
-            entry.pods.pop(state.uid, None)
         elif not (state.is_released or state.has_lost_reservation or state.is_queued):
             self._enqueue(state)
 
@@ -317,9 +319,9 @@ class ConditionQueue:
         self._withdraw(state)
         self._schedule(state, None)
         state.is_done = True
-        entry = self._namespaces.get(state.namespace)
-        if state.has_lost_reservation and entry is not None and state.uid not in entry.pending:
-            entry.pods.pop(state.uid, None)  # no later cycle shows that it has left
+        entry, uid = self._namespaces.get(state.namespace), state.uid
+        if entry is not None and uid not in entry.pending and uid not in entry.releasable:
+            entry.pods.pop(uid, None)  # no later cycle shows that it has left
             self._forget_if_empty(state.namespace)
 
     def _enqueue(self, state: PodConditionState) -> None:

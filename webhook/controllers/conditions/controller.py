@@ -131,6 +131,7 @@ class _QueueUpdate:
     """Result of cycles of one namespace's queue that was not taken in yet."""
 
     pending: Mapping[str, PendingStatus]
+    releasable: Collection[str] = ()
     released: dict[str, None] = field(default_factory=dict)
     """Uids, in the order of their release."""
 
@@ -184,7 +185,7 @@ class PodConditionController:
             updates = self._updates.get(namespace)
             if updates is None:
                 updates = self._updates[namespace] = _QueueUpdate(pending)
-            updates.pending = pending
+            updates.pending, updates.releasable = pending, releasable
             updates.released.update(dict.fromkeys(releasable))
 
     def on_reservations_lost(self, namespace: str, uids: Collection[str]) -> None:
@@ -250,7 +251,13 @@ class PodConditionController:
         for namespace, one in updates.items() if epoch else ():
             names = partial(self._names, namespace)
             self._queue.update(
-                namespace, one.pending, one.released, names=names, is_there=self._is_there, now=now
+                namespace,
+                one.pending,
+                one.released,
+                releasable=one.releasable,
+                names=names,
+                is_there=self._is_there,
+                now=now,
             )
         for namespace, uids in lost.items() if epoch else ():
             self._queue.note_lost_reservations(

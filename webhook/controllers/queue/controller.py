@@ -177,7 +177,7 @@ class PodQueues:
         self._gates.enqueue(namespace, (), since=0.0, is_leader=lambda: False)
         if self._counts_by_namespace.pop(namespace, None) is not None:
             self._export_metrics()
-            self._options.on_queue(namespace, {}, ())
+        self._options.on_queue(namespace, {}, ())  # pods that do not wait any more may be known
 
     def _run(
         self,

@@ -134,8 +134,7 @@ class PodQueueState:
                 times = self.retries.get(one.uid, (0, 0.0))[0] + 1
                 self.retries[one.uid] = times, now + _IN_VAIN.seconds(times)
         former, self.last_cycle = self.last_cycle, cycle
-        was_empty = former is None or not (former.pending or former.releasable)
-        if was_empty and not (cycle.pending or cycle.releasable):
+        if (former is None or not _has_pods(former)) and not _has_pods(cycle):
             return False
         self.wait_history = {
             uid: (self.wait_history.get(uid, (now, 0))[0], cycle.overtaken.get(uid, 0))
@@ -198,3 +197,7 @@ class PodQueueState:
         if not cycle.ledger.accounts.keys() >= set(claim.quotas):
             return True  # it is counted for other quotas by now
         return not exceeded_quotas(cycle.ledger, claim)
+
+
+def _has_pods(cycle: CycleResult) -> bool:
+    return bool(cycle.pending or cycle.releasable or cycle.retried)
