@@ -15,7 +15,7 @@ from webhook.quota.amounts.resources import ResourceList, add_to, mask, subtract
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.objects.model import Pod, ResourceQuota
-from webhook.quota.queue.preemptors import NO_PREEMPTORS, UnboundPreemptors, unbound_preemptors
+from webhook.quota.queue.preemptors import NO_PREEMPTORS, PreemptorUsage, UnboundPreemptors
 from webhook.quota.queue.queued_pods import (
     QueueCriteria,
     QueuedPod,
@@ -47,7 +47,13 @@ class GatedPods:
         self._queued: dict[str, QueuedPod] = {}
         self._preempting: set[str] = set()
         """Uids of those in flight for which others may be evicted."""
-        self._preemptors: UnboundPreemptors | None = NO_PREEMPTORS
+        self._unjudged: set[str] = set()
+        """Uids of those of them that are not in the sum yet."""
+        self._preemptor_usage = PreemptorUsage()
+        self._preemptors: UnboundPreemptors | None = None
+        """As of the last look; None after a change."""
+        self._may_preempt: set[str] = set()
+        """Uids of those that wait for which others may be evicted."""
         self._ordered: tuple[QueuedPod, ...] | None = _EMPTY
 
     def __len__(self) -> int:
@@ -67,6 +73,8 @@ class GatedPods:
         if is_queued(pod, SCHEDULING_GATE):
             self._pods[pod.uid] = pod
             self._ordered = None
+            if pod.may_preempt:
+                self._may_preempt.add(pod.uid)
         elif is_in_flight(pod):
             self._in_flight[pod.uid] = pod
             add_to(self._in_flight_usage, usage_of(pod, now=None))
@@ -74,6 +82,7 @@ class GatedPods:
                 self._retried.add(pod.uid)
             if pod.may_preempt:
                 self._preempting.add(pod.uid)
+                self._unjudged.add(pod.uid)
                 self._preemptors = None
         else:
             self._first_seen.pop(pod.uid, None)
@@ -126,13 +135,18 @@ class GatedPods:
         return with_retried(queue, retried)
 
     def preemptors(self, criteria: QueueCriteria) -> UnboundPreemptors:
-        """Return those without gate and node for which others may be evicted."""
+        """Return those without gate and node for which others may be evicted.
+
+        They matter to pods for which others may be evicted as well: none where none such waits.
+        """
         self._set_criteria(criteria)
+        if not self._may_preempt:
+            return NO_PREEMPTORS
         if self._preemptors is None:
-            judged = [
-                self._evaluate(uid, self._in_flight[uid], criteria) for uid in self._preempting
-            ]
-            self._preemptors = unbound_preemptors(judged, criteria)
+            for uid in tuple(self._unjudged):
+                self._preemptor_usage.add(self._evaluate(uid, self._in_flight[uid], criteria))
+                self._unjudged.remove(uid)
+            self._preemptors = self._preemptor_usage.unbound(criteria)
         return self._preemptors
 
     def in_flight_usage(self, reserved: Iterable[str], keys: Iterable[str]) -> ResourceList:
@@ -157,11 +171,15 @@ class GatedPods:
         return self._evaluate(uid, pod, self._criteria)
 
     def _forget(self, uid: str) -> None:
-        self._queued.pop(uid, None)
+        queued = self._queued.pop(uid, None)
         self._retried.discard(uid)
+        self._may_preempt.discard(uid)
         if uid in self._preempting:
             self._preempting.remove(uid)
             self._preemptors = None
+            if queued is not None and uid not in self._unjudged:
+                self._preemptor_usage.remove(queued)
+            self._unjudged.discard(uid)
         former = self._in_flight.pop(uid, None)
         if former is not None:
             take_from(self._in_flight_usage, usage_of(former, now=None))
@@ -172,6 +190,8 @@ class GatedPods:
         if criteria is not self._criteria:
             self._queued.clear()
             self._ordered = self._preemptors = None
+            self._unjudged = set(self._preempting)
+            self._preemptor_usage = PreemptorUsage()
         self._criteria = criteria
 
     def _evaluate(self, uid: str, pod: Pod, criteria: QueueCriteria) -> QueuedPod:

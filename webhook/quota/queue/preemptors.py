@@ -7,12 +7,21 @@ evicts pods of lower priority for each of them, of other namespaces too, and the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add, add_to, mask, render
+from webhook.quota.amounts.resources import (
+    ResourceList,
+    add,
+    add_to,
+    mask,
+    remove_zeros,
+    render,
+    take_from,
+)
 from webhook.quota.charging.denials import QuotaName, name_quota
 from webhook.quota.ledger.ledger import EMPTY
 from webhook.quota.queue.queued_pods import Blocker, PendingReason, QueueCriteria, QueuedPod
@@ -64,22 +73,60 @@ class UnboundPreemptors:
 NO_PREEMPTORS: Final = UnboundPreemptors()
 
 
+class PreemptorUsage:
+    """What pods without a gate and a node take for which others may be evicted.
+
+    One that never fits is left out: others would wait for as long as it stands. Not safe to use
+    from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._usage: dict[str, dict[str, Quantity]] = {}
+        self._pods: Counter[str] = Counter()
+        """Quota → how many of them take of it, if only zero."""
+
+    def add(self, queued: QueuedPod) -> None:
+        """Add what a pod without a gate and a node takes."""
+        for name, claimed in _taken(queued):
+            self._pods[name] += 1
+            add_to(self._usage.setdefault(name, {}), claimed)
+
+    def remove(self, queued: QueuedPod) -> None:
+        """Take out what was added for a pod, judged as it was then."""
+        for name, claimed in _taken(queued):
+            self._pods[name] -= 1
+            take_from(self._usage[name], claimed)
+            if not self._pods[name]:
+                del self._pods[name], self._usage[name]
+
+    def unbound(self, terms: QueueCriteria) -> UnboundPreemptors:
+        """Return them as they are now.
+
+        Args:
+            terms: What they were judged by.
+        """
+        usage = {name: remove_zeros(amounts) for name, amounts in self._usage.items()}
+        return UnboundPreemptors(usage, {one.name: one.hard for one in terms.quotas.quotas})
+
+
+def _taken(queued: QueuedPod) -> list[tuple[str, ResourceList]]:
+    never = queued.blocker is not None and queued.blocker.reason is PendingReason.NEVER_FITS
+    if queued.claim is None or never or not queued.pod.may_preempt:
+        return []
+    return [(name, queued.claim.usage) for name in queued.claim.quotas]
+
+
 def unbound_preemptors(in_flight: Iterable[QueuedPod], terms: QueueCriteria) -> UnboundPreemptors:
     """Return those of the pods in flight for which others may be evicted.
-
-    One that never fits is left out: others would wait for as long as it stands.
 
     Args:
         in_flight: Pods without a gate and a node.
         terms: What they were judged by.
     """
-    usage: dict[str, dict[str, Quantity]] = {}
+    total = PreemptorUsage()
     for queued in in_flight:
-        never = queued.blocker is not None and queued.blocker.reason is PendingReason.NEVER_FITS
-        if queued.claim is not None and queued.pod.may_preempt and not never:
-            for name in queued.claim.quotas:
-                add_to(usage.setdefault(name, {}), queued.claim.usage)
-    return UnboundPreemptors(usage, {one.name: one.hard for one in terms.quotas.quotas})
+        total.add(queued)
+    return total.unbound(terms)
 
 
 def _text(
