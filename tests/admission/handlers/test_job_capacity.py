@@ -374,6 +374,15 @@ def test_an_edit(open_harness: OpenHarness, old: Object, new: Object, may: bool)
     assert reply.allowed is may, reply.message
 
 
+@pytest.mark.parametrize("kind", ["CronJob", "JobSet"])
+def test_one_that_cannot_be_counted_may_be_suspended(open_harness: OpenHarness, kind: str) -> None:
+    old = a_cron_job("1e20000") if kind == "CronJob" else a_job_set(("1e20000", 1))
+    harness = of_quota(open_harness, "4", {"unsuspend": "Deny"})
+    held = with_spec(old, suspend=True)
+    assert updated_set(harness, old, held).allowed
+    assert updated_set(harness, held, old).code == 422
+
+
 def test_an_edit_that_does_not_touch_pods_is_not_looked_at(open_harness: OpenHarness) -> None:
     broken = a_quota("p1")
     broken["spec"] = {"hard": {"requests.cpu": "much"}}

@@ -120,7 +120,7 @@ def update_set(
     One that runs is looked at only if it asks for other pods than before.
     """
     old, new = request.old_object or {}, request.object or {}
-    if old.get("spec") == new.get("spec"):
+    if old.get("spec") == new.get("spec") or _is_suspended(new):
         return _NOT_CHARGED
     pods = _pods_in(request, new)
     if _is_suspended(old):
