@@ -168,8 +168,8 @@ def test_a_deadline_moves_no_pod_to_where_its_bind_is_refused_for_good(
     assert (flip(obliging, old, 60).message, obliging.reserved("long")) == (words, {})
     named = a_stored(obliging, name="web-2", node="", requests={"cpu": "1", "memory": "1Mi"})
     assert flip(obliging, named, 60).allowed
-    assigned = a_stored(obliging, "1", name="web-3")
-    assert flip(obliging, assigned, 60).allowed  # as by the API server
+    assigned = a_stored(obliging, "1", name="web-3")  # as by the API server
+    assert (flip(obliging, assigned, 60).code, flip(obliging, assigned, 60).message) == (403, words)
 
 
 def test_nor_one_whose_gate_may_be_going_just_now(obliging: AdmissionHarness) -> None:

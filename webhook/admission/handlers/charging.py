@@ -131,28 +131,28 @@ def missing_requirement(
         ApiError: The API server had to be asked for quotas and does not answer.
         QuotaScopeError: A quota's scopes cannot be evaluated.
     """
-    policy = context.policy
-    obliges = policy.must_specify is WhenToSpecify.CREATE or (
-        policy.must_specify is WhenToSpecify.BIND and gets_node
-    )
-    missing = _unspecified(pod, applying) if obliges else None
-    if missing is not None:
-        return responses.denied(missing)
+    refusal = unspecified(context, pod, applying, gets_node=gets_node)
+    if refusal is not None:
+        return refusal
 
     def find(every: Iterable[ResourceQuota], needed: CoverageRules) -> Uncovered | None:
         if gets_node:
             return uncovered_assignment(pod, every, needed)
-        return uncovered_creation(pod, every, needed, policy.deferred_keys)
+        return uncovered_creation(pod, every, needed, context.policy.deferred_keys)
 
     return missing_coverage(context, request, quotas, find)
 
 
-def _unspecified(pod: Pod, applying: tuple[DeferredQuota, ...]) -> MustSpecify | None:
+def unspecified(
+    context: HandlerContext, pod: Pod, applying: tuple[DeferredQuota, ...], *, gets_node: bool
+) -> Denied | None:
     """Refuse a pod whose containers do not name what a deferred quota limits."""
-    for quota in applying:
+    when = context.policy.must_specify
+    obliges = when is WhenToSpecify.CREATE or (when is WhenToSpecify.BIND and gets_node)
+    for quota in applying if obliges else ():
         missing = missing_resources(pod, obliging_keys(quota.name, quota.hard))
         if missing:
-            return MustSpecify(quota.name, missing)
+            return responses.denied(MustSpecify(quota.name, missing))
     return None
 
 

@@ -189,7 +189,7 @@ def charge_update(
     if uncovered is not None:
         return uncovered
     waits = not old.is_assigned and not wants_no_gates(context, request)
-    if waits and source is ReservationSource.UPDATE:
+    if (waits or old.is_assigned) and source is ReservationSource.UPDATE:
         refusal = _denied_in_new_scope(context, request, old, new, quotas)
         if refusal is not None:
             return refusal
@@ -227,13 +227,15 @@ def _denied_in_new_scope(
     new: Pod,
     quotas: NamespaceQuotaView,
 ) -> Denied | None:
-    """Return how a pod without a node would be refused for good in the scope that it moves into.
+    """Return how a pod is refused for good in the scope that it moves into, whatever is used.
 
-    Without a gate, a scheduler would evict others for it again and again; and its gate may be going
-    just now, by a release that was decided before.
+    Without a node and a gate, a scheduler would evict others for it again and again; and its gate
+    may be going just now, by a release that was decided before.
     """
     former = {quota.name for quota in quotas.deferred.applying_to(old)}
     entered = tuple(one for one in quotas.deferred.applying_to(new) if one.name not in former)
+    if old.is_assigned:  # whether it is covered was asked with its growth
+        return charging.unspecified(context, new, entered, gets_node=True)
     return charging.missing_requirement(context, request, new, quotas, entered, gets_node=True)
 
 
