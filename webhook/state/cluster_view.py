@@ -72,6 +72,11 @@ class CachedView:
             decode=decode_pod,
         )
 
+    def is_reserved(self, namespace: str, uid: str) -> bool:
+        """Return whether something is reserved for a pod, by the ledger as it is known here."""
+        known = self.ledger(namespace)
+        return known is not None and known.ledger is not None and known.ledger.is_reserved(uid)
+
     def pod(self, namespace: str, name: str) -> PodLookup:
         """Return a waiting pod as last seen, or live if the cache is too old or lacks some of it.
 

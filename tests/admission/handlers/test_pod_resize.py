@@ -171,6 +171,23 @@ def test_a_resize_that_overtakes_the_bind_of_its_pod_is_charged(harness: Admissi
     assert resize(harness, old, "3").code == 403
 
 
+def test_one_that_may_preempt_grows_no_more_once_its_gate_is_gone(
+    open_harness: OpenHarness,
+) -> None:
+    """How much such pods take without a node is bounded where they are released, not later."""
+    harness = open_harness(a_quota("p1", hard={"requests.cpu": "4"}))
+    old = running(harness, "1", node="", priority=1000)
+    reply = resize(harness, old, "2")
+    assert (reply.code, harness.reservations()) == (403, {})
+    assert str(reply.message).startswith(
+        "spec.containers[*].resources: may not have the pod take more of quota p1 now: "
+    )
+    smaller = {"cpu": "500m", "memory": "1Gi"}  # of memory nothing is limited
+    assert harness.change_pod(old, resized(old, requests=smaller), subresource="resize").allowed
+    polite = running(harness, "1", "web-2", node="", priority=1000, preemptionPolicy="Never")
+    assert resize(harness, polite, "2").allowed
+
+
 def test_sidecars_and_what_the_node_reports_count(open_harness: OpenHarness) -> None:
     harness = open_harness(a_quota("p1", hard={"requests.cpu": "4"}))
     sidecar = a_container("proxy", requests={"cpu": "1"}, restartPolicy="Always")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from tests.admission.handlers.harness import (
     AdmissionHarness,
     Reply,
     a_review,
+    eventually,
     want_no_gates,
 )
 from tests.builders import a_quota, an_expression
@@ -148,6 +149,73 @@ def test_an_ungated_pod_is_reserved_for_what_its_deadline_makes_it_take(
     assert flip(scoped, a_stored(scoped, "2", name="web-2", node=""), 60).allowed
     assert scoped.reserved("short") == {"requests.cpu": "2"}
     assert scoped.reservations()["web-2"]["door"] == "Release"
+
+
+LET_GO: dict[str, Any] = {"priority": 1000, "node": ""}
+"""A pod without our gate for which others may be evicted."""
+
+
+@pytest.mark.parametrize("gates", [[], [{"name": "example.com/own"}]], ids=["no gate", "its own"])
+def test_a_deadline_has_no_pod_that_may_preempt_enter_a_quota_past_its_queue(
+    scoped: AdmissionHarness, gates: list[Object]
+) -> None:
+    """How many such pods have no node is bounded where they are released, and nowhere later."""
+    reply = flip(scoped, a_stored(scoped, "1", **LET_GO, schedulingGates=gates), 60)
+    assert (reply.code, reply.reason, scoped.reservations()) == (403, "Forbidden", {})
+    assert reply.message == (
+        "spec.activeDeadlineSeconds: may not have the pod take more of quota short now: it is let"
+        " go to its scheduler, and others may be evicted for it before its bind is decided; create"
+        " it anew like this, so that it waits its turn, or change it once it has a node"
+    )
+    assert [(reason, field) for reason, field, _ in reply.causes] == [
+        ("FieldValueForbidden", "spec.activeDeadlineSeconds")
+    ]
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "it never preempts": {**LET_GO, "preemptionPolicy": "Never"},
+    "it is of no priority": {**LET_GO, "priority": 0},
+    "it has a node": {**LET_GO, "node": "node-1"},
+    "it is behind our gate": {**LET_GO, "cpu": "9", "schedulingGates": [{"name": SCHEDULING_GATE}]},
+    "it takes nothing of the quota": {**LET_GO, "requests": {"cpu": "0", "memory": "1Gi"}},
+}
+
+
+@pytest.mark.parametrize("fields", OTHERS.values(), ids=OTHERS.keys())
+def test_others_may_get_a_deadline(scoped: AdmissionHarness, fields: dict[str, Any]) -> None:
+    old = a_stored(scoped, **fields)
+    assert flip(scoped, old, 60).allowed
+
+
+def test_where_no_gates_are_wanted_one_that_may_preempt_may_get_a_deadline(
+    scoped: AdmissionHarness,
+) -> None:
+    want_no_gates(scoped)
+    assert flip(scoped, a_stored(scoped, **LET_GO), 60).allowed
+
+
+def test_one_that_may_preempt_may_leave_a_quota_by_its_deadline(open_harness: OpenHarness) -> None:
+    harness = open_harness(a_quota("long", scopes=["NotTerminating"]))
+    assert flip(harness, a_stored(harness, **LET_GO), 60).allowed
+
+
+@pytest.mark.parametrize("scope", ["Terminating", "NotTerminating"])
+def test_one_whose_gate_is_about_to_go_enters_no_quota_either(
+    open_harness: OpenHarness, scope: str
+) -> None:
+    """Where no quota selects it nothing is reserved for it, and its gate goes at once."""
+    harness = open_harness(
+        a_quota("short", uid="s", scopes=["Terminating"]),
+        a_quota("other", uid="o", scopes=[scope]),
+        settings={"gating": "always"},
+    )
+    gate = [{"name": SCHEDULING_GATE}]
+    fields = {**LET_GO, "requests": {"cpu": "1"}, "schedulingGates": gate}
+    old = harness.pod(name="web-1", uid="uid-web-1", **fields)
+    if scope == "NotTerminating":
+        eventually(lambda: harness.reserved("other") == {"requests.cpu": "1"}, "it is reserved for")
+        harness.catch_up()
+    assert str(flip(harness, old, 60).message).startswith("spec.activeDeadlineSeconds: may not")
 
 
 @pytest.fixture

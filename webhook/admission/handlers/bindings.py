@@ -131,12 +131,11 @@ def _judge_and_charge(
     """Charge the pod unless its node is refused; a warning about that is added to the answer."""
     pod, mode, judge = lookup.pod, context.configuration.node_fit, context.node_fit
     assert pod is not None  # noqa: S101 - the caller looked
-    if not binding.node:  # a scheduler that is about to evict
-        known = context.view.ledger(request.namespace)
-        if known is not None and known.ledger is not None and known.ledger.is_reserved(pod.uid):
-            # what a released pod holds it keeps for longer than what a bind takes, and does not
-            # owe to others meanwhile
-            request = replace(request, dry_run=True)
+    # a scheduler that is about to evict
+    if not binding.node and context.view.is_reserved(request.namespace, pod.uid):
+        # what a released pod holds it keeps for longer than what a bind takes, and does not owe to
+        # others meanwhile
+        request = replace(request, dry_run=True)
     if mode is BindNodeFit.OFF or not binding.node:
         return _charge(context, request, pod, lookup.observed_version, deadline)
     bind = PendingBind(

@@ -18,9 +18,9 @@ from webhook.admission.deadline import Deadline
 from webhook.admission.handlers import charging, managed_metadata, responses
 from webhook.admission.handlers.context import HandlerContext
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowed, Denied
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.kube.api import ApiError
-from webhook.quota.amounts.resources import render
+from webhook.quota.amounts.resources import excess, render
 from webhook.quota.charging.coverage import (
     uncovered_growth,
 )
@@ -33,11 +33,13 @@ from webhook.quota.charging.deferral import (
     deferred_part,
     may_increase_usage,
     uncountable_fields,
+    usage_by_quota,
 )
+from webhook.quota.charging.denials import name_quota
 from webhook.quota.charging.evaluation import over_hard
 from webhook.quota.charging.pod_usage import charged_to
 from webhook.quota.charging.scopes import is_terminating
-from webhook.quota.ledger.ledger import NEWEST, Claim, ReservationSource
+from webhook.quota.ledger.ledger import EMPTY, NEWEST, Claim, ReservationSource
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import SHARED_PREFIX, is_uid, object_name_errors
 from webhook.quota.objects.qos import forged_qos_class
@@ -193,6 +195,10 @@ def charge_update(
         refusal = _denied_in_new_scope(context, request, old, new, quotas)
         if refusal is not None:
             return refusal
+    if waits and new.may_preempt:
+        refusal = _denied_past_the_queue(context, request, old, new, quotas)
+        if refusal is not None:
+            return refusal
     claim = claim_for_update(old, new, quotas.deferred, source=source)
     if claim is None and not may_increase_usage(old, new):
         return charging.NOTHING_CHARGED
@@ -237,6 +243,36 @@ def _denied_in_new_scope(
     if old.is_assigned:  # whether it is covered was asked with its growth
         return charging.unspecified(context, new, entered, gets_node=True)
     return charging.missing_requirement(context, request, new, quotas, entered, gets_node=True)
+
+
+def _denied_past_the_queue(
+    context: HandlerContext,
+    request: AdmissionRequest,
+    old: Pod,
+    new: Pod,
+    quotas: NamespaceQuotaView,
+) -> Denied | None:
+    """Return how a pod that may preempt is refused more of a quota once it is let go.
+
+    How much such pods take without a node is bounded at their release (`quota.queue.preemptors`),
+    and nowhere later. What is reserved for a pod is no measure of it: that ends, and its gate is
+    not put back.
+    """
+    before = usage_by_quota(old, quotas.deferred)
+    after = usage_by_quota(replace(new, resize_infeasible=False), quotas.deferred)
+    grown = [name for name, taken in after.items() if excess(taken, before.get(name, EMPTY))]
+    # behind the gate it waits its turn for more, unless that is going just now
+    is_going = not before or context.view.is_reserved(request.namespace, old.uid)
+    if not grown or (managed_metadata.is_gated(old) and not is_going):
+        return None
+    moves = is_terminating(old) != is_terminating(new)
+    field = "spec.activeDeadlineSeconds" if moves else "spec.containers[*].resources"
+    detail = (
+        f"may not have the pod take more of {name_quota(grown[0]).text} now: it is let go to its"
+        " scheduler, and others may be evicted for it before its bind is decided; create it anew"
+        " like this, so that it waits its turn, or change it once it has a node"
+    )
+    return responses.forbidden(FieldError("FieldValueForbidden", field, detail))
 
 
 def _require_identity(pod: Pod, field: str) -> None:

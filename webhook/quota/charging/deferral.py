@@ -17,7 +17,14 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.fields import key as keyed
 from webhook.quota.amounts.quantity import COUNTABLE, UNCOUNTABLE, ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, counted, excess, uncountable_names
+from webhook.quota.amounts.resources import (
+    ResourceList,
+    counted,
+    excess,
+    mask,
+    remove_zeros,
+    uncountable_names,
+)
 from webhook.quota.charging.gpu_memory import gb_of, gpu_memory, gpu_memory_keys
 from webhook.quota.charging.pod_usage import MANY_NAMES, charged_to
 from webhook.quota.charging.scopes import ScopeError, is_terminating, matches
@@ -279,6 +286,17 @@ def claim_for_update(
         observed_version=NEWEST,
         is_intent=not old.is_assigned,
     )
+
+
+def usage_by_quota(pod: Pod, quotas: NamespaceQuotas) -> dict[str, ResourceList]:
+    """Return what a pod takes of each quota that selects it and limits some of that.
+
+    Raises:
+        QuotaScopeError: A quota's scopes cannot be evaluated.
+    """
+    usage = remove_zeros(deferred_part(charged_to(pod), quotas.keys))
+    taken = {one.name: mask(usage, one.hard) for one in quotas.applying_to(pod)}
+    return {name: amounts for name, amounts in taken.items() if amounts}
 
 
 def may_increase_usage(old: Pod, new: Pod) -> bool:

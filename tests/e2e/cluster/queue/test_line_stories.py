@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
+from tests.controlplane.features import RESIZE
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.extent import IS_SHORT
@@ -270,6 +271,30 @@ def test_no_more_pods_than_a_quota_has_room_for_wait_to_evict_others(
     assert released() == first | {"usual"}
     team.delete(first.pop())
     eventually(lambda: len(released()) == 3, "the next one goes")
+    tidy(team)
+
+
+@pytest.mark.needs(RESIZE)
+@pytest.mark.usefixtures("own_product")
+def test_a_released_pod_that_may_evict_others_takes_no_more_of_a_quota_by_a_change(
+    own_plane: ControlPlane,
+) -> None:
+    """One after the other would be reserved for and lose that, and all would evict in the end."""
+    team = a_team(own_plane)
+    for name, scope in (("long", "NotTerminating"), ("short", "Terminating")):
+        team.quota(name, hard={"requests.cpu": "4"}, scopes=[scope])
+    lacks = {"name": "data", "persistentVolumeClaim": {"claimName": "comes-late"}}
+    create(team, "1", "late", "later", priorityClassName=ABOVE, volumes=[lacks])
+    create(team, "1", "usual", volumes=[lacks])
+    for name in ("late", "later", "usual"):
+        eventually(lambda name=name: not gates(team.seen(name).body), f"{name} is released")  # type: ignore[misc]
+    moved, grown = team.set_deadline("late", 600), team.resize("later", "2")
+    assert [moved.code, grown.code] == [403, 403], f"{moved}, {grown}"
+    words = "may not have the pod take more of quota"
+    assert f"spec.activeDeadlineSeconds: {words} short now" in moved.message
+    assert f"spec.containers[*].resources: {words} long now" in grown.message
+    assert team.set_deadline("usual", 600).ok
+    assert team.resize("later", "500m").ok
     tidy(team)
 
 
