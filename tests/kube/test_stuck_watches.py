@@ -134,26 +134,40 @@ def test_such_events_without_a_pause_cost_no_more_than_a_fifth_of_the_time_in_li
     assert all(5 * took <= pause <= 5 * took + 2 for pause in pauses), lists
 
 
-def test_each_such_list_makes_the_pauses_short_again(
-    api: FakeClient, flaky: ReactiveClient
-) -> None:
+def pauses_of(flaky: ReactiveClient, number: int) -> list[float]:
+    """Return the first pauses of an informer, each the longest that its attempt may have."""
     pauses: list[float] = []
     enough = threading.Event()
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) == 6:
+        if len(pauses) == number:
             enough.set()
             informer.stop()
 
-    flaky.on("watch", "*", preceded_by(lambda call: rewrite(api, "deep", f"at {call.number}")))
-    write(api, "deep", "one")
     timing = InformerTimings(rand=lambda: 1.0, clock=lambda: 0.0, sleep=sleep)
     informer = an_informer(flaky, timing=timing)
     informer.start()
     assert enough.wait(SOON)
     informer.stop()
-    assert pauses == [0.5, 1.0] * 3
+    return pauses
+
+
+def test_each_such_list_makes_the_pauses_short_again(
+    api: FakeClient, flaky: ReactiveClient
+) -> None:
+    flaky.on("watch", "*", preceded_by(lambda call: rewrite(api, "deep", f"at {call.number}")))
+    write(api, "deep", "one")
+    assert pauses_of(flaky, 6) == [0.5, 1.0] * 3
+
+
+def test_where_lists_show_nothing_new_pauses_grow(cluster: FakeCluster, api: FakeClient) -> None:
+    """What is between a client and a quiet API server may end all watches, too."""
+    flaky = ReactiveClient(cluster)
+    flaky.on("watch", "*", ended_at_once)
+    write(api, "a", "one")
+    assert pauses_of(flaky, 8) == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert len(flaky.calls_of("list")) == 4
 
 
 def test_where_the_list_is_refused_the_watch_gets_another_try(

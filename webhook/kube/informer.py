@@ -107,6 +107,7 @@ class Informer(Generic[T]):
         self._fails_again = False  # nothing was heard since the last error
         self._silent_watches = 0
         self._rests_until = -math.inf
+        self._changes = 0  # that were handed on
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Call `handler` for every change, in order, on the informer's thread.
@@ -186,9 +187,10 @@ class Informer(Generic[T]):
     def _run(self) -> None:
         attempt = 0
         while not self._stopping.is_set():
-            began, relists = self._timings.clock(), self.relists
+            began, changes, relists = self._timings.clock(), self._changes, self.relists
             went_well = self._attempt()
-            led_on = self.relists > relists and not self._must_list
+            # a list that shows nothing new costs as much, and may follow each watch
+            led_on = self._changes > changes and self.relists > relists and not self._must_list
             lasted = self._timings.clock() - began
             if went_well or led_on or lasted >= self._timings.healthy_after:
                 attempt = 0
@@ -341,6 +343,7 @@ class Informer(Generic[T]):
             self._dispatch(Change("DELETED", key, uid, version, old=known.value))
 
     def _dispatch(self, change: Change[T]) -> None:
+        self._changes += 1
         for handler in self._handlers:
             try:
                 handler(change)
