@@ -230,6 +230,13 @@ FAULTS = {
         expression_of("PriorityClass", "DoesNotExist", "gold"),
         'values: Invalid value: ["gold"]: values set must be empty for exists and does not exist',
     ),
+    "a value that is shown as JSON, and as text": (
+        expression_of("PriorityClass", "DoesNotExist", "<\x01"),
+        (
+            r'[values: Invalid value: ["\u003c\u0001"]: values set must be empty for exists and'
+            rf' does not exist, values[0][PriorityClass]: Invalid value: "<\x01": {_LABEL_RULE}]'
+        ),
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _ESCAPES: Final = {
     '"': r"\"",
     "\\": r"\\",
 }
+_JSON_ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 def expression_text(expression: ScopeExpression) -> str:
@@ -32,6 +34,15 @@ def quoted(text: str) -> str:
     Source: Go's strconv.Quote, which `%q` uses.
     """
     return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def json_text(value: object) -> str:
+    """Write a value as JSON in which nothing can be taken for HTML.
+
+    Source: Go's encoding/json, Marshal.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return text.translate(_JSON_ESCAPES)
 
 
 def _escaped(char: str) -> str:

@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.quota.amounts.go_format import expression_text, quoted
+from webhook.quota.amounts.go_format import expression_text, json_text, quoted
 from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
 from webhook.quota.objects.names import label_value_error
 from webhook.quota.objects.qos import effective_qos_class
@@ -180,9 +180,9 @@ def _count_faults(expression: ScopeExpression) -> tuple[str, ...]:
     if expression.operator == "DoesNotExist":
         if not expression.values:
             return ()
-        listed = ",".join(map(quoted, expression.values))
+        listed = json_text(expression.values)
         rule = "values set must be empty for exists and does not exist"
-        return (f"values: Invalid value: [{listed}]: {rule}",)
+        return (f"values: Invalid value: {listed}: {rule}",)
     if expression.values:
         return ()
     return ("values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty",)
