@@ -24,10 +24,12 @@ class NumberText(str):
     __slots__ = ()
 
 
-def _as_written(value: object) -> msgspec.Raw:
+def _as_written(value: object) -> msgspec.Raw | str:
     """Encode a number as its source text; the encoder asks for what it does not know itself."""
     if isinstance(value, NumberText):
         return msgspec.Raw(str.encode(value))
+    if isinstance(value, str):
+        return str(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 

@@ -17,7 +17,7 @@ from tests.builders import (
 from tests.quota.charging.pod_usage.charges import COUNTS, charge, limits, requests
 from tests.quota.oracle import PodAnswer, pod_answers
 from tests.quota.pod_strategies import pods
-from webhook.jsonfields.encoding import NumberText
+from webhook.jsonfields.encoding import NumberText, encode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.quantity import InvalidQuantityError, Quantity
 from webhook.quota.charging.pod_usage import pod_usage, usage_of
@@ -210,6 +210,29 @@ def test_amounts_of_the_pod_stay_as_they_were_written() -> None:
         "resources": {"limits": {"cpu": "1000000"}, "requests": {"cpu": "129000"}},
     }
     assert default_pod(once) == once
+
+
+FORMATS = {
+    "an exponent": ("2e1", "250m", "20250e-3"),
+    "bytes of a half": ("0.5Ki", "512", "1Ki"),
+    "decimal": ("20", "250m", "20250m"),
+}
+
+
+@pytest.mark.parametrize(("asked", "overhead", "usage"), FORMATS.values(), ids=FORMATS.keys())
+def test_sums_go_on_in_the_format_of_what_they_are_of(
+    asked: str, overhead: str, usage: str
+) -> None:
+    pod = a_pod(a_container(requests={"cpu": asked}), resources={"limits": {"cpu": "1000"}})
+    spec = pod["spec"]
+    assert isinstance(spec, dict)
+    pod = {**pod, "spec": {**spec, "overhead": {"cpu": overhead}}}
+    defaulted = default_pod(pod)
+
+    assert str(pod_usage(defaulted)["requests.cpu"]) == usage
+    assert str(pod_usage(deepcopy(defaulted))["requests.cpu"]) == usage
+    text = Quantity.parse(asked).canonical
+    assert f'"requests":{{"cpu":"{text}"}}' in encode_json(defaulted).decode()
 
 
 POD_LEVEL: dict[str, tuple[Object, Object]] = {

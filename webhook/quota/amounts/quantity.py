@@ -29,7 +29,15 @@ from webhook.quota.amounts.quantity_text import (
     scan,
 )
 
-__all__ = ["COUNTABLE", "UNCOUNTABLE", "ZERO", "Format", "InvalidQuantityError", "Quantity"]
+__all__ = [
+    "COUNTABLE",
+    "UNCOUNTABLE",
+    "ZERO",
+    "Format",
+    "InvalidQuantityError",
+    "Quantity",
+    "QuantityText",
+]
 
 _NANO_PER_MILLI: Final = 10**6
 _CACHED_LENGTH: Final = 32
@@ -107,6 +115,8 @@ class Quantity:
             read = _read_trimmed(value)
             if isinstance(read, Quantity):
                 return read
+        if isinstance(value, QuantityText):
+            return value.quantity
         if isinstance(value, str):
             text = str(value) if isinstance(value, NumberText) else value.strip(_TRIMMED)
             return Quantity.parse(text, field=field)
@@ -236,6 +246,26 @@ class Quantity:
 
     def __neg__(self) -> Quantity:
         return Quantity(-self._nano, self._format)
+
+
+class QuantityText(str):
+    """Canonical text of an amount that remembers the format, which the text alone may not tell.
+
+    `20` is read as decimal, but may be of `2e1`. As JSON it is text like any other.
+    """
+
+    __slots__ = ("quantity",)
+
+    quantity: Quantity
+
+    def __new__(cls, quantity: Quantity) -> QuantityText:
+        """Return the text of an amount."""
+        text = super().__new__(cls, quantity)
+        text.quantity = quantity
+        return text
+
+    def __reduce__(self) -> tuple[type[QuantityText], tuple[Quantity]]:
+        return QuantityText, (self.quantity,)
 
 
 ZERO: Final = Quantity(0)

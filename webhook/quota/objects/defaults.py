@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from webhook.quota.amounts.quantity import Format, Quantity
+from webhook.quota.amounts.quantity import Format, Quantity, QuantityText
 from webhook.quota.charging.pod_requests import (
     container_limits,
     container_requests,
@@ -218,10 +218,13 @@ def _rounded_amount(written: object) -> object:
 def _text(amount: Quantity) -> str:
     """Return text that is read as the same amount, even where the platform's own is not.
 
-    That one lacks suffixes beyond E, and with a binary suffix it is cut off at 2^63 - 1.
+    That one lacks suffixes beyond E, and with a binary suffix it is cut off at 2^63 - 1. Nor
+    does it always tell the format, in which sums are printed: see `QuantityText`.
     """
     is_plain = amount.is_storable and abs(amount.value) < _CUT_OFF
-    return str(amount if is_plain else Quantity.of_nano(amount.nano, Format.EXP))
+    text = str(amount if is_plain else Quantity.of_nano(amount.nano, Format.EXP))
+    tells_all = not is_plain or Quantity.parse(text).format is amount.format
+    return text if tells_all else QuantityText(amount)
 
 
 def _object(value: object) -> _Object:
