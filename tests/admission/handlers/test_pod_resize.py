@@ -308,7 +308,7 @@ def test_a_field_of_the_wrong_type_is_refused_with_its_path(
             {"uid": "u" * 129},
             "oldObject.metadata.uid: must be at most 128 printable characters",
         ),
-        ({"name": "x" * 254}, "oldObject.metadata.name: must be no more than 253 bytes"),
+        ({"name": "x" * 254}, "oldObject.metadata.name: must be no more than 253 characters"),
         (
             {"resourceVersion": None},
             "oldObject.metadata.resourceVersion: must be a resource version",

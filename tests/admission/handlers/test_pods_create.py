@@ -327,7 +327,7 @@ BAD_IDENTITIES = {
     "a uid of a megabyte": ({"uid": LONG}, "metadata.uid: must be at most 128 printable"),
     "a uid of two lines": ({"uid": "a\nb"}, "metadata.uid: must be at most 128 printable"),
     "a uid with a space": ({"uid": "a b"}, "metadata.uid: must be at most 128 printable"),
-    "a name of a megabyte": ({"name": LONG}, "metadata.name: must be no more than 253 bytes"),
+    "a name of a megabyte": ({"name": LONG}, "metadata.name: must be no more than 253 characters"),
     "a name that is none": ({"name": "a,b=c"}, "metadata.name: a lowercase RFC 1123 subdomain"),
     "no name": ({"name": ""}, "metadata.name: a lowercase RFC 1123 subdomain"),
 }

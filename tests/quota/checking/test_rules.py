@@ -421,7 +421,7 @@ NAMES = {
     ),
     "of a Pod": ("Pod", "A", [{"name": "a"}], 'metadata.name: Invalid value: "A": a lowercase RFC'),
     "of a CronJob": ("CronJob", "a" * 53, [{"name": "a"}], "must be no more than 52 characters"),
-    "too long": ("Pod", "a" * 254, [{"name": "a"}], "must be no more than 253 bytes"),
+    "too long": ("Pod", "a" * 254, [{"name": "a"}], "must be no more than 253 characters"),
     "of a container": ("Pod", "a", [{"name": "a_b"}], f'name: Invalid value: "a_b": {LABEL}'),
     "no name of a container": ("Pod", "a", [{"image": "x"}], "containers[0].name: Required value"),
     "two of a name": (

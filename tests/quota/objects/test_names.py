@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from webhook.quota.objects.names import (
     DEFERRED_KEYS,
+    dns_label_errors,
     is_device_class,
     is_extended_resource,
     is_hugepages,
@@ -13,6 +14,7 @@ from webhook.quota.objects.names import (
     is_pod_quota_key,
     is_standard_quota_name,
     label_value_error,
+    object_name_errors,
     qualified_name_errors,
 )
 
@@ -170,6 +172,15 @@ NAME_ERRORS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize(("name", "expected"), NAME_ERRORS.items(), ids=lambda item: str(item)[:20])
 def test_other_names_have_the_api_servers_errors(name: str, expected: tuple[str, ...]) -> None:
     assert qualified_name_errors(name) == expected
+
+
+def test_names_of_objects_and_containers_have_the_api_servers_errors() -> None:
+    assert dns_label_errors("a.b") == ("must not contain dots",)
+    assert dns_label_errors("a" * 64) == ("must be no more than 63 characters",)
+    too_long, rule = dns_label_errors("A" * 64)
+    assert (too_long, (rule,)) == ("must be no more than 63 characters", dns_label_errors("A"))
+    assert object_name_errors("a." + "b" * 252) == ("must be no more than 253 characters",)
+    assert len(object_name_errors("A" * 254)) == 2
 
 
 @given(st.text())

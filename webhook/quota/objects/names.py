@@ -186,9 +186,7 @@ def object_name_errors(text: str) -> tuple[str, ...]:
 
     Source: kubernetes v1.36, apimachinery/pkg/util/validation IsDNS1123Subdomain.
     """
-    too_long = _too_long(text, MAX_NAME_BYTES)
-    # the pattern is tried on short text only: on long text it would take its time
-    return too_long or (() if _matches_subdomain(text) else (_SUBDOMAIN_RULE,))
+    return _name_errors(text, MAX_NAME_BYTES, _matches_subdomain, _SUBDOMAIN_RULE)
 
 
 @cached_by_name
@@ -197,8 +195,10 @@ def dns_label_errors(text: str) -> tuple[str, ...]:
 
     Source: kubernetes v1.36, apimachinery/pkg/util/validation IsDNS1123Label.
     """
-    too_long = _too_long(text, MAX_LABEL_BYTES)
-    return too_long or (() if _matches_dns_label(text) else (_DNS_LABEL_RULE,))
+    errors = _name_errors(text, MAX_LABEL_BYTES, _matches_dns_label, _DNS_LABEL_RULE)
+    if _DNS_LABEL_RULE in errors and _matches_subdomain(text):
+        return (*errors[:-1], "must not contain dots")
+    return errors
 
 
 def is_uid(text: str) -> bool:
@@ -211,10 +211,13 @@ def is_uid(text: str) -> bool:
 
 def label_value_error(text: str) -> str | None:
     """Return why the text cannot be the value of a label, in the API server's words, or None."""
+    return "; ".join(label_value_errors(text)) or None
+
+
+def label_value_errors(text: str) -> tuple[str, ...]:
+    """Return all reasons why the text cannot be the value of a label; empty if it can."""
     errors = _too_long(text, 63)
-    if not _matches_label_value(text):
-        errors += (_LABEL_VALUE_RULE,)
-    return "; ".join(errors) or None
+    return errors if _matches_label_value(text) else (*errors, _LABEL_VALUE_RULE)
 
 
 def qualified_name_errors(text: str) -> tuple[str, ...]:
@@ -234,6 +237,16 @@ def qualified_name_errors(text: str) -> tuple[str, ...]:
     return errors
 
 
+def _name_errors(
+    text: str, most: int, matches: Callable[[str], object], rule: str
+) -> tuple[str, ...]:
+    too_long = _too_long(text, most, "characters")
+    # the pattern is tried on short text only: on long text it would take its time
+    if len(text) > _CACHED_LENGTH or matches(text):
+        return too_long
+    return (*too_long, rule)
+
+
 def _prefix_errors(prefix: str) -> tuple[str, ...]:
     if not prefix:
         return ("prefix part must be non-empty",)
@@ -243,10 +256,10 @@ def _prefix_errors(prefix: str) -> tuple[str, ...]:
     return tuple(f"prefix part {error}" for error in errors)
 
 
-def _too_long(text: str, most_bytes: int) -> tuple[str, ...]:
+def _too_long(text: str, most_bytes: int, unit: str = "bytes") -> tuple[str, ...]:
     if len(text.encode(errors="surrogatepass")) <= most_bytes:
         return ()
-    return (f"must be no more than {most_bytes} bytes",)
+    return (f"must be no more than {most_bytes} {unit}",)
 
 
 QUOTA_RESERVED: Final = "deferredquota.io/QuotaReserved"
