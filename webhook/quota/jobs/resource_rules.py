@@ -9,6 +9,7 @@ Source: kubernetes v1.36, pkg/apis/core/validation/validation.go validateResourc
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -19,6 +20,7 @@ from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.objects.names import (
     INTEGER_RESOURCES,
+    dns_label_errors,
     is_extended_resource,
     is_hugepages,
     is_native,
@@ -54,7 +56,7 @@ class Requirements:
     field: str
     requests: ResourceList
     limits: ResourceList
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[Claim, ...] | None = None
 
 
 def read_requirements(holder: ResourceReader) -> Requirements:
@@ -65,11 +67,12 @@ def read_requirements(holder: ResourceReader) -> Requirements:
         InvalidQuantityError: An amount is not a quantity.
     """
     resources = holder.child("resources")
+    claims = (Claim(one.text("name"), one.text("request")) for one in resources.children("claims"))
     return Requirements(
         holder.path("resources"),
         resources.resource_list("requests"),
         resources.resource_list("limits"),
-        tuple(Claim(one.text("name"), one.text("request")) for one in resources.children("claims")),
+        tuple(claims) if resources.has("claims") else None,
     )
 
 
@@ -186,16 +189,26 @@ def _fits_pages(name: str, amount: Quantity) -> bool:
 
 
 def _claim_errors(resources: Requirements, names: frozenset[str]) -> Iterator[FieldError]:
-    seen: set[Claim] = set()
+    # a claim as a whole, or `claim/request`; and of how many requests there are such, by claim
+    seen: set[str] = set()
+    parts: Counter[str] = Counter()
     detail = f"must be one of the names in pod.spec.resourceClaims{_listed(names)}"
-    for index, claim in enumerate(resources.claims):
+    for index, claim in enumerate(resources.claims or ()):
         field = f"{resources.field}.claims[{index}]"
         if not claim.name:
             yield FieldError("FieldValueRequired", field, "")
             continue
-        if claim in seen:
+        if claim.name in seen:
             yield FieldError("FieldValueDuplicate", field, "", _printed(claim.name))
-        seen.add(claim)
+        else:
+            for error in dns_label_errors(claim.request) if claim.request else ():
+                yield _invalid(f"{field}.request", error, claim.request)
+            key = "/".join(filter(None, (claim.name, claim.request)))
+            times = int(key in seen) if claim.request else parts[claim.name]
+            yield from [FieldError("FieldValueDuplicate", field, "", _printed(key))] * times
+            if key not in seen and "/" in key:
+                parts[key.partition("/")[0]] += 1
+            seen.add(key)
         if claim.name not in names:
             yield FieldError("FieldValueNotFound", field, detail, _printed(claim.name))
 

@@ -126,8 +126,8 @@ def negative_errors(pod: _Members, field: str) -> Iterator[FieldError]:
 def _pod_level_errors(
     resources: Requirements, claims: frozenset[str], *, allow_torn_pages: bool
 ) -> Iterator[FieldError]:
-    if resources.claims:
-        detail = "may not be set for Resources at pod-level"
+    if resources.claims is not None:
+        detail = "claims may not be set for Resources at pod-level"
         yield FieldError("FieldValueForbidden", f"{resources.field}.claims", detail)
     yield from requirement_errors(
         resources,

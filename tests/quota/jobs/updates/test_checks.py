@@ -76,7 +76,19 @@ CHECKED: Mapping[str, tuple[Change, Sequence[FieldError]]] = {
         [
             FieldError("FieldValueRequired", f"{MAIN}.claims[0]", ""),
             FieldError("FieldValueDuplicate", f"{MAIN}.claims[2]", ""),
+            FieldError("FieldValueDuplicate", f"{MAIN}.claims[3]", ""),
         ],
+    ),
+    "a claim after two of its requests, each of them a fault": (
+        put(
+            f"{SPEC}.containers.0.resources.claims",
+            [{"name": "c1", "request": each} for each in ("r", "s", "r", "")] + [{"name": "c2"}],
+        ),
+        [FieldError("FieldValueDuplicate", f"{MAIN}.claims[{index}]", "") for index in (2, 3, 3)],
+    ),
+    "a request of a claim whose name has a dot": (
+        put(f"{SPEC}.containers.0.resources.claims", [{"name": "c1", "request": "a.b"}]),
+        [invalid(f"{MAIN}.claims[0].request", "must not contain dots")],
     ),
     "a label that the selector needs": (
         put(f"{LABELS}.app", "other"),

@@ -95,7 +95,17 @@ FAULTY: Mapping[str, tuple[Object, Sequence[FieldError]]] = {
             FieldError(
                 "FieldValueForbidden",
                 f"{POD}.claims",
-                "may not be set for Resources at pod-level",
+                "claims may not be set for Resources at pod-level",
+            )
+        ],
+    ),
+    "no claims": (
+        {"claims": []},
+        [
+            FieldError(
+                "FieldValueForbidden",
+                f"{POD}.claims",
+                "claims may not be set for Resources at pod-level",
             )
         ],
     ),
