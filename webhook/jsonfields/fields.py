@@ -24,6 +24,7 @@ FieldErrorType = Literal[
     "FieldValueNotFound",
     "FieldValueNotSupported",
     "FieldValueRequired",
+    "FieldValueTooLong",
 ]
 
 _ERROR_WORDS: Final[Mapping[FieldErrorType, str]] = {
@@ -33,8 +34,11 @@ _ERROR_WORDS: Final[Mapping[FieldErrorType, str]] = {
     "FieldValueNotFound": "Not found",
     "FieldValueNotSupported": "Unsupported value",
     "FieldValueRequired": "Required value",
+    "FieldValueTooLong": "Too long",
 }
-_WITHOUT_VALUE: Final = frozenset({"FieldValueForbidden", "FieldValueRequired"})
+_WITHOUT_VALUE: Final = frozenset(
+    {"FieldValueForbidden", "FieldValueRequired", "FieldValueTooLong"}
+)
 
 _NO_FIELDS: Final[Mapping[str, object]] = MappingProxyType({})
 _NO_STRINGS: Final[Mapping[str, str]] = MappingProxyType({})

@@ -259,6 +259,20 @@ LEFT_TO_THE_API_SERVER = {
     "a field of a newer release": {"template_spec": {"fromTheFuture": 1}},
     "a policy whose gate may be off": {"successPolicy": {"rules": [{"succeededCount": 1}]}},
 }
+OPEN_AND_LEFT: dict[str, Object] = {
+    "an operator whose gate may be on": {
+        "template_spec": {"tolerations": [{"key": "a", "operator": "Gt", "value": "5"}]}
+    },
+    "a value of a newer release": {"podReplacementPolicy": "Always"},
+}
+
+
+@pytest.mark.parametrize("fields", OPEN_AND_LEFT.values(), ids=OPEN_AND_LEFT.keys())
+def test_values_that_another_release_may_have_are_left_to_it(
+    harness: AdmissionHarness, fields: Object
+) -> None:
+    old = sized("1", podReplacementPolicy="Failed")
+    assert change(harness, old, sized("2", **{"podReplacementPolicy": "Failed", **fields})).allowed
 
 
 @pytest.mark.parametrize(

@@ -391,6 +391,29 @@ def test_a_request_above_its_limit_is_invalid_in_the_template_or_with_the_defaul
     )
 
 
+FAULTS_OF_PODS: dict[str, tuple[Object, str]] = {
+    "a toleration": (
+        {"tolerations": [{"operator": "Equal"}]},
+        "spec.tolerations[0].operator: Invalid value",
+    ),
+    "a gate": ({"schedulingGates": [{"name": "a"}] * 2}, "spec.schedulingGates[1]: Duplicate"),
+    "a node selector": ({"nodeSelector": {"a b": ""}}, "spec.nodeSelector: Invalid value"),
+}
+
+
+@pytest.mark.parametrize(("fields", "words"), FAULTS_OF_PODS.values(), ids=FAULTS_OF_PODS.keys())
+def test_what_is_said_to_the_scheduler_has_to_make_sense(fields: Object, words: str) -> None:
+    (refusal,) = a_subject(an_object("Pod", "a", {**a_pod_spec(), **fields})).refusals
+    assert refusal.rule is Rule.INVALID
+    assert words in refusal.text
+
+
+def test_tolerations_that_compare_are_left_to_the_cluster() -> None:
+    tolerations = [{"key": "a", "operator": "Gt", "value": "5"}]
+    pod = an_object("Pod", "a", {**a_pod_spec(), "tolerations": tolerations})
+    assert a_subject(pod).refusals == ()
+
+
 def test_other_resources_need_a_limit() -> None:
     raw = an_object("Pod", "a", {"containers": [a_container(requests={"example.com/gpu": "1"})]})
     (refusal,) = a_subject(raw).refusals

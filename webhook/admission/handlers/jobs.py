@@ -98,10 +98,17 @@ def _immutable(
     """Return what the API server has against an update, in our words.
 
     Where its feature gates are not known, that is what it refuses with all of their settings, in
-    the words for the first of them.
+    the words for the first of them. What is said not to be supported may be of a newer release.
     """
     policy = context.policy
-    findings = [job_update_errors(old, new, gates) for gates in policy.possible_job_gates]
+    findings = [
+        [
+            error
+            for error in job_update_errors(old, new, gates)
+            if error.type != "FieldValueNotSupported"
+        ]
+        for gates in policy.possible_job_gates
+    ]
     if not all(findings):
         return []
     name, namespace = request.name, request.namespace

@@ -39,7 +39,7 @@ from webhook.quota.jobs.job_fields import TEMPLATE_SHAPE
 from webhook.quota.jobs.job_pods import pods_left, pods_of_job_set
 from webhook.quota.jobs.policy import Verdict as JobVerdict
 from webhook.quota.jobs.policy import rule_for
-from webhook.quota.jobs.validation import pod_errors
+from webhook.quota.jobs.validation import Allowed, pod_errors
 from webhook.quota.objects.defaults import created_pod, default_pod, has_defaults
 from webhook.quota.objects.model import Pod
 
@@ -57,7 +57,17 @@ UNCHANGED: Final = frozenset({"pods", "jobs.batch"})
 _VALIDATED: Final = frozenset({"", "apps", "batch"})
 """API groups whose objects the API server validates itself."""
 _ORDINARY: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
-_OTHER: Final = frozenset({"affinity", "overhead", "resourceClaims", "ephemeralContainers"})
+_OTHER: Final = frozenset(
+    {
+        "affinity",
+        "ephemeralContainers",
+        "nodeSelector",
+        "overhead",
+        "resourceClaims",
+        "schedulingGates",
+        "tolerations",
+    }
+)
 """Fields of a pod's spec that can be wrong besides."""
 
 
@@ -343,7 +353,9 @@ def _pod_faults(raw: _Object, pod: Pod, field: str) -> list[str]:
     if _is_plain(raw, pod):
         return []
     spec = raw.get("spec")
-    found = pod_errors(spec if isinstance(spec, Mapping) else {}, field, allow_torn_pages=False)
+    # the cluster may have the feature gate of tolerations that compare
+    allowed = Allowed(comparisons=True)
+    found = pod_errors(spec if isinstance(spec, Mapping) else {}, field, allowed=allowed)
     return list(dict.fromkeys(map(str, found)))
 
 

@@ -18,20 +18,35 @@ ValidateUpdate; pkg/apis/batch/validation/validation.go ValidateJobUpdate.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
+from itertools import islice
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import FieldError, InvalidFieldError, integer, mapping, text
+from webhook.jsonfields.fields import (
+    MOST_NATIVE_ERRORS,
+    FieldError,
+    InvalidFieldError,
+    integer,
+    mapping,
+    text,
+)
 from webhook.jsonfields.reader import FieldReader
+from webhook.quota.jobs.metadata_rules import (
+    generated_errors,
+    has_prefixed_labels,
+    invalid,
+    metadata_errors,
+)
 from webhook.quota.jobs.templates import (
     TEMPLATE,
     immutable_errors,
     read_job_template,
     template_errors,
 )
-from webhook.quota.jobs.validation import INDEXED, job_errors, uses_torn_pages
+from webhook.quota.jobs.validation import INDEXED, allowed_of, job_errors
+from webhook.quota.objects.names import dns_label_errors
 
 _Members: TypeAlias = Mapping[str, object]
 
@@ -96,7 +111,8 @@ def job_update_errors(old: _Members, new: _Members, gates: Gates = ALL_GATES) ->
     """Return the errors that the API server has for an update of a Job; none if it passes.
 
     The API server validates the new Job twice, so its own faults are listed twice before what
-    is immutable. The values, which it prints as its internal structures, are left out.
+    is immutable; those of labels that are generated, and of the name, once. The values, which it
+    prints as its internal structures, are left out.
 
     Args:
         old: The stored Job, as an API object.
@@ -114,14 +130,22 @@ def job_update_errors(old: _Members, new: _Members, gates: Gates = ALL_GATES) ->
     after = mapping(mapping(new, "").get("spec"), "spec")
     old_template = read_job_template(before.get("template"), f"{_OLD}.{TEMPLATE}")
     new_template = read_job_template(after.get("template"), TEMPLATE)
+    pod = mapping(mapping(before.get("template"), "").get("spec"), "")
     own = job_errors(
         after,
         selects=before.get("selector") is not None,
-        allow_torn_pages=_uses_torn_pages(before),
+        allowed=allowed_of(pod, f"{_OLD}.{TEMPLATE}.spec"),
     )
+    stored, root = FieldReader(old, _OLD), FieldReader(new)
+    of_metadata = metadata_errors(root.child("metadata"), "metadata")
+    metadata = list(islice(of_metadata, MOST_NATIVE_ERRORS))
     state = job_state(old, field=_OLD)
     return [
+        *metadata,
+        *_generated_errors(stored, root),
         *own,
+        *_name_errors(root),
+        *metadata,
         *own,
         *_completions_errors(before, after),
         *immutable_errors(before, after, ("selector",)),
@@ -178,10 +202,25 @@ def enabled_gates(gates: Gates) -> frozenset[str]:
     return frozenset(gates)
 
 
-def _uses_torn_pages(spec: _Members) -> bool:
-    template = mapping(spec.get("template"), f"{_OLD}.{TEMPLATE}")
-    field = f"{_OLD}.{TEMPLATE}.spec"
-    return uses_torn_pages(mapping(template.get("spec"), field), field)
+def _generated_errors(old: FieldReader, new: FieldReader) -> list[FieldError]:
+    """Return the errors of a selector and labels that are no longer as they were generated.
+
+    Those of a stored Job always are. What is missing in one that was made up may be missing.
+    """
+    prefixed = has_prefixed_labels(old.child("spec").child("template"))
+    before = set(generated_errors(old, prefixed=prefixed))
+    return [error for error in generated_errors(new, prefixed=prefixed) if error not in before]
+
+
+def _name_errors(job: FieldReader) -> Iterator[FieldError]:
+    """Yield the error of an Indexed Job of whose name and highest index no pod can be named."""
+    spec, name = job.child("spec"), job.child("metadata").text("name")
+    completions = spec.integer("completions") or 0
+    if name and completions > 0 and spec.text("completionMode") == INDEXED:
+        host = f"{name}-{completions - 1}"
+        if dns_label_errors(host):
+            detail = f"will not able to create pod with invalid DNS label: {host}"
+            yield invalid("metadata.name", detail, name)
 
 
 def _completions_errors(old: _Members, new: _Members) -> list[FieldError]:

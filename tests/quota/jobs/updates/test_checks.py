@@ -188,12 +188,157 @@ CHECKED: Mapping[str, tuple[Change, Sequence[FieldError]]] = {
         put("spec.parallelism", -1),
         [invalid("spec.parallelism", "must be greater than or equal to 0")],
     ),
+    "failed indexes of a Job without": (
+        put("spec.maxFailedIndexes", 1),
+        [
+            FieldError(
+                "FieldValueRequired",
+                "spec.backoffLimitPerIndex",
+                "when maxFailedIndexes is specified",
+            ),
+            invalid("spec.maxFailedIndexes", "requires indexed completion mode"),
+        ],
+    ),
+    "a replacement that there is not": (
+        put("spec.podReplacementPolicy", "Never"),
+        [
+            FieldError(
+                "FieldValueNotSupported",
+                "spec.podReplacementPolicy",
+                'supported values: "Failed", "TerminatingOrFailed"',
+            )
+        ],
+    ),
 }
 
 
 @pytest.mark.parametrize(("change", "errors"), CHECKED.values(), ids=CHECKED.keys())
 def test_new_values_are_checked_twice(change: Change, errors: Sequence[FieldError]) -> None:
     assert job_update_errors(OPEN_JOB, updated(OPEN_JOB, change)) == twice(errors)
+
+
+INDEXED = updated(
+    OPEN_JOB,
+    put("spec.completionMode", "Indexed"),
+    put("spec.backoffLimitPerIndex", 1),
+    put("spec.maxFailedIndexes", 3),
+    put(
+        "spec.successPolicy",
+        {"rules": [{"succeededIndexes": "0,2-3", "succeededCount": 2}, {"succeededCount": 4}]},
+    ),
+)
+AT_MOST = "must be less than or equal to"
+MANY = "when completions are above 100000 and used with backoff limit per index"
+OF_INDEXED: Mapping[str, tuple[Change, Sequence[FieldError]]] = {
+    "as many pods as there may be": (put("spec.parallelism", 100_000), []),
+    "more": (
+        put("spec.parallelism", 100_001),
+        [invalid("spec.parallelism", f"{AT_MOST} 100000 when completion mode is Indexed")],
+    ),
+    "more failed indexes than indexes": (
+        put("spec.maxFailedIndexes", 5),
+        [invalid("spec.maxFailedIndexes", f"{AT_MOST} completions")],
+    ),
+    "a bound of them without one of each": (
+        drop("spec.backoffLimitPerIndex"),
+        [
+            FieldError(
+                "FieldValueRequired",
+                "spec.backoffLimitPerIndex",
+                "when maxFailedIndexes is specified",
+            )
+        ],
+    ),
+    "very many completions": (
+        every(
+            put("spec.completions", 100_001),
+            put("spec.parallelism", 100_001),
+            put("spec.maxFailedIndexes", 100_001),
+        ),
+        [
+            invalid("spec.parallelism", f"{AT_MOST} 100000 when completion mode is Indexed"),
+            invalid("spec.maxFailedIndexes", f"{AT_MOST} 100000"),
+            invalid("spec.parallelism", f"{AT_MOST} 10000 {MANY}"),
+            invalid("spec.maxFailedIndexes", f"{AT_MOST} 10000 {MANY}"),
+        ],
+    ),
+    "very many completions without a bound": (
+        every(
+            put("spec.completions", 100_001),
+            put("spec.parallelism", 10_000),
+            drop("spec.maxFailedIndexes"),
+        ),
+        [
+            FieldError(
+                "FieldValueRequired",
+                "spec.maxFailedIndexes",
+                "must be specified when completions is above 100000",
+            )
+        ],
+    ),
+    "fewer completions than have to succeed": (
+        every(
+            put("spec.completions", 3),
+            put("spec.parallelism", 3),
+        ),
+        [
+            invalid(
+                "spec.successPolicy.rules[0].succeededIndexes",
+                'error parsing succeededIndexes: too large index: "3"',
+            ),
+            invalid(
+                "spec.successPolicy.rules[0].succeededCount",
+                f"{AT_MOST} 0 (the number of indexes in the specified succeededIndexes field)",
+            ),
+            invalid(
+                "spec.successPolicy.rules[1].succeededCount",
+                f"{AT_MOST} 3 (the number of specified completions)",
+            ),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "errors"), OF_INDEXED.values(), ids=OF_INDEXED.keys())
+def test_numbers_of_an_indexed_job_are_checked(
+    change: Change, errors: Sequence[FieldError]
+) -> None:
+    found = job_update_errors(INDEXED, updated(INDEXED, change))
+
+    assert [
+        error
+        for error in found
+        if "immutable" not in error.detail and "tandem" not in (error.detail)
+    ] == twice(errors)
+
+
+def test_pods_of_an_indexed_job_have_to_have_names() -> None:
+    job = updated(INDEXED, put("metadata.name", "j" * 61))
+    scaled = every(put("spec.completions", 11), put("spec.parallelism", 11))
+    detail = f"will not able to create pod with invalid DNS label: {'j' * 61}-10"
+
+    assert job_update_errors(job, job) == []
+    assert job_update_errors(job, updated(job, scaled)) == [invalid("metadata.name", detail)]
+
+
+def test_beside_a_policy_of_failures_there_are_fewer_choices() -> None:
+    job = updated(OPEN_JOB, put("spec.podFailurePolicy", {"rules": []}))
+    new = updated(
+        job,
+        put("spec.podReplacementPolicy", "TerminatingOrFailed"),
+        put(f"{SPEC}.restartPolicy", "OnFailure"),
+    )
+    errors = [
+        FieldError(
+            "FieldValueNotSupported", "spec.podReplacementPolicy", 'supported values: "Failed"'
+        ),
+        invalid(
+            f"{SPEC}.restartPolicy",
+            'only "Never" is supported when podFailurePolicy is specified',
+        ),
+    ]
+
+    assert job_update_errors(job, new) == [*twice(errors), immutable(SPEC)]
 
 
 def test_ephemeral_containers_are_forbidden_and_immutable() -> None:

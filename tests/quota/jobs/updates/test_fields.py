@@ -182,9 +182,11 @@ IMMUTABLE: Mapping[str, tuple[Change, str]] = {
     ),
     "completion mode": (put("spec.completionMode", "Indexed"), "spec.completionMode"),
     "pod failure policy": (put("spec.podFailurePolicy", {"rules": []}), "spec.podFailurePolicy"),
-    "backoff limit per index": (put("spec.backoffLimitPerIndex", 1), "spec.backoffLimitPerIndex"),
     "managed by": (put("spec.managedBy", "example.com/x"), "spec.managedBy"),
-    "success policy": (put("spec.successPolicy", {"rules": [{}]}), "spec.successPolicy"),
+}
+OF_INDEXED: Mapping[str, Change] = {
+    "spec.backoffLimitPerIndex": put("spec.backoffLimitPerIndex", 1),
+    "spec.successPolicy": put("spec.successPolicy", {"rules": [{}]}),
 }
 
 
@@ -194,14 +196,26 @@ def test_in_every_state_a_job_keeps(job: Object, change: Change, field: str) -> 
     assert job_update_errors(job, updated(job, change)) == [immutable(field)]
 
 
+@pytest.mark.parametrize("field", OF_INDEXED)
+def test_what_goes_with_indexes_cannot_be_given_later(field: str) -> None:
+    new = updated(OPEN_JOB, OF_INDEXED[field])
+    needs_indexes = invalid(field, "requires indexed completion mode")
+
+    assert job_update_errors(OPEN_JOB, new) == [needs_indexes, needs_indexes, immutable(field)]
+    assert job_update_errors(INDEXED, updated(INDEXED, OF_INDEXED[field])) == [immutable(field)]
+
+
 def test_immutable_fields_are_listed_around_the_template() -> None:
     changes = [change for change, _ in IMMUTABLE.values()]
     image = TEMPLATE_SPEC_IS_IMMUTABLE["image"]
     # the mode stays, an Indexed Job may change its completions
     changes.remove(IMMUTABLE["completion mode"][0])
+    new = updated(OPEN_JOB, *changes, *OF_INDEXED.values(), image)
 
     assert [
-        error.field for error in job_update_errors(OPEN_JOB, updated(OPEN_JOB, *changes, image))
+        error.field
+        for error in job_update_errors(OPEN_JOB, new)
+        if error.detail == immutable("").detail
     ] == [
         "spec.completions",
         "spec.selector",
