@@ -797,8 +797,9 @@ def test_an_annotation_that_is_no_text_is_named_wherever_it_is() -> None:
 
 def test_what_kubectl_reads_as_the_right_type_is_no_problem() -> None:
     spec = (
-        "terminationGracePeriodSeconds: 5.0\n  nodeSelector: {since: 2026-01-01, at: 1:30, no: }\n"
-        "  containers: [{name: a, env: [{name: PORT, value: '8080'}], command: null}]\n"
+        "terminationGracePeriodSeconds: 5.0\n  nodeSelector: {since: 2026-01-01, no: }\n"
+        "  containers: [{name: a, env: [{name: AT, value: 1:30}, {name: PORT, value: '8080'}],"
+        " command: null}]\n"
     )
     head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: team-a}\nspec:\n  "
     report = checked("-f", "-", text=f"{head}{spec}")
