@@ -149,6 +149,17 @@ def test_others_that_are_on_no_node_yet_take_their_places(
     assert fits_beside(unassigned, a_pod(requests=ONE, **spec), a="2", fast="2") is fits
 
 
+def test_others_take_first_what_is_of_no_use_to_it_whoever_leaves() -> None:
+    """Else a stream of small pods kept a large one from all plans, wherever they go."""
+    nodes = [
+        node(name, allocatable={"cpu": cpu, "pods": "9"}) for name, cpu in (("a", "2"), ("b", "1"))
+    ]
+    victim = PlacedPod("victim", "a", requested_of(a_pod(requests=ONE)))
+    room = NodeRoom(a_pod(requests={"cpu": "2"}), nodes, [victim], pods_asking(1, ONE))
+    assert not room.after(()).fits
+    assert room.after(["victim"]).fits
+
+
 AMOUNTS = st.sampled_from(["100m", "500m", "1", "1500m", "2"])
 SPECS = st.sampled_from([{}, FAST, {"nodeSelector": {"zone": "a"}}])
 

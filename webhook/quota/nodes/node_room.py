@@ -119,7 +119,8 @@ class NodeRoom:
     def _place(self, pod: PendingPod, number: int, view: NodeView) -> None:
         """Count so many other pods on the first nodes with room, if they can go nowhere else.
 
-        Those nodes come last that have room for the pod itself.
+        Those nodes come first that have none for the pod itself whoever leaves, and those last that
+        have it now.
         """
         if required_nodes(pod).weight > _MOST_WEIGHT_OF_OTHERS:
             return
@@ -129,7 +130,11 @@ class NodeRoom:
                 return
             nodes.append(node)
         wanted = _without_devices(pod, view)
-        for node in sorted(nodes, key=lambda one: self.has_room(one, {})):
+
+        def use(node: NodeInfo) -> tuple[bool, bool]:
+            return self.has_room(node, node.requested), self.has_room(node, {})
+
+        for node in sorted(nodes, key=use):
             while number and _has_room(wanted, node, {}):
                 node.count(Requested(wanted, 0, 0))
                 number -= 1
