@@ -175,6 +175,7 @@ class ControllerManager:
                 cluster_quotas=lambda: [ledger_name(one.name) for one in managed.shared_specs()],
                 requeue_after=self.ledger_controller.usage_cache.requeue_after,
                 settings=lambda: config.configuration().elastic,
+                uncharged_at=self.ledger_controller.usage_cache.uncharged_at,
                 patience=release.gate_release_seconds,
             ),
         )

@@ -626,6 +626,68 @@ def test_a_promise_outlasts_the_wait_for_further_evictions(tmp_path: Path) -> No
         assert (here.promises(), here.events("ReclaimWithdrawn")) == (["a0"], [])
 
 
+def let_one_go(here: Reclaiming) -> None:
+    """Have a budget of team-b close once it let one pod go."""
+    gone: list[str] = []
+
+    def evict(call: Call, proceed: Proceed) -> object:
+        gone.append(call.name)
+        if len(gone) > 1:
+            throttle(call, proceed)
+        return proceed()
+
+    here.harness.client.on("create", PODS, in_namespace("team-b", evict), subresource="eviction")
+
+
+def test_a_promise_whose_further_victims_may_not_go_outlasts_the_first_alone(
+    tmp_path: Path,
+) -> None:
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
+        least: Object = {"spec": {"min": {"cpu": 2, "memory": "1Gi"}}}
+        for namespace in ("team-a", "team-b"):
+            here.harness.api.patch(ELASTIC_QUOTAS, "q", least, namespace=namespace)
+        here.wait_for(epool_default={**POOL["epool_default"], "requests.memory": "2Gi"})
+        here.start("m0", "team-b", memory="1Gi")
+        let_one_go(here)
+        here.create("a0", "team-a", cpu="2")
+        eventually(lambda: here.ending() == ["b3"], "one of two is evicted")
+        time.sleep(3.5)
+        assert (here.promises(), here.events("ReclaimWithdrawn")) == (["a0"], [])
+        here.harness.api.delete(PODS, "m0", namespace="team-b", grace_period_seconds=30)
+        here.end("b3", "team-b")
+        eventually(lambda: here.promises() == [], "what is free is held no longer")
+        said = ["nothing is held for it any more: it got no quota in time"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
+        assert here.ending() == ["m0"]
+
+
+def test_no_promise_outlasts_its_time_by_pods_that_end_in_another_pool(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
+        lend_in_another_pool(here)
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        counted = in_namespace("team-b", conflict)
+        here.harness.client.on("update", QUOTA_LEDGERS, counted, subresource="status")
+        here.harness.api.delete(PODS, "c1", namespace="team-c", grace_period_seconds=30)
+        here.end("b3", "team-b")
+        eventually(lambda: here.promises() == [], "it is withdrawn while c1 is ending")
+        said = ["nothing is held for it any more: it got no quota in time"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
+        assert here.ending("team-c") == ["c1"]
+
+
+def test_a_promise_outlasts_a_pod_that_is_charged_past_its_grace_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reclaim_controller, "_ENDING_MARGIN", -59.0)  # a minute is as a second
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
+        here.harness.api.delete(PODS, "b3", namespace="team-b", grace_period_seconds=60)
+        here.create("a0", "team-a")
+        eventually(lambda: here.promises() == ["a0"], "what it frees is promised")
+        time.sleep(4.5)
+        assert (here.promises(), here.events("ReclaimWithdrawn")) == (["a0"], [])
+
+
 def test_a_promise_that_is_kept_at_the_last_moment_is_not_withdrawn(tmp_path: Path) -> None:
     """The pod is reserved for while the promise is being looked at, whose time is over."""
     with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:

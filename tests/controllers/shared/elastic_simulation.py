@@ -13,6 +13,7 @@ runs (`tests.quota.elastic.laws`).
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -271,6 +272,7 @@ class ElasticSimulation(SharingSimulation):
             cluster_quotas=lambda: sorted(self.views[-1].quotas),
             requeue_after=lambda *_: None,
             settings=lambda: _SETTINGS,
+            uncharged_at=lambda *_: math.inf,
             patience=lambda: _PATIENCE,
         )
         return Reclaimer(context, parts)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.config import ElasticSettings, ReclaimMode
@@ -73,6 +73,7 @@ from webhook.quota.amounts.resources import mask
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.elastic.balance import Queued
 from webhook.quota.elastic.beneficiaries import in_claim_order, usage_of_pods
+from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.owners_first import waiting_for_elastic
@@ -94,7 +95,7 @@ _AGAIN_SECONDS: Final = 1.0
 _FRUITLESS: Final = ExponentialBackoff(1.0, 30.0)
 """Between plans for one pod that come to nothing: a plan may read all nodes."""
 _ENDING_MARGIN: Final = 30.0
-"""How long after its grace period a pod that is ending is still waited for."""
+"""How long a pod that is ending is still waited for once it is charged no more."""
 _UNSTORED_SECONDS: Final = 120.0
 """How long a reservation for a pod that is not stored is waited for; it expires before that."""
 _MAX_LOOKUPS: Final = 50
@@ -129,6 +130,9 @@ class ReclaimParts:
     """Has a namespace looked at again after some seconds."""
     settings: Callable[[], ElasticSettings]
     """Returns what the configuration says of elastic quotas."""
+    uncharged_at: Callable[[str, str], float]
+    """Returns when a pod is charged no more although it is there, by its namespace and uid; never
+    for one that is not being deleted."""
     patience: Callable[[], float]
     """Returns for how many seconds a promise is kept while nothing happens."""
 
@@ -160,6 +164,8 @@ class _Kept:
     """When something was last on its way: an eviction, or a pod that ends."""
     looked: float
     """When it was last looked at."""
+    victims: set[str] = field(default_factory=set)
+    """Uids of the pods that were evicted for it."""
 
     is_passed_over: bool = False
     """Whether it was not looked at since because its pool had no turn."""
@@ -192,8 +198,8 @@ class Reclaimer:
         self._advice: dict[str, Advice] = {}
         """Pod uid → what its condition says beside the numbers."""
         self._kept: dict[str, _Kept] = {}
-        self._ending: dict[str, float] = {}
-        """Uid of a pod that is ending → until when that counts as progress."""
+        self._unstored: dict[str, float] = {}
+        """Uid of a pod that is reserved for and not stored → until when it is waited for."""
         self._cooling: dict[str, float] = {}
         """Namespace → until when nothing is evicted for its pods."""
         self._overdue = OverdueReleases(self._clock, lambda: UNTRIED_FACTOR * parts.patience())
@@ -229,7 +235,7 @@ class Reclaimer:
     def _begin(self) -> None:
         """Forget what an earlier leadership saw; what it promised stands in the objects."""
         # turns go on: else leaderships that end soon would all begin with the same pods
-        for seen in (self._kept, self._ending, self._cooling):
+        for seen in (self._kept, self._unstored, self._cooling):
             seen.clear()
         self._overdue.reset()
         self._evictor.reset()
@@ -475,16 +481,17 @@ class Reclaimer:
         if raw is None or quota is None or end is not None:
             return "its namespace has no elastic quota any more" if end is None else end
         now = self._clock()
-        kept = self._kept.setdefault(promise.uid, _Kept(now, now, now))
+        # an earlier leader may have evicted what is ending
+        kept = self._kept.setdefault(promise.uid, _Kept(now, now, now, set(view.ending)))
         kept.look(now)
         progress = kept.progress
         whole = self._promise_to(self._planner.queued(quota, raw))
         if not self.promises.make(whole, epoch):
             return None  # its ledger or a quota cannot be read now
         # what ends frees nothing more for a promise that has its room: then the queue is awaited
-        is_ending = self._is_something_ending(view)
+        ending = self._ending(view, quota)
         is_behind = not self._behind(promise).isdisjoint(promises)  # these end in time
-        if is_behind or (is_ending and not self.promises.has_room(promise.uid)):
+        if is_behind or (ending and not self.promises.has_room(promise.uid)):
             kept.progress = now
         if self._planner.shortage(view, quota, raw).resources:
             try:
@@ -495,27 +502,30 @@ class Reclaimer:
             else:
                 if not claim.plan.is_possible:
                     return claim.plan.obstacle
-                has_evicted = self._evict(claim, epoch)
-                # else its room would be lost, and its first victims have gone in vain
-                if has_evicted or not self._evictor.may_begin(claim):
-                    kept.progress = now
+                # else its room would be lost, and its first victims would go in vain
+                goes_on = self._evict(claim, epoch) or not self._evictor.may_begin(claim)
+                is_progress = goes_on or not ending.isdisjoint(kept.victims)
+                kept.progress = now if is_progress else progress
         if now - kept.progress > self._parts.patience():
             return "it got no quota in time"
         self._parts.requeue_after(promise.namespace, 0.0)
         return None
 
-    def _is_something_ending(self, view: ReclaimView) -> bool:
-        """Return whether a pod ends that still may: not past its grace period for long."""
+    def _ending(self, view: ReclaimView, quota: ElasticQuota) -> frozenset[str]:
+        """Return the uids of what leaves a quota's pool, and is not late."""
         now = self._clock()
-        self._ending = {uid: until for uid, until in self._ending.items() if uid in view.ending}
-        for namespace in view.quotas:
-            for one in self._parts.assigned.in_namespace(namespace):
-                if one.pod.uid in view.ending:
-                    grace = one.pod.deletion_grace_period_seconds or 0
-                    self._ending.setdefault(one.pod.uid, now + grace + _ENDING_MARGIN)
-        for uid in view.unstored:
-            self._ending.setdefault(uid, now + _UNSTORED_SECONDS)
-        return any(until > now for until in self._ending.values())
+        self._unstored = {
+            uid: self._unstored.get(uid, now + _UNSTORED_SECONDS) for uid in view.unstored
+        }
+        return frozenset(
+            one.uid
+            for key in view.pools[quota.pool].quotas
+            for one in view.leaving[key]
+            if now < self._unstored.get(one.uid, self._late_at(one))
+        )
+
+    def _late_at(self, pod: ElasticPod) -> float:
+        return self._parts.uncharged_at(pod.namespace, pod.uid) + _ENDING_MARGIN
 
     def _end(
         self, promises: Mapping[str, HeldPromise], ends: Mapping[str, str], epoch: int
@@ -681,7 +691,11 @@ class Reclaimer:
             self._evicting += self._clock() - begun
             self._evicting -= self._evictor.unanswered_seconds - unanswered
             evicted = self._evictor.evicted()
-            self._planner.take(one for one in claim.plan.victims if one.uid in evicted)
+            gone = [one for one in claim.plan.victims if one.uid in evicted]
+            self._planner.take(gone)
+            kept = self._kept.get(claim.queued.pod.uid)
+            if kept is not None:
+                kept.victims.update(one.uid for one in gone)
 
     def _promise_to(self, queued: Queued) -> HeldPromise:
         """Return what a pod needs of each derived quota that its namespace's ledger counts."""

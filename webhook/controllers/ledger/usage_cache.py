@@ -228,6 +228,11 @@ class UsageCache:
         is_unanswered = state is not None and state.is_unanswered
         return not is_unanswered and self.workqueue.failures(namespace) > _MAX_FAILURES
 
+    def uncharged_at(self, namespace: str, uid: str) -> float:
+        """Return when a pod is charged no more although it is there; never if not being deleted."""
+        state = self.namespaces.get(namespace)
+        return math.inf if state is None else state.uncharge_at.get(uid, math.inf)
+
     def clear_abandoned(self, namespace: str) -> None:
         """Leave a namespace that is not tracked, and has a ledger that counts still."""
         with self.lock:
