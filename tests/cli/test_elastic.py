@@ -32,7 +32,9 @@ from webhook.kube.api import (
 from webhook.operations.elastic.planning import plan_for
 from webhook.operations.elastic.reading import read_elastic
 from webhook.operations.explain.session import ExplainOptions, Session
+from webhook.operations.names import CONFIG_KEY
 from webhook.operations.snapshots.taking import take_snapshot
+from webhook.state.well_known import CONFIG_MAP, DEFAULT_NAMESPACE
 
 GPU = "nvidia.com/gpu-10gb"
 MEMORY = "nos.nebuly.com/gpu-memory"
@@ -336,6 +338,21 @@ def test_pods_that_never_go_and_pods_that_are_ending(tmp_path: Path) -> None:
     deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
     entry = planned(tmp_path, objects(metadata=deleted))
     assert (entry["possible"], entry["victims"]) == (True, [])
+    long_ago = {**deleted, "deletionTimestamp": "2025-12-31T00:00:00Z"}
+    assert victims(metadata=long_ago) == []
+    held = [*objects(metadata=long_ago), configured("terminatingPods: Hold")]
+    assert [one["name"] for one in planned(tmp_path, held)["victims"]] == ["p2"]
+
+
+def configured(text: str) -> dict[str, object]:
+    """Return the configuration of an installation."""
+    head = "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": CONFIG_MAP, "namespace": DEFAULT_NAMESPACE},
+        "data": {CONFIG_KEY: head + text},
+    }
 
 
 def _name(raw: Any) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import sleep
@@ -12,11 +13,13 @@ import click
 
 from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader, watched
 from webhook.cli.exit_codes import ExitCode, InputError, printable
+from webhook.cli.files.configuration import configuration_of
 from webhook.cli.files.inputs import Manifest, read_manifests
 from webhook.cli.printing.elastic_report import print_plan, print_quotas, quota_entries
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import PODS, NotFoundError, Object
+from webhook.kube.api import PODS, ClusterApi, NotFoundError, Object
+from webhook.operations.deployments import system_namespace_of
 from webhook.operations.elastic.planning import NotPlannedError, plan_for
 from webhook.operations.elastic.reading import Elastic, read_elastic
 from webhook.operations.explain.session import ExplainOptions, Session
@@ -31,10 +34,16 @@ def _session(
 ) -> Iterator[Session]:
     if snapshots:
         with snapshot_reader(snapshots) as api:
-            yield Session(api, ExplainOptions(is_offline=True, taken=api.extent.taken))
+            options = replace(_options(api), is_offline=True, taken=api.extent.taken)
+            yield Session(api, options)
     else:
         with live_cluster(kubeconfig, context) as api:
-            yield Session(api, ExplainOptions())
+            yield Session(api, _options(api))
+
+
+def _options(api: ClusterApi) -> ExplainOptions:
+    place = system_namespace_of(api)
+    return ExplainOptions(configuration_of(api, None, place), place)
 
 
 def show(

@@ -176,6 +176,7 @@ class ControllerManager:
                 requeue_after=self.ledger_controller.usage_cache.requeue_after,
                 settings=lambda: config.configuration().elastic,
                 uncharged_at=self.ledger_controller.usage_cache.uncharged_at,
+                holds_terminating=lambda: config.policy().holds_terminating,
                 patience=release.gate_release_seconds,
             ),
         )

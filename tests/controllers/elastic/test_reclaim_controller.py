@@ -127,6 +127,7 @@ def reclaiming(
     pod_group: str = "",
     owner: Object = A_AND_B[0],
     timeouts: Object | None = None,
+    terminating: str = "Release",
     **reclaim: object,
 ) -> Iterator[Reclaiming]:
     """Open a world in which team-b has borrowed all that team-a does not use.
@@ -135,9 +136,14 @@ def reclaiming(
         labels: Of the pods that are borrowed.
         pod_group: Name of the PodGroup that they are in; empty without.
         owner: The elastic quota whose min is borrowed.
+        terminating: What the configuration says of pods that are being deleted.
     """
     elastic: Object = {"reclaim": {"mode": mode, "afterSeconds": 0, **reclaim}}
-    settings: Object = {"elastic": elastic, "timeouts": timeouts or {}}
+    settings: Object = {
+        "elastic": elastic,
+        "timeouts": timeouts or {},
+        "terminatingPods": terminating,
+    }
     given = (owner, A_AND_B[1], *(objects or (a_node(),)))
     with world(*given, directory=directory, settings=settings, is_gated=True) as made:
         here = Reclaiming(made.harness)
@@ -676,6 +682,12 @@ def test_no_promise_outlasts_its_time_by_pods_that_end_in_another_pool(tmp_path:
         assert here.ending("team-c") == ["c1"]
 
 
+def keep(here: Reclaiming, name: str) -> None:
+    """Have a finalizer keep a pod of team-b."""
+    kept: Object = {"metadata": {"finalizers": ["example.com/kept"]}}
+    here.harness.api.patch(PODS, name, kept, namespace="team-b")
+
+
 def test_a_promise_outlasts_a_pod_that_is_charged_past_its_grace_period(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -686,6 +698,20 @@ def test_a_promise_outlasts_a_pod_that_is_charged_past_its_grace_period(
         eventually(lambda: here.promises() == ["a0"], "what it frees is promised")
         time.sleep(4.5)
         assert (here.promises(), here.events("ReclaimWithdrawn")) == (["a0"], [])
+
+
+def test_a_pod_that_is_charged_until_it_is_gone_keeps_no_owner_from_its_min(
+    tmp_path: Path,
+) -> None:
+    with reclaiming(tmp_path, terminating="Hold") as here:
+        keep(here, "b3")
+        here.harness.api.delete(PODS, "b3", namespace="team-b", grace_period_seconds=1)
+        here.create("a0", "team-a")
+        eventually(lambda: here.promises() == ["a0"], "what it should free is promised")
+        eventually(lambda: here.ending() == ["b2", "b3"], "a pod that runs goes in its place")
+        here.end("b2", "team-b")
+        here.says("a0", "team-a", "Released")
+        assert (here.ending(), here.events("ReclaimWithdrawn")) == (["b3"], [])
 
 
 def test_a_promise_that_is_kept_at_the_last_moment_is_not_withdrawn(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -28,6 +28,7 @@ from webhook.quota.ledger.ledger import Ledger, Reservation, ReservationSource
 from webhook.state.ledger_store import LedgerStore
 
 CPU = 10**9
+NOW = datetime(2026, 11, 29, tzinfo=UTC)
 
 
 def a_pod(namespace: str, name: str) -> ElasticPod:
@@ -123,9 +124,10 @@ def view_of(
         cast("Any", ledgers),
         cast("Any", ledgers),
         ElasticSettings(),
+        False,
         frozenset(),
         {LATE},
-        datetime(2026, 11, 29, tzinfo=UTC),
+        NOW,
     )
     return read_view({"team-a": quota}, sources, promises)
 
@@ -165,3 +167,42 @@ def test_what_is_reserved_beyond_min_counts_as_leaving_but_for_pods_released_jus
     assert view.unstored == {*leaving}
     everything = [*view.pods[key], *view.leaving[key]]
     assert sum(one.amounts["cpu"] for one in everything) == (3 + int(resized)) * CPU
+
+
+def view_of_ending(ended: float, *, holds_terminating: bool, is_evicted: bool) -> ReclaimView:
+    """Return the view of a pod whose grace period of 60 s was over some seconds ago."""
+    deleted = {
+        "deletionTimestamp": f"{NOW - timedelta(seconds=ended):%Y-%m-%dT%H:%M:%SZ}",
+        "deletionGracePeriodSeconds": 60,
+    }
+    raw = built_pod(uid="ends", node="node-1", requests={"cpu": "1"}, metadata=deleted)
+    ledgers = Ledgers(read_assigned_pod(cast("Any", raw)))
+    quota = read_elastic_quota(cast("Any", an_elastic_quota("team-a", {"cpu": "1"})))
+    sources = ReclaimSources(
+        cast("Any", ledgers),
+        cast("Any", ledgers),
+        ElasticSettings(),
+        holds_terminating,
+        {"ends"} if is_evicted else frozenset(),
+        frozenset(),
+        NOW,
+    )
+    return read_view({"team-a": quota}, sources, ())
+
+
+@pytest.mark.parametrize(
+    ("holds_terminating", "is_evicted", "ended", "is_taken"),
+    [
+        (True, False, 61, True),
+        (True, True, 61, True),
+        (True, False, 60, False),
+        (False, False, 61, False),
+    ],
+)
+def test_a_pod_that_may_be_charged_for_ever_is_taken_and_no_victim(
+    ended: float, *, holds_terminating: bool, is_evicted: bool, is_taken: bool
+) -> None:
+    view = view_of_ending(ended, holds_terminating=holds_terminating, is_evicted=is_evicted)
+    (taken,) = view.pods.values()
+    assert [one.is_exempt for one in taken] == ([True] if is_taken else [])
+    assert view.ending == (frozenset() if is_taken else {"ends"})

@@ -273,6 +273,7 @@ class ElasticSimulation(SharingSimulation):
             requeue_after=lambda *_: None,
             settings=lambda: _SETTINGS,
             uncharged_at=lambda *_: math.inf,
+            holds_terminating=lambda: False,
             patience=lambda: _PATIENCE,
         )
         return Reclaimer(context, parts)

@@ -133,6 +133,8 @@ class ReclaimParts:
     uncharged_at: Callable[[str, str], float]
     """Returns when a pod is charged no more although it is there, by its namespace and uid; never
     for one that is not being deleted."""
+    holds_terminating: Callable[[], bool]
+    """Returns whether pods that are stuck terminating are charged until they are gone."""
     patience: Callable[[], float]
     """Returns for how many seconds a promise is kept while nothing happens."""
 
@@ -357,6 +359,7 @@ class Reclaimer:
             self._parts.assigned,
             self._parts.ledgers,
             self._parts.settings(),
+            self._parts.holds_terminating(),
             self._evictor.evicted(),
             self._overdue.uids(),
             self._now(),

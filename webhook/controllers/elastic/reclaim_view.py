@@ -2,7 +2,9 @@
 
 Beside the assigned pods count what is reserved for requests on their way, and what is promised: as
 pods that are never evicted. Pods that are ending count as gone, but for those that may
-take longer than the configuration allows: their creators choose how long.
+take longer than the configuration allows: their creators choose how long. With
+`terminatingPods: Hold` a pod that should be gone by now, and is kept by a finalizer or by a kubelet
+that is silent, counts as taken: it may be charged for ever.
 
 What is reserved for a pod that is created with a node, bound or resized counts as ending until
 that is seen: it is stored in a moment, or never, because something after the webhook refused it,
@@ -16,7 +18,7 @@ bind has its room.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
@@ -27,7 +29,7 @@ from webhook.controllers.elastic.promises import HeldPromise
 from webhook.kube.informer import Informer
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList
-from webhook.quota.charging.pod_usage import is_terminal
+from webhook.quota.charging.pod_usage import is_stuck_terminating, is_terminal
 from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod, ends_within
 from webhook.quota.elastic.derived_quotas import quota_key
@@ -110,6 +112,8 @@ class ReclaimSources:
     pods: Informer[AssignedPod]
     ledgers: LedgerStore
     settings: ElasticSettings
+    holds_terminating: bool
+    """Whether pods that are stuck terminating are charged until they are gone."""
     evicted: Collection[str]
     """Uids of pods that were evicted; the cache may not show it yet."""
     overdue: Collection[str]
@@ -221,6 +225,9 @@ def _assigned(
     for one in sources.pods.in_namespace(namespace):
         if not is_terminal(one.pod):
             pod = elastic_pod(one, quota, settings.gpu_memory_gb, limits, sources.now)
+            if sources.holds_terminating and is_stuck_terminating(one.pod, now=sources.now):
+                yield replace(pod, is_exempt=True), False  # no eviction ends it
+                continue
             is_evicted = pod.uid in sources.evicted
             yield pod, is_evicted or ends_within(one.pod, max_grace, sources.now)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from webhook.config import ReclaimSettings
+from webhook.config import TerminatingPods
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -22,7 +22,7 @@ from webhook.operations.explain.namespaces import newest_moment
 from webhook.operations.explain.session import Session
 from webhook.operations.reading import name_of
 from webhook.quota.charging.gpu_memory import GPU_MEMORY, gpu_memory
-from webhook.quota.charging.pod_usage import charged_to, is_terminal
+from webhook.quota.charging.pod_usage import charged_to, is_stuck_terminating, is_terminal
 from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import (
     ElasticPod,
@@ -47,7 +47,6 @@ from webhook.quota.objects.model import Pod
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, RECLAIM_GROUP_LABEL
 
 _ASSIGNED: Final = "spec.nodeName!="
-_MAX_GRACE_SECONDS: Final = ReclaimSettings().max_grace_seconds
 _CRITICAL: Final = 2 * 10**9
 """Priority from which a pod keeps the cluster alive."""
 
@@ -60,7 +59,7 @@ class Elastic:
     pods: Mapping[str, Sequence[ElasticPod]]
     """Key of each quota → its assigned pods, those that are ending included."""
     ending: frozenset[str]
-    """Uids of the pods whose deletion has been asked for."""
+    """Uids of the pods that count as gone."""
     raws: Sequence[Object]
     """All assigned pods of the cluster, as far as they may be read."""
     gb_per_gpu: int
@@ -185,16 +184,22 @@ def read_elastic(session: Session, gb_per_gpu: int) -> Elastic:
     now = taken or session.options.now()
     elastic = Elastic(pools, {one.key: [] for one in quotas}, frozenset(), raws, gb_per_gpu, now)
     pods: dict[str, list[ElasticPod]] = {one.key: [] for one in quotas}
+    configuration = session.options.configuration
+    is_held = configuration.terminating_pods is TerminatingPods.HOLD
+    max_grace = configuration.elastic.reclaim.max_grace_seconds
     ending = set()
     for raw in raws:
         pod = _counted(raw, reader)
         quota = None if pod is None else elastic.quota_of(pod.namespace)
         if pod is None or quota is None:
             continue
-        pods[quota.key].append(elastic_pod(pod, raw, quota, gb_per_gpu, now))
-        reader.notes.extend(_profile_notes(pod, quota))
-        if ends_within(pod, _MAX_GRACE_SECONDS, now):
+        counted = elastic_pod(pod, raw, quota, gb_per_gpu, now)
+        if is_held and is_stuck_terminating(pod, now=now):
+            counted = replace(counted, is_exempt=True)
+        elif ends_within(pod, max_grace, now):
             ending.add(pod.uid)
+        pods[quota.key].append(counted)
+        reader.notes.extend(_profile_notes(pod, quota))
     notes = (*reader.notes, *session.unknown)
     return replace(
         elastic, pods=pods, ending=frozenset(ending), notes=notes, is_whole=reader.is_whole
