@@ -25,6 +25,8 @@ from webhook.quota.objects.model import Pod
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _MOST_GRACE: Final = (2**63 - 1) // 10**9
 """Seconds that a Go `time.Duration` holds."""
+_REMOVAL: Final = timedelta(seconds=30)
+"""How long after its grace period a pod may be there without being kept."""
 
 
 class LabelOrder(StrEnum):
@@ -76,16 +78,19 @@ class ElasticPod:
 
 
 def ends_within(pod: Pod, seconds: int, now: datetime) -> bool:
-    """Return whether a pod is being deleted and has no more time left to end.
+    """Return whether a pod is being deleted and has no more time left until it is charged no more.
 
-    One whose grace period no duration of the API server holds has: its `deletionTimestamp` has
-    wrapped around, into a former century for instance.
+    One that its grace period did not end, as a finalizer keeps it or its kubelet is silent, is
+    charged for as long again. One whose grace period no duration of the API server holds has time
+    left: its `deletionTimestamp` has wrapped around, into a former century for instance.
 
     Source: kubernetes v1.36, apiserver/pkg/registry/rest/delete.go BeforeDelete.
     """
     until, grace = pod.deletion_timestamp, pod.deletion_grace_period_seconds or 0
     if until is None or grace > _MOST_GRACE:
         return False
+    if until + _REMOVAL < now:
+        until += timedelta(seconds=grace)
     return until <= now + timedelta(seconds=seconds)
 
 
