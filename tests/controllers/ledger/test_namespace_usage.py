@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from tests.builders import a_pod, a_quota, an_expression
 from webhook.controllers.ledger import namespace_usage
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
+from webhook.quota.amounts.go_format import expression_text
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import to_text
+from webhook.quota.charging import scopes
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.charging.scopes import matches
-from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
 from webhook.quota.objects.names import DEFERRED_KEYS
 
 Object = dict[str, object]
@@ -159,6 +161,28 @@ def test_a_quota_that_cannot_be_matched_is_reported_and_charged_nothing() -> Non
     count.put(Pod.from_object(a_pod(node="n", requests={"cpu": "1"})))
     assert to_text(count.totals(1).quotas["odd"].used) == {"requests.cpu": "0"}
     assert list(count.unmatchable) == ["odd"]
+
+
+def test_why_a_quota_cannot_be_matched_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    def counted(expression: ScopeExpression) -> str:
+        written.append(expression.operator)
+        return expression_text(expression)
+
+    monkeypatch.setattr(scopes, "expression_text", counted)
+    bad = a_quota("odd", expressions=[an_expression("PriorityClass", "In", "bad value!")])
+    quotas = deferred_quotas([ResourceQuota.from_object(bad)], DEFERRED_KEYS)
+    count = NamespaceUsage()
+    count.set_quotas(quotas)
+    pod = Pod.from_object(a_pod(node="n", requests={"cpu": "1"}))
+    for _ in range(3):
+        count.put(pod)
+        assert count.observed(pod.uid) is not None
+    assert written == ["In"]
+    revised = replace(quotas.quotas[0].quota, expressions=(ScopeExpression("Terminating", ""),))
+    count.set_quotas(deferred_quotas([revised], DEFERRED_KEYS))
+    assert count.unmatchable == {}
 
 
 def test_what_is_deferred_comes_with_the_quotas() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import Object, a_container, a_pod, an_expression
 from tests.quota.parsed import expression_of, pod_of, quota_of
@@ -285,3 +288,89 @@ def test_what_is_made_of_the_scopes_of_a_quota_goes_with_it() -> None:
 def test_an_expression_that_is_stored_very_often_is_looked_at_once() -> None:
     expressions = [an_expression("PriorityClass")] * 900
     assert len(quota_matching_expressions(quota_of(expressions=expressions), GOLD)) == 1
+
+
+class _Asked:
+    """A pod of class `gold` that counts how often it is looked at; no rule may ask for more."""
+
+    asked = 0
+    qos_class = "Burstable"
+    cross_namespace_affinity = True
+
+    @property
+    def priority_class_name(self) -> str:
+        self.asked += 1
+        return "gold"
+
+    @property
+    def active_deadline_seconds(self) -> int:
+        self.asked += 1
+        return 60
+
+
+def test_a_pod_is_looked_at_no_more_often_for_more_expressions() -> None:
+    quota = quota_of(
+        scopes=["Terminating", "NotBestEffort", "CrossNamespacePodAffinity"],
+        expressions=[
+            *[an_expression("PriorityClass", "NotIn", f"class-{index}") for index in range(200)],
+            *[an_expression("PriorityClass", "In", "gold", f"class-{index}") for index in range(9)],
+            *[an_expression("Terminating", "In", f"class-{index}") for index in range(200)],
+        ],
+    )
+    asked = _Asked()
+    assert matches(quota, cast("Pod", asked))
+    assert asked.asked == 2
+
+
+CLASS_NAMES = st.sampled_from(["", "gold", "silver", "bronze"])
+EXPRESSIONS = st.one_of(
+    st.builds(
+        lambda operator, names: an_expression("PriorityClass", operator, *names),
+        st.sampled_from(["In", "NotIn"]),
+        st.lists(CLASS_NAMES, min_size=1, max_size=3),
+    ),
+    st.sampled_from(
+        [an_expression("PriorityClass"), an_expression("PriorityClass", "DoesNotExist")]
+    ),
+    st.builds(
+        an_expression,
+        st.sampled_from(
+            [
+                "Terminating",
+                "NotTerminating",
+                "BestEffort",
+                "NotBestEffort",
+                "CrossNamespacePodAffinity",
+                "SomethingNew",
+            ]
+        ),
+        st.sampled_from(["Exists", "In"]),
+    ),
+)
+PODS = st.builds(
+    lambda name, deadline, request, namespaces: pod_of(
+        priorityClassName=name,
+        activeDeadlineSeconds=deadline,
+        requests=request,
+        affinity={
+            "podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [{"namespaces": namespaces}]
+            }
+        },
+    ),
+    CLASS_NAMES,
+    st.sampled_from([None, 60]),
+    st.sampled_from([{}, {"cpu": "1"}]),
+    st.sampled_from([[], ["other"]]),
+)
+
+
+@given(expressions=st.lists(EXPRESSIONS, max_size=5), pod=PODS)
+def test_a_quota_matches_the_pods_that_each_expression_matches(
+    expressions: list[Object], pod: Pod
+) -> None:
+    alone = [matches(quota_of(expressions=[one]), pod) for one in expressions]
+    quota = quota_of(expressions=expressions)
+    assert matches(quota, pod) is all(alone)
+    matching = quota_matching_expressions(quota, pod)
+    assert matches(quota, pod) is (set(matching) == set(quota.expressions))

@@ -241,6 +241,8 @@ class NamespaceUsage:
         """Return the quotas that apply to a pod; those that cannot say are noted."""
         applying: list[str] = []
         for quota in self._quotas.quotas:
+            if quota.name in self._unmatchable:
+                continue  # it cannot say of any pod, and why is a long text
             try:
                 applies = matches(quota.quota, pod)
             except ScopeError as err:

@@ -18,7 +18,7 @@ Source: kubernetes v1.36, pkg/quota/v1/evaluator/core/pods.go podMatchesScopeFun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -60,8 +60,9 @@ def matches(quota: ResourceQuota, pod: Pod) -> bool:
     """
     if not quota.scopes and not quota.expressions:
         return True
-    rules = quota.compiled(_compile_quota).rules(_SELECTOR)
-    for _, rule in rules:  # noqa: SIM110 - twice as fast as all()
+    compiled = quota.compiled(_compile_quota)
+    compiled.check(_SELECTOR)
+    for rule in compiled.merged:  # noqa: SIM110 - twice as fast as all()
         if not rule(pod):
             return False
     return True
@@ -101,12 +102,18 @@ class _Compiled:
 
     pairs: tuple[tuple[ScopeExpression, _Rule], ...]
     fault: tuple[int, ScopeExpression, str] | None = None
+    merged: tuple[_Rule, ...] = ()
+    """Of a quota: few rules that hold together where those of all its expressions do."""
 
-    def rules(self, field: str) -> tuple[tuple[ScopeExpression, _Rule], ...]:
-        """Return the pairs, or raise ScopeError when there is a fault in the list at `field`."""
+    def check(self, field: str) -> None:
+        """Raise ScopeError when there is a fault in the list at `field`."""
         if self.fault is not None:
             index, expression, detail = self.fault
             raise ScopeError(expression, detail, field=f"{field}[{index}]")
+
+    def rules(self, field: str) -> tuple[tuple[ScopeExpression, _Rule], ...]:
+        """Return the pairs, or raise ScopeError as `check` does."""
+        self.check(field)
         return self.pairs
 
 
@@ -118,7 +125,8 @@ def _compile_configured(expressions: tuple[ScopeExpression, ...]) -> _Compiled:
 def _compile_quota(quota: ResourceQuota) -> _Compiled:
     found = _compile(quota.scopes, quota.expressions)
     # the API server stores one expression a thousand times
-    return replace(found, pairs=tuple(dict(found.pairs).items()))
+    rules = dict(found.pairs)
+    return replace(found, pairs=tuple(rules.items()), merged=_merged(rules))
 
 
 def _compile(scopes: tuple[str, ...], expressions: tuple[ScopeExpression, ...]) -> _Compiled:
@@ -143,19 +151,58 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "CrossNamespacePodAffinity": lambda pod: pod.cross_namespace_affinity,
 }
 
-_CLASS_RULES: Final[Mapping[str, Callable[[frozenset[str]], _Rule]]] = {
-    "In": lambda values: lambda pod: pod.priority_class_name in values,
-    "NotIn": lambda values: lambda pod: pod.priority_class_name not in values,
-    EXISTS: lambda _values: lambda pod: pod.priority_class_name != "",
-    "DoesNotExist": lambda _values: lambda pod: pod.priority_class_name == "",
+_NO_CLASS: Final = frozenset({""})
+
+_CLASS_NAMES: Final[Mapping[str, Callable[[frozenset[str]], tuple[bool, frozenset[str]]]]] = {
+    "In": lambda values: (True, values),
+    "NotIn": lambda values: (False, values),
+    EXISTS: lambda _values: (False, _NO_CLASS),
+    "DoesNotExist": lambda _values: (True, _NO_CLASS),
 }
+"""Operator → of its values, the names that match, or (False) those that do not."""
 
 
 def _rule(expression: ScopeExpression) -> _Rule:
     if expression.scope_name == PRIORITY_CLASS:
+        return _class_rule([expression])
+    return _RULES.get(expression.scope_name, _matches_none)
+
+
+def _matches_none(_pod: Pod) -> bool:
+    return False
+
+
+def _class_rule(expressions: Iterable[ScopeExpression]) -> _Rule:
+    """Return one rule for expressions on the class; their number makes no pod slower to match."""
+    matching: list[frozenset[str]] = []
+    ruled_out: set[str] = set()
+    for expression in expressions:
         # a pod without a class must not be taken for one of class ""
-        return _CLASS_RULES[expression.operator](frozenset(expression.values) - {""})
-    return _RULES.get(expression.scope_name, lambda _pod: False)
+        values = frozenset(expression.values) - _NO_CLASS
+        is_match, names = _CLASS_NAMES[expression.operator](values)
+        if is_match:
+            matching.append(names)
+        else:
+            ruled_out |= names
+    others = frozenset(ruled_out)
+    if not matching:
+        return lambda pod: pod.priority_class_name not in others
+    common = frozenset.intersection(*matching) - others
+    return lambda pod: pod.priority_class_name in common
+
+
+def _merged(rules: Mapping[ScopeExpression, _Rule]) -> tuple[_Rule, ...]:
+    """Return rules that hold together where all of these do: at most one for each scope name.
+
+    Tenants write hundreds of expressions, and counting a pod matches it against each of its
+    namespace's quotas, for which the pods of all others wait.
+    """
+    on_class = [expression for expression in rules if expression.scope_name == PRIORITY_CLASS]
+    # other scopes ignore the operator, so those of one name have the same rule
+    merged = dict.fromkeys(
+        rule for expression, rule in rules.items() if expression.scope_name != PRIORITY_CLASS
+    )
+    return (*merged, *([_class_rule(on_class)] if on_class else []))
 
 
 def _fault(expression: ScopeExpression) -> str:
@@ -169,7 +216,7 @@ def _fault(expression: ScopeExpression) -> str:
     """
     if expression.scope_name != PRIORITY_CLASS or expression.operator == EXISTS:
         return ""
-    if expression.operator not in _CLASS_RULES:
+    if expression.operator not in _CLASS_NAMES:
         found = f"{quoted(expression.operator)} is not a valid scope selector operator"
     else:
         found = _joined_faults((*_count_faults(expression), *_value_faults(expression)))
