@@ -1151,7 +1151,7 @@ class SharingSimulation:
             context,
             cast("PodQueues", lines),
             shares,
-            cast("DriftDetector", SimpleNamespace(verify=lambda _namespace, _state: True)),
+            cast("DriftDetector", SimpleNamespace(verify=lambda *_, **__: True)),
         )
         unheard = SimpleNamespace(add_handler=lambda _handler: None)
         informers = SimpleNamespace(

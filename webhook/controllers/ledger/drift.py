@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from webhook.controllers.ledger.namespace_state import NamespaceState
+from webhook.controllers.ledger.namespace_state import NamespaceState, PodListing
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.controllers.runtime.controller import DONE, RequeueAfter, Result
 from webhook.controllers.runtime.leadership import Leadership
+from webhook.controllers.runtime.rate_limit import ListPauses
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
@@ -29,6 +30,7 @@ from webhook.quota.amounts.resources import excess
 from webhook.quota.ledger.apply_usage import CountedQuota
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod
+from webhook.state.ledger_store import LedgerVersion
 from webhook.state.object_decoders import decode_pod
 
 _log = logging.getLogger(__name__)
@@ -38,18 +40,6 @@ _WAIT_SECONDS: Final = 5.0
 _MAX_LOOKUPS: Final = 100
 """Pods put right in one go; the next recount finds the others."""
 _MAX_NAMED: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class PodListing:
-    """A namespace as a list of its pods shows it."""
-
-    version: int
-    """The moment of the list."""
-    pods: dict[str, Pod]
-    """Pod uid → pod; those that cannot be read are absent."""
-    unreadable: frozenset[str]
-    """Uids of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +102,7 @@ class DriftDetector:
         self.queue: Final[WorkQueue[str]] = WorkQueue(clock=timings.clock)
         self._scheduled: set[str] = set()
         self._waiting_listings: dict[str, tuple[NamespaceState, PodListing]] = {}
+        self._list_pauses: dict[str, ListPauses] = {}
 
     def schedule(self, namespace: str) -> None:
         """Recount a namespace from now on; the first time at any moment of the period."""
@@ -137,18 +128,52 @@ class DriftDetector:
             return RequeueAfter(pause)
         self._scheduled.discard(namespace)
         self._waiting_listings.pop(namespace, None)
+        self._list_pauses.pop(namespace, None)
         return DONE
 
-    def verify(self, namespace: str, state: NamespaceState) -> bool:
-        """Return whether the count lacks nothing that a list shows that is made now.
+    def verify(
+        self,
+        namespace: str,
+        state: NamespaceState,
+        version: LedgerVersion | None,
+        *,
+        required_version: int = 0,
+        is_first: bool = True,
+    ) -> bool:
+        """Return whether the count lacks nothing that a list of the pods shows.
 
-        For a ledger that is to be made from nothing but the count: no version in it says how far
-        the pods have to have been seen.
+        Tenants decide how often that is asked, and all namespaces wait for the workers that list.
+        So one list is compared until the cache has come as far, and while it answers the question;
+        another one is made after a pause. False until then.
+
+        A list shows nothing that came after it. Up to `required_version` that suffices if it is not
+        older, since the count is said to be of that version. A ledger that is to be made from
+        nothing but the count has no version that says how far the pods have to have been seen, so
+        the list has to be of after `version` was read. What was admitted before `version` was
+        written was stored, or is over; what is admitted later makes another version, so that this
+        one cannot be written over.
+
+        Args:
+            version: The ledger as it was read, and is to be written over.
+            required_version: Up to which version the list has to go.
+            is_first: Whether the ledger is to be made from nothing but the count.
 
         Raises:
             ApiError: The pods cannot be listed.
         """
-        listing = self._list(namespace)
+        ledger = ("", 0) if version is None else (version.uid, version.resource_version)
+        listing = state.listing
+        if (
+            listing is None
+            or listing.version < required_version
+            or (is_first and listing.ledger != ledger)
+        ):
+            state.listing = None
+            pauses = self._pauses_of(namespace)
+            if not pauses.is_over():
+                return False
+            with pauses.measured():
+                listing = state.listing = replace(self._list(namespace), ledger=ledger)
         drift = self._compare(namespace, state, listing)
         if drift is None:
             return False
@@ -162,6 +187,16 @@ class DriftDetector:
         wanted = min(listing.version, self._usage_cache.managed.required_version(namespace))
         state.confirmed_version = max(state.confirmed_version, wanted)
         return True
+
+    def _pauses_of(self, namespace: str) -> ListPauses:
+        """Return the pauses between lists of a namespace, which outlast that it is left."""
+        found = self._list_pauses.get(namespace)
+        if found is None:
+            # short lists cost no more than the changes of the Namespace that bring them
+            found = ListPauses(self._timings.clock, at_least_seconds=0.0)
+            self._list_pauses[namespace] = found
+            self.schedule(namespace)  # it is forgotten then, if the namespace is gone
+        return found
 
     def _has_compared(self, namespace: str) -> bool:
         """Compare with a list, a new one or one that had to wait; False while it has to."""

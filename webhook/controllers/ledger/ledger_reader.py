@@ -103,7 +103,7 @@ class LedgerReader:
         """Return how long there may be no ledger, because the former one was lost; 0 for none."""
         now = self._timings.clock()
         if state.lost_since is None and namespace in self._usage_cache.had_ledger:
-            state.lost_since = now
+            state.lose_ledger(now)
             if version is None and state.last_write is not None:
                 if self._usage_cache.managed.namespaces.is_terminating(namespace):
                     _log.info("the ledger went with its namespace", extra={"namespace": namespace})

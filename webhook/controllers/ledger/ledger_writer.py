@@ -71,7 +71,7 @@ class LedgerWriter:
             state.last_write = None  # what it says now is unknown
             if state.lost_since is not None:
                 # it may be there, let requests in, and be lost once more before the next look
-                state.lost_since = self._timings.clock()
+                state.lose_ledger(self._timings.clock())
             raise
         self._recorder.reconciled("written")
         return written
@@ -97,7 +97,7 @@ class LedgerWriter:
             if is_newest:
                 state.usage.forget_deleted(new_ledger.reservations)
             self._usage_cache.had_ledger.add(namespace)
-            state.lost_since = None
+            state.lost_since = state.listing = None
             state.is_rejoining = False
             state.last_write = LastWrite(version.uid, version.resource_version, new_ledger.accounts)
 

@@ -12,6 +12,7 @@ from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
 from webhook.controllers.queue.queue_state import PodQueueState
 from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.ledger.ledger import Account, Ledger, Reservation
+from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import QueuedPod, QueuePolicy
 from webhook.state.quota_cache import NamespaceQuotaView
 
@@ -39,6 +40,20 @@ class LastWrite:
         if own is None or other is None:
             return True
         return (own.observed, own.hard, own.used) != (other.observed, other.hard, other.used)
+
+
+@dataclass(frozen=True, slots=True)
+class PodListing:
+    """A namespace as a list of its pods shows it."""
+
+    version: int
+    """The moment of the list."""
+    pods: dict[str, Pod]
+    """Pod uid → pod; those that cannot be read are absent."""
+    unreadable: frozenset[str]
+    """Uids of the others."""
+    ledger: tuple[str, int] | None = None
+    """Uid and version of the ledger that was read before the list, where one was."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +90,8 @@ class NamespaceState:
     confirmed_version: int = 0
     """Up to which version a list of the pods showed nothing that is not counted; the cache of all
     pods may not have come as far."""
+    listing: PodListing | None = None
+    """The list by which that is to be shown, until what waits for it is written."""
     is_opted_out: bool = False
     """It has opted out."""
     is_uncounted: bool = False
@@ -136,12 +153,16 @@ class NamespaceState:
         Reservations are watched from now on, and a ledger that is gone is waited for from now on.
         """
         self.expiry.reset()
-        self.lost_since = self.last_write = self.dirty_since = None
+        self.lost_since = self.last_write = self.dirty_since = self.listing = None
         self.pod_queue.last_cycle = None
         self.pod_queue.reserved_since.clear()
         self.deferrals = 0
         self.excess.clear()
         self.recent_binds.reset()
+
+    def lose_ledger(self, now: float) -> None:
+        """Note that the ledger is gone: what was reserved in it may come into no earlier list."""
+        self.lost_since, self.listing = now, None
 
     def begin_reconcile(self) -> None:
         """Begin a reconciliation: later changes need another one."""

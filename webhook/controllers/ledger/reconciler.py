@@ -167,10 +167,7 @@ class LedgerReconciler:
         required_version = (
             0 if state.is_opted_out else self._usage_cache.managed.required_version(namespace)
         )
-        is_behind = self._usage_cache.complete_version(state) < required_version
-        if (is_behind or self._is_first(state, version)) and not self._drift.verify(
-            namespace, state
-        ):
+        if not self._is_confirmed(namespace, state, version, required_version):
             _log.info("pods have not all been seen yet", extra={"namespace": namespace})
             return RequeueAfter(_UNCONFIRMED_SECONDS)
         # expiry is asked for here, since other namespaces wait for shared quotas that are locked
@@ -202,7 +199,7 @@ class LedgerReconciler:
         update = self._usage_cache.next_ledger(namespace, state, None, {})
         if update is not None and is_all_granted(self._shared, namespace, update.ledger):
             return True
-        if not self._drift.verify(namespace, state):
+        if not self._drift.verify(namespace, state, None):
             return False
         update = self._usage_cache.next_ledger(namespace, state, None, {})
         if update is not None:
@@ -218,6 +215,23 @@ class LedgerReconciler:
             return {}
         state.expiry.observe(version.ledger, version.uid)
         return state.expiry.expired(namespace, version.ledger, state.usage.observed)
+
+    def _is_confirmed(
+        self, namespace: str, state: NamespaceState, version: LedgerVersion, required_version: int
+    ) -> bool:
+        """Return whether the count is as complete as it has to be, by a list where need be."""
+        is_behind = self._usage_cache.complete_version(state) < required_version
+        is_first = self._is_first(state, version)
+        if not (is_behind or is_first):
+            state.listing = None
+            return True
+        return self._drift.verify(
+            namespace,
+            state,
+            version,
+            required_version=required_version if is_behind else 0,
+            is_first=is_first,
+        )
 
     def _is_first(self, state: NamespaceState, version: LedgerVersion) -> bool:
         """Return whether no version in the ledger says how far pods have to have been seen."""

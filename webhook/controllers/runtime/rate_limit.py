@@ -15,7 +15,7 @@ _REST_FACTOR: Final = 9.0
 """A rest in proportion to what the work took: others wait for it."""
 _MAX_REST_SECONDS: Final = 5.0
 _LIST_SECONDS: Final = 5.0
-"""Between two lists at least."""
+"""Between two lists at least, where nobody waits for the next one."""
 
 
 def rest_seconds(took: float) -> float:
@@ -122,10 +122,17 @@ class TokenBucket:
 
 
 class ListPauses:
-    """Pauses between lists of many objects. Not safe to use from several threads."""
+    """Pauses between lists of many objects. Not safe to use from several threads.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    Args:
+        at_least_seconds: How long each lasts, however short the list before it took.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], *, at_least_seconds: float = _LIST_SECONDS
+    ) -> None:
         self._clock = clock
+        self._at_least = at_least_seconds
         self._not_before = -math.inf
 
     def is_over(self) -> bool:
@@ -140,4 +147,4 @@ class ListPauses:
             yield
         finally:
             ended = self._clock()
-            self._not_before = ended + max(_LIST_SECONDS, _REST_FACTOR * (ended - began))
+            self._not_before = ended + max(self._at_least, _REST_FACTOR * (ended - began))
