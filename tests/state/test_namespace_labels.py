@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -86,8 +85,8 @@ class _Seen:
     def __init__(self) -> None:
         self.namespaces = self.informer = self
 
-    def entry(self, _name: str) -> SimpleNamespace:
-        return SimpleNamespace(resource_version=99)
+    def wait_for_version(self, version: int, _timeout_seconds: float) -> bool:
+        return version <= 99
 
 
 def test_a_leadership_begins_with_few_labels_at_a_time() -> None:

@@ -7,6 +7,7 @@ before it takes away a grant or an account, it has to know what is true now.
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import Final
 
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.jsonfields.fields import InvalidFieldError
@@ -21,6 +22,9 @@ from webhook.state.namespace_labels import (
     namespace_metadata,
     read_namespace,
 )
+
+_WAIT_SECONDS: Final = 3.0
+"""How long the cache of namespaces has to come as far as a list."""
 
 
 class Participation:
@@ -114,18 +118,23 @@ class Participation:
     def check_namespaces(self) -> Set[str]:
         """Make sure that the cache of namespaces shows what there is now; return the opted-in ones.
 
+        It has to come as far as the newest that is listed; what it lacks then has gone since.
+        Clients change, create and delete namespaces all the time, so at no moment need it show just
+        what was listed, and that must not keep a leadership from beginning.
+
         Raises:
-            ApiError: It does not yet, or the API server does not answer.
+            ApiError: It does not come as far in time, or the API server does not answer.
         """
         opted_in: set[str] = set()
+        newest = 0
         for raw in namespace_metadata(self._api):
             try:
                 name, version, is_in = object_name(raw), identity_of(raw)[1], is_deferred(raw)
             except InvalidFieldError:
                 continue
-            entry = self._managed.namespaces.informer.entry(name)
-            if entry is None or entry.resource_version < version:
-                raise UnavailableError("the cache of namespaces is behind")
+            newest = max(newest, version)
             if is_in:
                 opted_in.add(name)
+        if not self._managed.namespaces.informer.wait_for_version(newest, _WAIT_SECONDS):
+            raise UnavailableError("the cache of namespaces is behind")
         return opted_in
