@@ -12,7 +12,15 @@ import pytest
 from tests.kube.builders import a_config_map
 from tests.kube.contract.base import SOON
 from tests.kube.informers import Start, an_informer, next_changes, remove, rewrite, write
-from tests.reactions import Call, Proceed, ReactiveClient, in_turn, preceded_by, unavailable
+from tests.reactions import (
+    Call,
+    Proceed,
+    ReactiveClient,
+    expire,
+    in_turn,
+    preceded_by,
+    unavailable,
+)
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import CONFIG_MAPS, ApiError, UnreachableError, WatchEvent, WatchStream
 from webhook.kube.informer import InformerTimings
@@ -159,6 +167,21 @@ def test_each_such_list_makes_the_pauses_short_again(
     flaky.on("watch", "*", preceded_by(lambda call: rewrite(api, "deep", f"at {call.number}")))
     write(api, "deep", "one")
     assert pauses_of(flaky, 6) == [0.5, 1.0] * 3
+
+
+def test_where_the_server_asks_for_another_list_after_each_pauses_grow(
+    cluster: FakeCluster, api: FakeClient
+) -> None:
+    flaky = ReactiveClient(cluster)
+
+    def forgotten(call: Call, proceed: Proceed) -> None:
+        rewrite(api, "a", f"at {call.number}")
+        expire(call, proceed)
+
+    flaky.on("watch", "*", forgotten)
+    write(api, "a", "one")
+    assert pauses_of(flaky, 4) == [0.5, 1.0, 2.0, 4.0]
+    assert len(flaky.calls_of("list")) == 4
 
 
 def test_where_lists_show_nothing_new_pauses_grow(cluster: FakeCluster, api: FakeClient) -> None:

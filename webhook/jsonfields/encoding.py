@@ -95,7 +95,7 @@ def decode_deep(decoder: msgspec.json.Decoder[_T], data: bytes | str) -> _T:
 
 
 def as_utf8(data: bytes) -> bytes:
-    """Return text in which U+FFFD stands for bytes that are no UTF-8, as Go's decoder reads it."""
+    """Return text in which U+FFFD stands for bytes that are no UTF-8; Go has one for each byte."""
     return data.decode(errors="replace").encode()
 
 

@@ -17,7 +17,7 @@ from tests.admission.handlers.harness import (
 from tests.builders import a_binding
 from tests.controllers.elastic.objects import an_elastic_quota
 from tests.controllers.elastic.world import LABEL, Object, World, opted_in, world
-from tests.reactions import Call, Proceed, Reaction, preceded_by, unavailable
+from tests.reactions import Call, Proceed, Reaction, for_name, preceded_by, unavailable
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
@@ -32,6 +32,7 @@ from webhook.kube.api import (
     UnavailableError,
 )
 from webhook.quota.queue.pod_conditions import observed_condition
+from webhook.state.well_known import ELASTIC_LABEL
 
 A_AND_B = (
     an_elastic_quota("team-a", {"cpu": 2}),
@@ -366,6 +367,25 @@ def test_a_pool_ends_while_its_namespaces_go_on_to_bind() -> None:
         for namespace in ("team-a", "team-b"):
             api.delete(ELASTIC_QUOTAS, "q", namespace=namespace)
         eventually(lambda: not here.derived(), "nothing is charged any more")
+
+
+def test_what_is_no_longer_marked_as_derived_is_not_deleted() -> None:
+    """Somebody took the object over just before."""
+    with world(*A_AND_B) as here:
+        here.wait_for(**POOL)
+        api = here.harness.api
+
+        def taken_over(_call: Call) -> None:
+            gone = {"metadata": {"labels": {ELASTIC_LABEL: None}}}
+            api.patch(CLUSTER_DEFERRED_QUOTAS, "epool.default", gone)
+
+        of_pool = for_name("epool.default", preceded_by(taken_over))
+        here.harness.client.on("get", CLUSTER_DEFERRED_QUOTAS, of_pool, times=1)
+        for namespace in ("team-a", "team-b"):
+            api.delete(ELASTIC_QUOTAS, "q", namespace=namespace)
+        eventually(lambda: [*here.derived()] == ["epool.default"], "all others are gone")
+        here.harness.catch_up()
+        assert [*here.derived()] == ["epool.default"]
 
 
 def test_what_a_person_changes_is_written_again() -> None:

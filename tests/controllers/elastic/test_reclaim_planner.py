@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from tests.builders import a_pod
 from tests.quota.elastic.pools import Cluster, a_quota
+from tests.quota.nodes.objects import node
 from tests.reactions import Call, ReactiveClient
 from webhook.config import ElasticSettings
+from webhook.controllers.elastic.assigned_pods import AssignedPod, read_assigned_pod
 from webhook.controllers.elastic.reclaim_planner import ReclaimPlanner
-from webhook.kube.api import POD_DISRUPTION_BUDGETS, PODS
+from webhook.controllers.elastic.reclaim_view import ReclaimView
+from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, PODS
+from webhook.kube.informer import Informer
 from webhook.quota.elastic.capacity import ElasticPod
+from webhook.quota.elastic.fair_share import Pool
 
 
 class Planning:
@@ -95,3 +101,59 @@ def test_a_pod_that_was_refused_is_asked_no_budget_about() -> None:
     here.refused.add(here.pods[0].uid)
     assert not here.allowed(0)
     assert here.client.calls == []
+
+
+class Placing:
+    """A planner for a pod that its quota has room for, on a node for one pod."""
+
+    def __init__(self, cpu: str = "1") -> None:
+        self.client = ReactiveClient()
+        self.planner = ReclaimPlanner(self.client, ElasticSettings, tuple)
+        self.quota = a_quota("b", {"cpu": 9})
+        self.assigned: dict[str, AssignedPod] = {}
+        self.client.create(NODES, node("n"))
+        status = {"status": {"allocatable": {"cpu": cpu, "pods": "500"}}}
+        self.client.patch(NODES, "n", status, subresource="status")
+
+    def pod(self, name: str, **fields: Any) -> ElasticPod:
+        raw = a_pod(name=name, namespace="b", requests={"cpu": "1"}, uid="", **fields)
+        made = self.client.create(PODS, raw)
+        if "node" in fields:
+            self.assigned[name] = read_assigned_pod(made.object)
+        return ElasticPod("b", name, made.uid, None, 0, {})
+
+    def is_possible(self, *, released: list[ElasticPod], leaving: list[ElasticPod]) -> bool:
+        """Return whether the pod has a plan, in a look of its own."""
+        key, raw = self.quota.key, a_pod(name="waits", namespace="b", requests={"cpu": "1"})
+        view = ReclaimView(
+            {"b": self.quota},
+            {"default": Pool("default", [self.quota])},
+            {key: []},
+            {key: leaving},
+            frozenset(),
+            cast("Informer[AssignedPod]", SimpleNamespace(items=lambda: self.assigned)),
+            {one.uid: one for one in released},
+        )
+        self.client.calls.clear()
+        self.planner.forget()
+        return self.planner.plan(view, self.quota, raw).plan.is_possible
+
+    def reads(self) -> int:
+        return len(self.client.calls_of("get", PODS))
+
+
+def test_a_pod_that_is_ending_leaves_its_place() -> None:
+    here = Placing()
+    placed = here.pod("placed", node="n")
+    assert not here.is_possible(released=[], leaving=[])
+    assert here.is_possible(released=[], leaving=[placed])
+
+
+def test_of_pods_without_a_node_some_are_read_in_each_look_and_no_others_remembered() -> None:
+    here = Placing(cpu="100")
+    released = [here.pod(f"r{number}") for number in range(100)]
+    found = [
+        (here.is_possible(released=looked_at, leaving=[]), here.reads())
+        for looked_at in (released, released, released, [], released)
+    ]
+    assert found == [(True, 64), (False, 36), (False, 0), (True, 0), (True, 64)]

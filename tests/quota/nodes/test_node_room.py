@@ -160,6 +160,23 @@ def test_others_take_first_what_is_of_no_use_to_it_whoever_leaves() -> None:
     assert room.after(["victim"]).fits
 
 
+def test_others_take_last_what_there_is_for_it_now() -> None:
+    nodes = [node(name, allocatable={"cpu": "2", "pods": "9"}) for name in ("a", "b")]
+    other = PlacedPod("other", "b", requested_of(a_pod(requests=ONE)))
+    pod = a_pod(requests={"cpu": "2"})
+    assert NodeRoom(pod, nodes, [other], pods_asking(1, ONE)).after(()).fits
+
+
+def test_another_pod_that_requires_very_much_of_its_node_takes_no_room() -> None:
+    """Its creator does not decide how long a plan takes."""
+    for number, fits in ((2, False), (500, True)):
+        values = ["fast", *map(str, range(number))]
+        terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": values}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        others = pods_asking(1, ONE, affinity={"nodeAffinity": required})
+        assert fits_beside(others, a_pod(requests=ONE), fast="1") is fits
+
+
 AMOUNTS = st.sampled_from(["100m", "500m", "1", "1500m", "2"])
 SPECS = st.sampled_from([{}, FAST, {"nodeSelector": {"zone": "a"}}])
 
