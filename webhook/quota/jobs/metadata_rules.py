@@ -57,20 +57,19 @@ def label_value_faults(value: str, field: str) -> Iterator[FieldError]:
         yield invalid(field, error, value)
 
 
-def generated_errors(job: FieldReader, *, prefixed: bool) -> Iterator[FieldError]:
+def generated_errors(job: FieldReader, uid: str, *, prefixed: bool) -> Iterator[FieldError]:
     """Yield where a Job's selector and the labels of its template are not as they were generated.
 
     Args:
         job: The Job.
+        uid: Its uid, which an update need not give.
         prefixed: Whether the labels with a prefix have to be there, which old Jobs do not have.
     """
     spec, metadata = job.child("spec"), job.child("metadata")
     selector = read_selector_at(spec, "selector")
     if spec.boolean("manualSelector") or selector is None:
         return
-    uid, name = metadata.text("uid"), metadata.text("name")
-    if not uid:
-        yield FieldError("FieldValueRequired", "metadata.uid", "")
+    name = metadata.text("name")
     expected = {
         f"{prefix}{label}": value
         for prefix in ("", _PREFIX)[: 1 + prefixed]

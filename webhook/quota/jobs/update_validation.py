@@ -205,11 +205,16 @@ def enabled_gates(gates: Gates) -> frozenset[str]:
 def _generated_errors(old: FieldReader, new: FieldReader) -> list[FieldError]:
     """Return the errors of a selector and labels that are no longer as they were generated.
 
-    Those of a stored Job always are. What is missing in one that was made up may be missing.
+    Those of a stored Job always are. What is missing in one that was made up may be missing. An
+    update may leave out the uid: the API server fills it in after its hooks.
+
+    Source: kubernetes v1.36, apiserver/pkg/registry/rest/update.go BeforeUpdate.
     """
     prefixed = has_prefixed_labels(old.child("spec").child("template"))
-    before = set(generated_errors(old, prefixed=prefixed))
-    return [error for error in generated_errors(new, prefixed=prefixed) if error not in before]
+    stored = old.child("metadata").text("uid")
+    before = set(generated_errors(old, stored, prefixed=prefixed))
+    uid = new.child("metadata").text("uid") or stored
+    return [error for error in generated_errors(new, uid, prefixed=prefixed) if error not in before]
 
 
 def _name_errors(job: FieldReader) -> Iterator[FieldError]:

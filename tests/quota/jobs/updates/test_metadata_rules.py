@@ -87,17 +87,17 @@ ONCE: Mapping[str, tuple[Change, Sequence[FieldError]]] = {
         put(f"{LABELS}.controller-uid", "x"),
         [invalid(f"{LABELS}[controller-uid]", f"must be '{UID}'")],
     ),
-    "the Job has no uid": (
-        drop("metadata.uid"),
+    "the uid is another": (
+        put("metadata.uid", "x"),
         [
-            FieldError("FieldValueRequired", "metadata.uid", ""),
             *(
-                invalid(f"{LABELS}[{prefix}controller-uid]", "must be ''")
+                invalid(f"{LABELS}[{prefix}controller-uid]", "must be 'x'")
                 for prefix in ("", "batch.kubernetes.io/")
             ),
             invalid("spec.selector", "`selector` not auto-generated"),
         ],
     ),
+    "the uid is left out, which the API server fills in": (drop("metadata.uid"), []),
 }
 
 
