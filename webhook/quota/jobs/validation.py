@@ -194,7 +194,8 @@ def _success_errors(spec: FieldReader, *, is_indexed: bool) -> Iterator[FieldErr
             indexes = rule.text("succeededIndexes")
             counts = [(completions, "specified completions")]
             for index in _INDEX.findall(indexes):
-                if len(index) > _INDEX_DIGITS or int(index) >= completions:
+                digits = index.lstrip("0")
+                if len(digits) > _INDEX_DIGITS or int(digits or "0") >= completions:
                     detail = f'error parsing succeededIndexes: too large index: "{index}"'
                     yield invalid(rule.path("succeededIndexes"), detail, indexes)
                     counts.append((0, "indexes in the specified succeededIndexes field"))

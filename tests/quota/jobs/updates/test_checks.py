@@ -276,6 +276,10 @@ OF_INDEXED: Mapping[str, tuple[Change, Sequence[FieldError]]] = {
             )
         ],
     ),
+    "an index with many zeros in front": (
+        put("spec.successPolicy.rules", [{"succeededIndexes": "0,0000000000003"}]),
+        [],
+    ),
     "fewer completions than have to succeed": (
         every(
             put("spec.completions", 3),
