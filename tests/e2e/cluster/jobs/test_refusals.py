@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.e2e.cluster.jobs.states import put
 from tests.e2e.cluster.jobs.words import (
     DIRECTIVES,
     FINISHED,
@@ -33,7 +34,7 @@ from tests.e2e.cluster.jobs.words import (
 )
 from tests.e2e.cluster.objects import Object
 from tests.e2e.cluster.tenant import Tenant
-from tests.quota.jobs.job_updates import SPEC, STARTED, Change, change_list, drop
+from tests.quota.jobs.job_updates import SPEC, STARTED, Change, change_list, drop, updated
 from tests.quota.jobs.job_updates import put as setting
 
 pytestmark = [pytest.mark.timeout(300), GATES_ARE_ON]
@@ -190,3 +191,9 @@ def test_a_label_that_the_selector_needs_is_named(tenant: Tenant) -> None:
     old = stored(tenant, {})
     words = said(tenant, old, setting("spec.template.metadata.labels.app", "other"))
     assert words == "spec.template.metadata.labels: `selector` does not match template `labels`"
+
+
+def test_an_update_need_not_give_the_uid(tenant: Tenant) -> None:
+    old = stored(tenant, {})
+    answer = put(tenant.api, updated(old, GROW, drop("metadata.uid")))
+    assert answer.code == 200, str(answer)
