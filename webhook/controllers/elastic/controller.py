@@ -386,11 +386,11 @@ class ElasticQuotaController:
     def _delete(self, name: str) -> None:
         # what was listed is old where namespaces go on to bind: each grant is a version
         stored = FieldReader(self._api.get(CLUSTER_DEFERRED_QUOTAS, name)).child("metadata")
-        if ELASTIC_LABEL in stored.string_map("labels"):
-            uid, version = stored.text("uid"), int(stored.text("resourceVersion"))
-            known = Preconditions(uid, version)
-            self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, preconditions=known)
         self._specs.pop(name, None)
+        if ELASTIC_LABEL not in stored.string_map("labels"):
+            return
+        known = Preconditions(stored.text("uid"), int(stored.text("resourceVersion")))
+        self._api.delete(CLUSTER_DEFERRED_QUOTAS, name, preconditions=known)
         _log.info("elastic quota no longer charged", extra={"quota": name})
 
     def _create(self, quota: DerivedQuota, taken: set[str]) -> None:
