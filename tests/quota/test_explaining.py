@@ -426,6 +426,31 @@ def test_other_namespaces_hear_of_a_shared_quota() -> None:
     assert (other.namespace, other.pod, other.state) == ("team-b", "", ConsumerState.NAMESPACE)
 
 
+CHARGED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a quota": ("1", {}, "; its quota is charged"),
+    "nothing that a quota limits": ("", {}, "; no deferred quota is charged for it"),
+    "a namespace that is not opted in": (
+        "1",
+        {"criteria": None, "is_deferred": False},
+        "; no deferred quota is charged for it",
+    ),
+    "labels that may not be read": (
+        "1",
+        {"criteria": None, "is_deferred": False, "unknown": ("the labels: no right to read",)},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cpu", "facts", "text"), CHARGED.values(), ids=CHARGED)
+def test_of_a_pod_that_starts_it_is_said_whether_a_quota_is_charged(
+    cpu: str, facts: dict[str, Any], text: str
+) -> None:
+    there = namespace(bound("x", cpu, status={"phase": "Pending"}), **facts)
+    (cause,) = why(there, "x").causes
+    assert cause.text == f"the pod has node node-0 and does not run there yet{text}"
+
+
 def test_without_a_list_of_nodes_no_node_is_gone() -> None:
     there = namespace(pod("x"), bound("lost", "2", node="node-9"), used=FULL, node_names=None)
     assert [one.state.value for one in why(there, "x").consumers] == ["running"]

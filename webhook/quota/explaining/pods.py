@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from webhook.quota.amounts.resources import render
+from webhook.quota.charging.deferral import QuotaScopeError, usage_by_quota
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.explaining.consumers import consumers
 from webhook.quota.explaining.facts import Health, NamespaceFacts, PodFacts
@@ -82,8 +83,19 @@ def _settled(subject: PodFacts, there: NamespaceFacts) -> tuple[PendingCause, ..
     if pod.phase == "Running" and (subject.is_ready or not subject.trouble):
         return (PendingCause(CauseKind.ALREADY_RUNNING, f"{where} and runs"),)
     trouble = f": {subject.trouble}" if subject.trouble else ""
-    text = f"{where} and does not run there yet{trouble}; its quota is charged"
+    text = f"{where} and does not run there yet{trouble}{_charged(subject, there)}"
     return (PendingCause(CauseKind.NOT_OURS, text),)
+
+
+def _charged(subject: PodFacts, there: NamespaceFacts) -> str:
+    """Return whether a quota is charged for an assigned pod; nothing where that is not known."""
+    if there.criteria is not None:
+        try:
+            if usage_by_quota(subject.pod, there.criteria.quotas):
+                return "; its quota is charged"
+        except QuotaScopeError:
+            return ""
+    return "" if there.unknown else "; no deferred quota is charged for it"
 
 
 def is_starting(subject: PodFacts, there: NamespaceFacts) -> bool:
