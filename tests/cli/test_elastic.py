@@ -222,7 +222,7 @@ def test_quotas_lend_within_their_pool_only(tmp_path: Path) -> None:
         ),
         (
             [quota("a", {}), quota("b", {}, namespaces=["a", "c"])],
-            "has one elastic quota: kubectl delete -n b compositeelasticquota quota",
+            "delete one of them, this one with kubectl delete -n a elasticquota quota",
         ),
         (
             [

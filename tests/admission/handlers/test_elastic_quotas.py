@@ -66,7 +66,7 @@ def test_min_above_max_is_refused_at_its_field(harness: AdmissionHarness) -> Non
 
 
 def test_a_second_quota_of_a_namespace_is_refused_with_the_first(harness: AdmissionHarness) -> None:
-    remove = "kubectl delete -n team-b elasticquota q"
+    remove = "change that one, or kubectl delete -n team-b elasticquota q first"
     reply = decide(harness, quota({"cpu": 1}, namespaces=["team-a", "team-b"]))
     assert reply.code == 422
     assert reply.causes == [
@@ -116,12 +116,13 @@ def test_a_pool_of_no_name_is_refused_when_it_is_labelled(harness: AdmissionHarn
 
 
 def test_what_is_not_charged_is_worth_a_word(harness: AdmissionHarness) -> None:
-    least = {"cpu": 1, "pods": 3, "nvidia.com/mig-foo": 1}
+    least = {"cpu": 1, "pods": 3, "nvidia.com/mig-foo": 1, "requests.cpu": 1}
     spec = {"lendable": {"cpu": 0}, "namespaces": ["team-a", "team-c", "team-x"]}
     reply = decide(harness, quota(least, **spec))
     assert reply.allowed
     assert reply.warnings == [
         "nvidia.com/mig-foo: no pod asks for a resource of this name",
+        "requests.cpu: no pod asks for a resource of this name; write cpu",
         "pods: no bind is charged for it",
         "namespace team-c has not opted in: it is not charged",
         "namespace team-x does not exist: it is not charged",

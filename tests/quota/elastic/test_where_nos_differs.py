@@ -216,7 +216,7 @@ def test_of_two_quotas_of_a_namespace_the_older_one_counts() -> None:
     assert conflicts([second, first]) == {
         second.key: (
             "namespace x has ElasticQuota x/x already, and a namespace has one elastic quota:"
-            " kubectl delete -n x elasticquota x"
+            " delete one of them, this one with kubectl delete -n c compositeelasticquota c"
         )
     }
 

@@ -27,6 +27,7 @@ from webhook.quota.elastic.elastic_quotas import (
     elastic_quota_errors,
     read_elastic_quota,
     taken_errors,
+    unknown_resource_text,
     unknown_resources,
 )
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
@@ -84,7 +85,7 @@ def _warnings(
 ) -> Iterator[str]:
     unknown = dict.fromkeys(unknown_resources(quota))
     for name in islice(unknown, MAX_WARNINGS):
-        yield f"{name}: no pod asks for a resource of this name"
+        yield unknown_resource_text(name)
     uncharged = (name for name in uncharged_resources(quota) if name not in unknown)
     for name in islice(uncharged, MAX_WARNINGS):
         yield f"{name}: no bind is charged for it"

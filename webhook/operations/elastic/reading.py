@@ -39,6 +39,7 @@ from webhook.quota.elastic.elastic_quotas import (
     conflicts,
     elastic_quota_errors,
     read_stored_quota,
+    unknown_resource_text,
     unknown_resources,
 )
 from webhook.quota.elastic.fair_share import Pool, nanos
@@ -125,7 +126,7 @@ class _Reader:
         self.notes.extend(f"{where}: {error}: what limits more counts" for error in errors)
         unknown = unknown_resources(quota)
         for name in unknown:
-            self.notes.append(f"{where}: {name}: no pod asks for a resource of this name")
+            self.notes.append(f"{where}: {unknown_resource_text(name)}")
         for name in uncharged_resources(quota):
             if name not in unknown:
                 self.notes.append(f"{where}: {name}: no bind is charged for it")

@@ -223,6 +223,13 @@ def unknown_resources(quota: ElasticQuota) -> tuple[str, ...]:
     return tuple(sorted(name for name in quota.names if not _is_known(name)))
 
 
+def unknown_resource_text(name: str) -> str:
+    """Return what is wrong with the name of such a resource; that of a ResourceQuota's key."""
+    resource = name.removeprefix("requests.")
+    text = f"{name}: no pod asks for a resource of this name"
+    return f"{text}; write {resource}" if resource != name and _is_known(resource) else text
+
+
 def _is_known(name: str) -> bool:
     if name in _PLAIN or name == GPU_MEMORY or is_hugepages(name):
         return True
@@ -270,9 +277,11 @@ def taken_errors(quota: ElasticQuota, every: Iterable[ElasticQuota]) -> Iterator
             field = "metadata.namespace"
             if quota.kind == COMPOSITE:
                 field = f"spec.namespaces[{index}]"
-            remove = f"kubectl delete -n {other.namespace} {other.kind.lower()} {other.name}"
             yield FieldError(
-                "FieldValueForbidden", field, f"namespace {name} has {other.key} already: {remove}"
+                "FieldValueForbidden",
+                field,
+                f"namespace {name} has {other.key} already: change that one, or {_deletion(other)}"
+                " first",
             )
 
 
@@ -292,6 +301,10 @@ def conflicts(quotas: Iterable[ElasticQuota]) -> dict[str, str]:
         other = first[taken[0]]
         faults[quota.key] = (
             f"namespace {taken[0]} has {other.key} already, and a namespace has one elastic"
-            f" quota: kubectl delete -n {other.namespace} {other.kind.lower()} {other.name}"
+            f" quota: delete one of them, this one with {_deletion(quota)}"
         )
     return faults
+
+
+def _deletion(quota: ElasticQuota) -> str:
+    return f"kubectl delete -n {quota.namespace} {quota.kind.lower()} {quota.name}"

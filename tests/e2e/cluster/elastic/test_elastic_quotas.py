@@ -312,7 +312,8 @@ def test_a_second_quota_of_a_namespace_is_refused(pool_of: MakePool) -> None:
     assert answer.code == 422
     assert 'admission webhook "quotas.deferredquota.io" denied the request' in answer.message
     assert (
-        f"has ElasticQuota {namespace}/q already: kubectl delete -n {namespace}" in answer.message
+        f"has ElasticQuota {namespace}/q already: change that one, or kubectl delete"
+        in answer.message
     )
 
 
