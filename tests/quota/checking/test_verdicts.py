@@ -83,6 +83,34 @@ def test_a_pod_waits_for_a_quota_that_is_charged_at_the_bind() -> None:
     assert rules(results[1]) == [Rule.QUOTA_WAIT]
 
 
+def test_a_pod_with_a_node_is_refused_where_others_wait() -> None:
+    late = a_balance(requests_cpu="3", at_bind=True)
+    terms = Terms((late,), is_deferred=True, is_strict=True)
+    large = a_workload(cpu="2", replicas=2)
+    pinned, second = (a_pod(name, nodeName="node-1") for name in "ab")
+    results = judged(terms, large, pinned, second)
+    assert verdicts(results) == ["waits", "admitted", "refused"], "the queue holds it not back"
+    (issue,) = results[2].issues
+    assert issue.rule is Rule.QUOTA_EXCEEDED
+    assert issue.text.startswith('pods "b" is forbidden: exceeded quota: team, requested: ')
+    undecided = replace(terms, undecided="too many quotas")
+    assert verdicts(judged(undecided, a_pod("c"), pinned)) == ["waits", "refused"]
+
+
+def test_pods_of_a_workload_with_a_node_are_refused_until_there_is_room() -> None:
+    terms = Terms((a_balance(requests_cpu="1", at_bind=True),), is_deferred=True)
+    template = {"metadata": {}, "spec": a_pod_spec(nodeName="node-1")}
+    (result,) = judged(terms, an_object("Deployment", "web", {"replicas": 2, "template": template}))
+    assert result.verdict is Verdict.WAITS
+    assert result.issues[0].text.startswith("1 of 2 pods is refused until there is room: ")
+
+
+def test_a_refused_pod_with_a_node_takes_no_place_of_other_quotas() -> None:
+    terms = Terms((a_balance(pods="1"),), is_deferred=True, undecided="too many quotas")
+    results = judged(terms, a_pod("a", nodeName="node-1"), a_pod("b"))
+    assert Rule.QUOTA_EXCEEDED not in rules(results[1])
+
+
 def test_in_a_strict_queue_small_pods_wait_behind_large_ones() -> None:
     terms = Terms((a_balance(requests_cpu="4", at_bind=True),), is_deferred=True, is_strict=True)
     large, small = a_workload("Deployment", "large", cpu="3", replicas=2), a_pod("small")

@@ -245,14 +245,19 @@ _RIGHT = (4, 5, 6)
 
 
 def _rows(charges: Sequence[Charge], deferred: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    doors: dict[tuple[str, str], set[str]] = {}
     for charge in charges:
         name, pods = f"{charge.kind}/{charge.name}", str(charge.pods)
         for key in _shown(charge.each):
             amounts = str(charge.each[key]), pods, str(charge.total[key])
-            yield charge.namespace, name, key, _door(key, deferred), *amounts
+            # a pod that is created with a node gets no bind
+            door = "creation" if charge.pod.is_assigned or key not in deferred else "bind"
+            doors.setdefault((charge.namespace, key), set()).add(door)
+            yield charge.namespace, name, key, door, *amounts
     for namespace, (count, total) in _totals(charges).items():
         for key in _shown(total):
-            yield namespace, "(total)", key, _door(key, deferred), "", str(count), str(total[key])
+            door = " + ".join(sorted(doors[namespace, key]))
+            yield namespace, "(total)", key, door, "", str(count), str(total[key])
 
 
 _NODE_HEAD = (
@@ -282,7 +287,3 @@ def _node_rows(charges: Sequence[Charge], memory: Quantity) -> Iterator[tuple[st
 
 def _shown(resources: ResourceList) -> list[str]:
     return [key for key in sorted(resources) if key not in _ALIASES and not is_hugepages(key)]
-
-
-def _door(key: str, deferred: frozenset[str]) -> str:
-    return "bind" if key in deferred else "creation"

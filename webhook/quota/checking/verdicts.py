@@ -61,6 +61,8 @@ class _Demand:
     account: _Account
     usage: ResourceList
     """Of one pod."""
+    at_bind: bool
+    """Whether the pods wait for it without a node; one that is created with a node does not."""
     charged: int = 0
     """How many of the pods exist, and are charged already: they stay."""
 
@@ -198,17 +200,22 @@ class _Check:
         yield from refused
         if refused:
             return
+        usage, is_assigned = usage_of(group.pod, now=None), group.pod.is_assigned
         if self._terms.undecided:
             text = _forbidden(group.pod, f"no node is given to it: {self._terms.undecided}")
-            yield Issue(Rule.QUOTA_BOUNDS, Verdict.WAITS, text, group.field)
+            is_refused = subject.resource == "pods" and is_assigned and not subject.held
+            verdict = Verdict.REFUSED if is_refused else Verdict.WAITS
+            yield Issue(Rule.QUOTA_BOUNDS, verdict, text, group.field)
         uncountable = self._uncountable(group.pod)
         if uncountable:
             text = _forbidden(group.pod, f"no node is given to it: {uncountable}")
             yield Issue(Rule.NEVER_FITS, Verdict.NEVER_FITS, text, group.field)
         self._give_back(subject, former)
-        usage = usage_of(group.pod, now=None)
         most = 0 if subject.is_replaced else group.count
-        demands = tuple(_demand(one, usage, former.get(id(one)), most) for one in applying)
+        demands = tuple(
+            _demand(one, usage, former.get(id(one)), most, is_assigned=is_assigned)
+            for one in applying
+        )
         is_bound = not (self._terms.undecided or uncountable)
         found = list(self._charge(subject, group, demands, is_bound=is_bound))
         yield from found
@@ -283,9 +290,11 @@ class _Check:
         self, subject: Subject, group: PodGroup, demands: Sequence[_Demand], *, is_bound: bool
     ) -> Iterator[Issue]:
         """Charge as many pods as have room; yield what keeps the others."""
-        early = [one for one in demands if not one.account.balance.at_bind]
-        late = [one for one in demands if one.account.balance.at_bind]
+        early = [one for one in demands if not one.at_bind]
+        late = [one for one in demands if one.at_bind]
         created = min([_room(one, group.count) for one in early], default=group.count)
+        if group.pod.is_assigned and not (is_bound or subject.held):
+            created = 0
         rooms = [one.charged if _holder(one, group.pod) else _room(one, created) for one in late]
         started = min(rooms, default=created) if is_bound else 0
         for one in demands:
@@ -296,7 +305,7 @@ class _Check:
             if _room(one, created) < created:
                 _hold(one.account, subject, group)
         for one in demands:
-            count = started if one.account.balance.at_bind else created
+            count = started if one.at_bind else created
             one.account.used = add(one.account.used, times(one.usage, count))
 
     def _rollout(self, rolling: _Rolling) -> Iterator[Issue]:
@@ -382,9 +391,17 @@ def _all_stay(issues: Iterable[Issue]) -> bool:
     return all(one.verdict is Verdict.ADMITTED for one in issues)
 
 
-def _demand(account: _Account, usage: ResourceList, former: _Former | None, most: int) -> _Demand:
+def _demand(
+    account: _Account,
+    usage: ResourceList,
+    former: _Former | None,
+    most: int,
+    *,
+    is_assigned: bool,
+) -> _Demand:
     part = _part(usage, account)
-    return _Demand(account, part, 0 if former is None else former.take_over(part, most))
+    charged = 0 if former is None else former.take_over(part, most)
+    return _Demand(account, part, account.balance.at_bind and not is_assigned, charged)
 
 
 def _never_fits(demand: _Demand) -> bool:
@@ -399,11 +416,11 @@ def _short(subject: Subject, group: PodGroup, demand: _Demand, room: int) -> Iss
     denial = over_hard(name, total, account.used, account.balance.hard)
     message = "" if denial is None else denial.message
     shortages = () if denial is None else _shortages(denial, account)
-    if subject.resource == "pods" and not account.balance.at_bind:
+    if subject.resource == "pods" and not demand.at_bind:
         text = _forbidden(group.pod, message)
         return Issue(Rule.QUOTA_EXCEEDED, Verdict.REFUSED, text, group.field, name, shortages)
     left = group.count - room
-    if account.balance.at_bind:
+    if demand.at_bind:
         late = "waits" if left == 1 else "wait"
     else:
         late = f"{'is' if left == 1 else 'are'} refused until there is room"
@@ -414,7 +431,7 @@ def _short(subject: Subject, group: PodGroup, demand: _Demand, room: int) -> Iss
 def _holder(demand: _Demand, pod: Pod) -> str:
     """Return what holds a pod back that asks for a quota for which others wait; empty if none."""
     holder = demand.account.holder
-    if holder is None or not demand.usage:
+    if holder is None or not (demand.usage and demand.at_bind):
         return ""
     return holder[1] if (pod.priority or 0) <= holder[0] else ""
 
