@@ -210,6 +210,8 @@ def test_a_policy_that_was_changed_is_named(name: str, change: Change) -> None:
     cluster = healthy()
     edit(cluster, VALIDATING_POLICIES, name, change)
     assert of_identities(cluster=cluster) == ["identities.edited"]
+    remedy = the(examined(cluster), "identities.edited").remedy
+    assert remedy.endswith(f"kubectl edit validatingadmissionpolicy {name}")
 
 
 @pytest.mark.parametrize("name", [one for one in NAMES if one != DEVICE_CLAIMS_POLICY])

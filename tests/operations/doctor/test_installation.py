@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -509,6 +509,15 @@ def test_the_registrations_are_compared(
     assert str(finding.subject) == f"{kind.kind} {REGISTRATION}"
 
 
+def test_what_another_client_added_to_the_guard_is_removed_by_hand() -> None:
+    """A server-side apply, as that of scripts/install, leaves it."""
+    cluster = healthy()
+    _, change, name, *_ = ENTRIES["a condition on binds"]
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, change)
+    remedy = the(examined(cluster), name).remedy
+    assert remedy.endswith("kubectl edit validatingwebhookconfiguration deferred-quota")
+
+
 def test_a_namespace_without_gates_is_left_out_on_purpose() -> None:
     cluster = healthy()
     labels = {"metadata": {"labels": {"deferredquota.io/gating": "never"}}}
@@ -752,7 +761,77 @@ def test_a_policy_may_look_at_the_namespace_in_a_condition() -> None:
 
     edit(cluster, POLICY_BINDINGS, MASK_POLICY, lambda raw: spec(raw).pop("matchResources"))
     edit(cluster, POLICIES, MASK_POLICY, change)
-    assert serious(examined(cluster)) == []
+    assert ids(serious(examined(cluster))) == ["mask.edited"]
+
+
+def without_conditions(raw: Any) -> None:
+    del spec(raw)["matchConditions"][0]
+
+
+def never_matching(raw: Any) -> None:
+    spec(raw)["matchConditions"].append({"name": "x", "expression": "false"})
+
+
+def rarely_matching(raw: Any) -> None:
+    condition = spec(raw)["matchConditions"][1]
+    condition["expression"] = f"false && {condition['expression']}"
+
+
+def of_some_objects(raw: Any) -> None:
+    for field in {"matchConstraints", "matchResources"} & spec(raw).keys():
+        spec(raw)[field]["objectSelector"] = {"matchLabels": {"a": "b"}}
+
+
+def excluding(raw: Any) -> None:
+    for field in {"matchConstraints", "matchResources"} & spec(raw).keys():
+        rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
+        spec(raw)[field]["excludeResourceRules"] = [rule]
+
+
+_POLICY: Final = "mutatingadmissionpolicy deferred-quota-mask"
+_BINDING: Final = "mutatingadmissionpolicybinding deferred-quota-mask"
+EDITED: dict[str, tuple[Kind, Change, str, str]] = {
+    "a condition less": (POLICIES, without_conditions, "changed: is-not-excluded", _POLICY),
+    "one more": (POLICIES, never_matching, "spec.matchConditions: not those of this", _POLICY),
+    "another one": (POLICIES, rarely_matching, "changed: shows-deferred-resources", _POLICY),
+    "some objects": (POLICIES, of_some_objects, "matchConstraints.objectSelector", _POLICY),
+    "bound to some objects": (
+        POLICY_BINDINGS,
+        of_some_objects,
+        "spec.matchResources.objectSelector: leaves quotas out",
+        _BINDING,
+    ),
+    "excluding": (POLICIES, excluding, "matchConstraints.excludeResourceRules", _POLICY),
+    "bound to no objects": (
+        POLICY_BINDINGS,
+        excluding,
+        "spec.matchResources.excludeResourceRules: may leave quotas out",
+        _BINDING,
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "change", "words", "where"), EDITED.values(), ids=EDITED)
+def test_a_policy_that_does_not_mask_all_is_named(
+    kind: Kind, change: Change, words: str, where: str
+) -> None:
+    cluster = healthy()
+    edit(cluster, kind, MASK_POLICY, change)
+    (finding,) = serious(examined(cluster))
+    assert (finding.id, finding.severity) == ("mask.edited", "warn")
+    assert words in finding.message
+    assert finding.remedy.endswith(f"remove that with kubectl edit {where}")
+
+
+def test_a_webhook_that_does_not_mask_all_is_named() -> None:
+    cluster = healthy()
+    remove(cluster, POLICIES, MASK_POLICY)
+    entry = mask_entry()
+    entry["matchConditions"].append({"name": "x", "expression": "false"})
+    edit(cluster, MUTATING_WEBHOOKS, REGISTRATION, lambda raw: raw["webhooks"].append(entry))
+    finding = the(examined(cluster), "webhooks.narrowed")
+    assert finding.severity == "warn"
+    assert finding.message.endswith("matchConditions: not those of this release, or changed: x")
 
 
 def test_a_policy_masks_just_what_is_deferred() -> None:

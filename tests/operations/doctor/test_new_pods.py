@@ -102,6 +102,7 @@ def test_an_edited_policy_is_named_with_the_field() -> None:
     found = the(examined(cluster), "creation.edited")
     assert found.severity == "warn"
     assert found.message.endswith("was changed: spec.variables[0].expression")
+    assert found.remedy.endswith(f"kubectl edit mutatingadmissionpolicy {GATE_POLICY}")
 
 
 def test_what_another_configuration_says_is_named() -> None:

@@ -27,7 +27,7 @@ from webhook.operations.creation import (
 )
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NotInSnapshotError
-from webhook.operations.doctor.namespace_selectors import APPLY, OPTED_IN
+from webhook.operations.doctor.namespace_selectors import APPLY, OPTED_IN, restore
 from webhook.operations.emergency_state import is_nowhere, opened_object
 from webhook.operations.findings import Finding, Subject, information, subject_of, warning
 from webhook.operations.names import (
@@ -138,7 +138,7 @@ def _compared(wanted: Object, found: _Found) -> Iterator[Finding]:
             "is not that of this release and configuration, or was changed:"
             f" {', '.join(paths[:_MOST_PATHS])}{more}"
         )
-        hint = f"{_WRITE} Doctor reads the configuration with --config."
+        hint = restore(subject, f"{_WRITE} Doctor reads the configuration with --config.")
         yield warning("creation.edited", subject, message, hint)
 
 

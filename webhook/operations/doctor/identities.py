@@ -16,7 +16,7 @@ from webhook.kube.selectors import Term
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.doctor.masks import policy_name
-from webhook.operations.doctor.namespace_selectors import APPLY
+from webhook.operations.doctor.namespace_selectors import APPLY, restore
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
 from webhook.operations.names import (
     CLUSTER_QUOTAS_POLICY,
@@ -133,10 +133,12 @@ def _judged(
     has_parameters = spec.has("paramKind")
     if not any(_denies_everywhere(one, has_parameters=has_parameters) for one in bound):
         message = f"has no binding that denies in every namespace: {consequence}"
-        yield warning("identities.unbound", subject, message, APPLY)
+        binding = Subject(VALIDATING_BINDINGS.kind, subject.name)
+        remedy = restore(binding) if bound else APPLY
+        yield warning("identities.unbound", subject, message, remedy)
     if digest(spec) != DIGESTS[subject.name] or not _selects(scene, subject.name, spec):
         message = f"is not that of this release, or was changed: {consequence}"
-        yield warning("identities.edited", subject, message, APPLY)
+        yield warning("identities.edited", subject, message, restore(subject))
     wanted = _wanted(scene)
     for item in (*spec.children("matchConditions"), *spec.children("variables")):
         name = item.text("name")

@@ -13,6 +13,7 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     Object,
 )
+from webhook.kube.metadata import object_name
 from webhook.operations.counting import scope_fault
 from webhook.operations.doctor.check_context import (
     CONTROLLER_LOG,
@@ -20,17 +21,32 @@ from webhook.operations.doctor.check_context import (
     quota_subject,
     unreadable,
 )
-from webhook.operations.doctor.namespace_selectors import APPLY, selection_findings
+from webhook.operations.doctor.namespace_selectors import APPLY, restore, selection_findings
 from webhook.operations.emergency_state import without_emergency
-from webhook.operations.findings import Finding, Subject, error, information, subject_of
+from webhook.operations.findings import (
+    Finding,
+    Subject,
+    error,
+    information,
+    subject_of,
+    warning,
+)
 from webhook.operations.names import MASK_ENTRY, MASK_POLICY, MUTATING
-from webhook.quota.charging.deferral import is_excluded
+from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION, is_excluded
 from webhook.quota.charging.status_mask import incomplete_keys, visible_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import is_pod_quota_key
 from webhook.quota.objects.quota_bounds import undecided_by
 from webhook.state.webhook_selectors import WebhookSelector, uncovered
 
+_CONDITIONS: Final = {
+    "is-not-excluded": f'object.metadata.?annotations[?"{EXCLUDE_ANNOTATION}"].orValue("")'
+    ' != "true"',
+    "shows-deferred-resources": "[].exists(key, key in object.?status.?hard.orValue({})"
+    " || key in object.?status.?used.orValue({}))",
+}
+"""Conditions of the shipped mask, without the keys that they list."""
+_LIST: Final = re.compile(r"\[(?:'[^']*'|\"[^\"]*\"|[\s,])*\]")
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 
 
@@ -99,11 +115,42 @@ def _judge_policy(
             message = f"spec.matchConstraints.resourceRules: do not cover {', '.join(missing)}"
             yield error("mask.rules", subject, message, APPLY)
         yield from _keys(scene, raw, subject)
+        edited = edited_conditions(spec)
+        if edited:
+            yield _edited(subject, f"spec.matchConditions: {edited}")
+        yield from _left_out(subject, constraints, "spec.matchConstraints")
+        for binding, place in zip(bindings, _resources_of(bindings), strict=True):
+            bound = Subject(f"{subject.kind}Binding", object_name(binding))
+            yield from _left_out(bound, place, "spec.matchResources")
         conditions = [one.text("expression") for one in spec.children("matchConditions")]
         if not any("namespaceObject" in expression for expression in conditions):
             yield from _selection(scene, constraints, subject, bindings)
 
     return judge
+
+
+def edited_conditions(node: FieldReader) -> str:
+    """Return what is wrong with the conditions of a policy or an entry that masks, empty if none.
+
+    An added one may leave out every request; without those that are shipped too much is masked.
+    """
+    found = {
+        one.text("name"): _LIST.sub("[]", " ".join(one.text("expression").split()))
+        for one in node.children("matchConditions")
+    }
+    names = {name for name, _ in found.items() ^ _CONDITIONS.items()}
+    return f"not those of this release, or changed: {', '.join(sorted(names))}" if names else ""
+
+
+def _left_out(subject: Subject, place: FieldReader, field: str) -> Iterator[Finding]:
+    if not WebhookSelector.read(place.child("objectSelector")).is_empty:
+        yield _edited(subject, f"{field}.objectSelector: leaves quotas out")
+    if place.children("excludeResourceRules"):
+        yield _edited(subject, f"{field}.excludeResourceRules: may leave quotas out")
+
+
+def _edited(subject: Subject, message: str) -> Finding:
+    return warning("mask.edited", subject, message, restore(subject))
 
 
 def _selection(

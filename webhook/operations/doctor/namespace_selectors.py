@@ -26,6 +26,15 @@ ANY_NAMESPACE: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a"}
 OPTED_IN: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a", MODE_LABEL: DEFERRED_MODE}
 
 
+def restore(subject: Subject, apply: str = APPLY) -> str:
+    """Return what brings back an object to which something was added.
+
+    A server-side apply alone does not: it leaves what other clients have added.
+    """
+    edit = f"kubectl edit {subject.kind.lower()} {subject.name}"
+    return f"{apply} What another client added there stays: remove that with {edit}"
+
+
 def selection_findings(
     selector: WebhookSelector,
     subject: Subject,

@@ -14,10 +14,12 @@ from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.creation import decides
 from webhook.operations.doctor.errors import NoRightError
+from webhook.operations.doctor.masks import edited_conditions
 from webhook.operations.doctor.namespace_selectors import (
     APPLY,
     findings_for,
     gate_findings,
+    restore,
     selection_findings,
 )
 from webhook.operations.emergency_state import without_emergency
@@ -244,13 +246,16 @@ def _narrowing(node: FieldReader, subject: Subject, name: str, entry: Entry) -> 
     judge = error if entry.policy == "Fail" else warning
     if not set(WebhookSelector.read(node.child("objectSelector")).terms) <= set(entry.objects):
         message = f"webhook {name}: objectSelector: leaves requests out"
-        yield judge("webhooks.narrowed", subject, message, APPLY)
+        yield judge("webhooks.narrowed", subject, message, restore(subject))
     if node.text("matchPolicy") == "Exact":
         message = f"webhook {name}: matchPolicy: is Exact, so other API versions pass by"
         yield judge("webhooks.narrowed", subject, message, APPLY)
     if name in _DOORS_THAT_NEED_ALL and node.children("matchConditions"):
         message = f"webhook {name}: matchConditions: what they leave out is not charged"
-        yield judge("webhooks.narrowed", subject, message, APPLY)
+        yield judge("webhooks.narrowed", subject, message, restore(subject))
+    if name == MASK_ENTRY and (edited := edited_conditions(node)):
+        message = f"webhook {name}: matchConditions: {edited}"
+        yield judge("webhooks.narrowed", subject, message, restore(subject))
 
 
 def _bundle(scene: CheckContext, node: FieldReader) -> Iterator[tuple[str, _Judge]]:

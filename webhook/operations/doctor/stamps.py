@@ -10,7 +10,7 @@ from webhook.kube.api import MUTATING_WEBHOOKS
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.doctor.masks import policy_name
-from webhook.operations.doctor.namespace_selectors import APPLY
+from webhook.operations.doctor.namespace_selectors import APPLY, restore
 from webhook.operations.findings import Finding, Subject, information, subject_of, warning
 from webhook.operations.names import HAS_NO_UID, STAMP_ENTRY, STAMP_POLICY
 from webhook.quota.charging.pod_usage import is_terminal
@@ -71,7 +71,7 @@ def _conditions(node: FieldReader, subject: Subject) -> Iterator[Finding]:
             yield information("webhooks.stamp", subject, message, APPLY)
         elif found != [HAS_NO_UID.split()]:
             message = f"{_FIELD}: may leave out Bindings without uid, which are refused then"
-            yield warning("webhooks.stamp", subject, message, APPLY)
+            yield warning("webhooks.stamp", subject, message, restore(subject))
 
 
 def _parts(scene: CheckContext) -> tuple[list[Subject], list[Subject]]:
