@@ -36,7 +36,7 @@ from webhook.kube.api import (
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.quota_usage import bar_cells, read_usage
 from webhook.quota.amounts.quantity import Quantity
-from webhook.state.well_known import EMERGENCY_SINCE
+from webhook.state.well_known import DEFERRED_MODE, EMERGENCY_SINCE
 
 
 def account(used: str, hard: str, *, reserved: str = "0", pending: str = "0") -> dict[str, object]:
@@ -214,6 +214,24 @@ def test_a_ledger_that_is_not_counted_or_cannot_be_read_is_named(tmp_path: Path)
     assert "usage of namespace team-a is not counted now" in done.stderr
     assert "the ledger of namespace team-d cannot be read: status.quotas" in done.stderr
     assert "--watch follows a cluster" in run(tmp_path, TWO, "--watch").stderr
+
+
+@pytest.mark.parametrize("others", [[], [TWO[0]]], ids=["alone", "beside another"])
+def test_of_all_namespaces_one_whose_ledger_is_gone_is_named(others: list[Any]) -> None:
+    cluster = FakeCluster()
+    cluster.load([(QUOTA_LEDGERS, one) for one in others])
+    named = {"team-b": DEFERRED_MODE, "team-d": DEFERRED_MODE, "other": "", "system": DEFERRED_MODE}
+    cluster.load([(NAMESPACES, a_namespace(name, mode=mode)) for name, mode in named.items()])
+    client = ReactiveClient(cluster)
+    asked = Session(client, ExplainOptions(system_namespace="system"))
+    report = read_usage(asked)
+    note = "usage of namespace {} is not counted yet"
+    assert note.format("team-d") in report.notes
+    assert (note.format("team-b") in report.notes) is not bool(others)
+    assert not any("other" in one or "system" in one for one in report.notes)
+    assert report.lack == " that are counted"
+    client.on("list", NAMESPACES, forbid)
+    assert "which namespaces have opted in: no right to read" in read_usage(asked).notes
 
 
 UNCOUNTED: dict[str, tuple[object, str]] = {

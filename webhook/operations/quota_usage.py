@@ -10,6 +10,7 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, Object
+from webhook.kube.metadata import object_name
 from webhook.operations.cluster_quotas import SharedQuota, shared_quotas
 from webhook.operations.emergency_state import emergency_notes
 from webhook.operations.explain.parts import controller_part
@@ -106,6 +107,10 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
             why, is_known = _without_ledger(session, name)
             notes.append(why)
             is_uncounted = is_uncounted or not is_known
+    for name in () if wanted or unread else _all_opted_in(session):
+        if name not in {*found, *ledgers}:
+            notes.append(_NOT_YET.format(name))
+            is_uncounted = True
     rows.extend(_shared_rows(session, ledgers, is_whole=not (wanted or unread)))
     controller = controller_part(
         session, None if session.options.is_offline else session.options.now()
@@ -171,6 +176,23 @@ def _without_ledger(session: Session, namespace: str) -> tuple[str, bool]:
     if namespace in exempt or not opted_in({namespace: found}):
         return f"namespace {namespace} has not opted in", True
     return _NOT_YET.format(namespace), False
+
+
+def _all_opted_in(session: Session) -> list[str]:
+    """Return the namespaces that have opted in, and that nothing exempts, if they may be read."""
+
+    def labels() -> Mapping[str, Mapping[str, str]]:
+        raws = session.objects(NAMESPACES)
+        return {
+            object_name(raw): FieldReader(raw).child("metadata").string_map("labels")
+            for raw in raws
+        }
+
+    none: Mapping[str, Mapping[str, str]] = {}
+    options = session.options
+    exempt = {*options.configuration.exempt_namespaces, options.system_namespace}
+    found = session.read(labels, none, "which namespaces have opted in")
+    return sorted(opted_in(found).keys() - exempt)
 
 
 def _from_pods(
