@@ -1294,7 +1294,7 @@ def test_a_second_elastic_quota_of_a_namespace_is_refused() -> None:
     assert (refused["rule"], refused["field"]) == ("invalid", "spec.namespaces[0]")
     assert refused["text"].endswith(
         "spec.namespaces[0]: Forbidden: namespace team-a has ElasticQuota team-a/q already:"
-        " kubectl delete -n team-a elasticquota q"
+        " change that one, or kubectl delete -n team-a elasticquota q first"
     )
     write("cluster.yaml", dumped(*TWO_TEAMS, second))
     options = ("-f", "-", "--snapshot", "cluster.yaml")

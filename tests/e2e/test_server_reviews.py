@@ -58,7 +58,7 @@ def test_a_decision_is_logged_with_names_made_harmless(server: Server) -> None:
 
 
 BODIES: dict[str, tuple[bytes, str]] = {
-    "truncated JSON": (encoded(a_review())[:-30], "not JSON"),
+    "JSON that ends early": (encoded(a_review())[:30], "not JSON"),
     "NaN": (encoded(a_review()).replace(b'"web-1"', b"NaN"), "not JSON"),
     "3 MiB of nesting": (b'{"a":' * 629_145, "nests too deep"),
     "a wrong type": (encoded(a_review({"uid": 1})), "request.uid: expected str, got int"),
@@ -77,6 +77,7 @@ def test_what_cannot_be_read_is_400_with_the_reason(
 
 USER = {"username": "me", "extra": {"a.b/c": ["x"], "object": ["y"]}}
 TOO_MUCH: dict[str, tuple[bytes, int, str]] = {
+    "no JSON further on": (encoded(a_review())[:-30], 400, "not JSON"),
     "3 MiB of nesting": (
         encoded(a_review()).replace(b'"node-1"', b"[" * 3_145_728),
         400,

@@ -591,7 +591,8 @@ def test_the_second_quota_of_a_namespace_and_an_unsound_one_do_not_count() -> No
         here.wait_for(epool_default={"requests.cpu": "11"})
         eventually(lambda: here.condition("team-b") == "Conflict", "the other is named")
         (told,) = FieldReader(here.status("team-b")).children("conditions")
-        assert "kubectl delete -n team-c compositeelasticquota q" in told.text("message")
+        assert "has CompositeElasticQuota team-c/q already" in told.text("message")
+        assert "kubectl delete -n team-b elasticquota q" in told.text("message")
 
 
 @pytest.mark.parametrize(
