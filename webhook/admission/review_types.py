@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.jsonfields.encoding import NumberText, as_utf8, without_managed_fields
+from webhook.jsonfields.encoding import NumberText, decode_tolerant
 from webhook.quota.charging.denials import Cause
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -133,31 +133,13 @@ def parse(data: bytes) -> RequestReview:
         MalformedReviewError: They are not JSON, or a field has the wrong type.
     """
     try:
-        return _decode(data)
+        return decode_tolerant(_DECODER, data)
     except RecursionError as err:
         raise MalformedReviewError("nesting", "the JSON text nests too deep") from err
     except msgspec.ValidationError as err:
         raise MalformedReviewError("type", _type_error(str(err))) from err
     except msgspec.DecodeError as err:
         raise MalformedReviewError("json", f"the body is not JSON: {err}") from err
-
-
-def _decode(data: bytes) -> RequestReview:
-    """Decode a review, whatever clients make up in managed fields.
-
-    They may nest too deep, and the API server passes on bytes in them that are no UTF-8.
-    """
-    try:
-        return _DECODER.decode(data)
-    except (RecursionError, UnicodeDecodeError):
-        text = as_utf8(data)
-    try:
-        return _DECODER.decode(text)
-    except RecursionError as err:
-        try:
-            return _DECODER.decode(without_managed_fields(text))
-        except msgspec.DecodeError:  # what nests is the reason, and denied
-            raise err from None
 
 
 def _type_error(text: str) -> str:

@@ -81,22 +81,35 @@ def decode_deep(decoder: msgspec.json.Decoder[_T], data: bytes | str) -> _T:
         msgspec.DecodeError: As the decoder does.
     """
     try:
-        return decoder.decode(data)
-    except (RecursionError, UnicodeDecodeError):
-        text = data.encode() if isinstance(data, str) else as_utf8(data)
-    try:
-        return decoder.decode(text)
+        return decode_tolerant(decoder, data)
     except RecursionError:
-        pass
+        return decoder.decode(_without_depths(_as_utf8(data)))
+
+
+def decode_tolerant(decoder: msgspec.json.Decoder[_T], data: bytes | str | msgspec.Raw) -> _T:
+    """Decode JSON text, whatever clients make up in managed fields.
+
+    They may nest too deep, and the API server passes on bytes in them that are no UTF-8.
+
+    Raises:
+        RecursionError: Something else nests too deep.
+        msgspec.DecodeError: As the decoder does.
+    """
     try:
-        return decoder.decode(without_managed_fields(text))
-    except (RecursionError, msgspec.DecodeError):
-        return decoder.decode(_without_depths(text))
+        return decoder.decode(data)
+    except UnicodeDecodeError:
+        return decode_tolerant(decoder, _as_utf8(data))
+    except RecursionError as err:
+        try:
+            return decoder.decode(without_managed_fields(_as_utf8(data)))
+        except msgspec.DecodeError:  # what nests is the reason
+            raise err from None
 
 
-def as_utf8(data: bytes) -> bytes:
+def _as_utf8(data: bytes | str | msgspec.Raw) -> bytes:
     """Return text in which U+FFFD stands for bytes that are no UTF-8; Go has one for each byte."""
-    return data.decode(errors="replace").encode()
+    text = data if isinstance(data, str) else bytes(data).decode(errors="replace")
+    return text.encode()
 
 
 def without_managed_fields(data: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,14 @@ def test_of_the_pod_its_identity_is_read() -> None:
     assert read_filter(encoded(filter_call())).pod == wanted
     assert read_filter(encoded(filter_call_with_nodes())).pod == wanted
     assert read_preempt(encoded(preempt_call())).pod == wanted
+
+
+@pytest.mark.parametrize("deep", [b"{}", b'{"a":' * 100_000 + b"{}" + b"}" * 100_000])
+def test_a_pod_is_read_whatever_its_creator_makes_up_in_managed_fields(deep: bytes) -> None:
+    managed = b',"managedFields":[{"f:\xff":%s}]},"spec":' % deep
+    for call, read in ((filter_call(), read_filter), (preempt_call(), read_preempt)):
+        data = msgspec.json.encode(call).replace(b'},"spec":', managed, 1)
+        assert read(data).pod == PodIdentity("team-a", "web-1", "pod-uid-1")
 
 
 def test_names_that_pass_come_back_as_names() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from webhook.jsonfields.encoding import as_utf8
+from webhook.jsonfields.encoding import decode_tolerant
 from webhook.quota.objects.names import MAX_NAME_BYTES
 
 _T = TypeVar("_T")
@@ -239,9 +239,7 @@ def _parsed(
     decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw, what: str, prefix: str = ""
 ) -> _T:
     try:
-        return decoder.decode(data)
-    except UnicodeDecodeError:  # managed fields of the pod may have such bytes
-        return _parsed(decoder, as_utf8(bytes(data)), what, prefix)
+        return decode_tolerant(decoder, data)
     except RecursionError as err:
         raise MalformedCallError("nesting", "the JSON text nests too deep") from err
     except msgspec.ValidationError as err:
