@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -102,15 +102,17 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
             return UsageReport((), (*session.unknown, NOT_COUNTED), _LACKS_LEDGERS)
         ledgers = _from_pods(session, wanted, notes, unread)
     rows = [row for name, ledger in ledgers.items() for row in _own_rows(name, ledger)]
+    known = {*found, *ledgers}
     for name in wanted:
-        if name not in {*found, *ledgers, *unread}:
+        if name not in known and name not in unread:
             why, is_known = _without_ledger(session, name)
             notes.append(why)
             is_uncounted = is_uncounted or not is_known
-    for name in () if wanted or unread else _all_opted_in(session):
-        if name not in {*found, *ledgers}:
-            notes.append(_NOT_YET.format(name))
-            is_uncounted = True
+    if not (wanted or unread):
+        what = "which namespaces have opted in"
+        joined = _opted_in(session, lambda: session.objects(NAMESPACES), what)
+        notes.extend(_NOT_YET.format(name) for name in sorted(joined - known))
+        is_uncounted = is_uncounted or not joined <= known
     rows.extend(_shared_rows(session, ledgers, is_whole=not (wanted or unread)))
     controller = controller_part(
         session, None if session.options.is_offline else session.options.now()
@@ -161,38 +163,27 @@ def _ledgers(
 
 def _without_ledger(session: Session, namespace: str) -> tuple[str, bool]:
     """Return why a namespace has no ledger that counts, and whether nothing is to be counted."""
-
-    def labels() -> Mapping[str, str]:
-        raw = session.api.get(NAMESPACES, namespace)
-        return FieldReader(raw).child("metadata").string_map("labels")
-
-    none: Mapping[str, str] = {}
     before = len(session.unknown)
-    found = session.read(labels, none, f"the labels of namespace {namespace}")
+    what = f"the labels of namespace {namespace}"
+    joined = _opted_in(session, lambda: [session.api.get(NAMESPACES, namespace)], what)
     if len(session.unknown) > before:
         return f"namespace {namespace} has no ledger that counts", False
-    options = session.options
-    exempt = {*options.configuration.exempt_namespaces, options.system_namespace}
-    if namespace in exempt or not opted_in({namespace: found}):
+    if not joined:
         return f"namespace {namespace} has not opted in", True
     return _NOT_YET.format(namespace), False
 
 
-def _all_opted_in(session: Session) -> list[str]:
+def _opted_in(session: Session, read: Callable[[], Iterable[Object]], what: str) -> Set[str]:
     """Return the namespaces that have opted in, and that nothing exempts, if they may be read."""
 
     def labels() -> Mapping[str, Mapping[str, str]]:
-        raws = session.objects(NAMESPACES)
         return {
             object_name(raw): FieldReader(raw).child("metadata").string_map("labels")
-            for raw in raws
+            for raw in read()
         }
 
     none: Mapping[str, Mapping[str, str]] = {}
-    options = session.options
-    exempt = {*options.configuration.exempt_namespaces, options.system_namespace}
-    found = session.read(labels, none, "which namespaces have opted in")
-    return sorted(opted_in(found).keys() - exempt)
+    return opted_in(session.read(labels, none, what)).keys() - session.options.exempt
 
 
 def _from_pods(

@@ -47,15 +47,13 @@ def namespaces_of(session: Session) -> dict[str, Mapping[str, str]]:
     Raises:
         InvalidFieldError: The metadata of an object cannot be read.
     """
-    options = session.options
-    exempt = {*options.configuration.exempt_namespaces, options.system_namespace}
     quotas = session.readable(RESOURCE_QUOTAS, "the quotas") or ()
     raws = session.readable(NAMESPACES, "the namespaces") or ()
     found: dict[str, Mapping[str, str]] = {object_namespace(raw): {} for raw in quotas}
     for raw in raws:
         metadata = FieldReader(raw).child("metadata")
         found[metadata.text("name")] = metadata.string_map("labels")
-    return {name: found[name] for name in sorted(found) if name not in exempt}
+    return {name: found[name] for name in sorted(found.keys() - session.options.exempt)}
 
 
 def ledgers_from_pods(

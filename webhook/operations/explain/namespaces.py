@@ -143,9 +143,7 @@ def _labels(session: Session, namespace: str) -> _Labels:
 
 
 def _is_deferred(session: Session, namespace: str, labels: _Labels, ledger: Ledger | None) -> bool:
-    configuration = session.options.configuration
-    exempt = {*configuration.exempt_namespaces, session.options.system_namespace}
-    if namespace in exempt:
+    if namespace in session.options.exempt:
         return False
     if labels.is_known:
         return labels.values.get(MODE_LABEL) == DEFERRED_MODE

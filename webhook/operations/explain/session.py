@@ -84,6 +84,11 @@ class ExplainOptions:
         """Namespaces whose Leases are read: elsewhere, tenants may write some."""
         return tuple(dict.fromkeys((*_LEASES_OF_PLATFORM, self.system_namespace)))
 
+    @property
+    def exempt(self) -> frozenset[str]:
+        """Namespaces in which nothing is charged, whatever their labels are."""
+        return self.configuration.exempt_namespaces | {self.system_namespace}
+
 
 @dataclass(slots=True)
 class Session:
