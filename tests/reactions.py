@@ -40,6 +40,7 @@ from webhook.kube.api import (
     UnavailableError,
     UnreachableError,
     WatchEvent,
+    WatchStream,
     object_key,
 )
 
@@ -127,19 +128,19 @@ class Reactor:
         )
 
 
-class PausedWatch:
-    """A watch whose events wait until `flows` is set."""
+class InterceptedWatch:
+    """A watch with a call before each event, which may wait, or end the watch by an error."""
 
-    def __init__(self, inner: FakeWatch, flows: threading.Event) -> None:
+    def __init__(self, inner: WatchStream, intercept: Callable[[WatchEvent], object]) -> None:
         self._inner = inner
-        self._flows = flows
+        self._intercept = intercept
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> WatchEvent:
         event = next(self._inner)
-        self._flows.wait()
+        self._intercept(event)
         return event
 
     def close(self) -> None:
@@ -243,7 +244,7 @@ class ReactiveClient(FakeClient):
         act = super().watch
         inner = self._send(call, lambda sent: act(kind, sent.selection, **sent.options))
         flow = self._flow(kind, options.field_selector)
-        return cast("FakeWatch", PausedWatch(inner, flow))
+        return cast("FakeWatch", InterceptedWatch(inner, lambda _event: flow.wait()))
 
     def create(self, kind: Kind, obj: Object, **options: Any) -> Revision:
         act = super().create

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import Self
 
 import pytest
 
@@ -14,6 +12,7 @@ from tests.kube.contract.base import SOON
 from tests.kube.informers import Start, an_informer, next_changes, remove, rewrite, write
 from tests.reactions import (
     Call,
+    InterceptedWatch,
     Proceed,
     ReactiveClient,
     expire,
@@ -28,33 +27,6 @@ from webhook.kube.informer import InformerTimings
 DEEP = "team-a/deep"
 
 
-class EndedWatch:
-    """A watch that the server ends where it cannot write an event: that of `DEEP`."""
-
-    def __init__(self, inner: WatchStream, error: ApiError | None) -> None:
-        self._inner = inner
-        self._error = error
-
-    def __iter__(self) -> Iterator[WatchEvent]:
-        return self
-
-    def __next__(self) -> WatchEvent:
-        event = next(self._inner)
-        if event.key != DEEP:
-            return event
-        self.close()
-        raise self._error or StopIteration
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 @pytest.fixture
 def flaky(cluster: FakeCluster) -> ReactiveClient:
     """A client of a server that can list what it cannot write into a watch."""
@@ -62,7 +34,19 @@ def flaky(cluster: FakeCluster) -> ReactiveClient:
 
 
 def that_ends_watches(client: ReactiveClient, error: ApiError | None = None) -> ReactiveClient:
-    client.on("watch", "*", lambda _call, proceed: EndedWatch(proceed(), error))
+    """Have the server end each watch where it cannot write an event: that of `DEEP`."""
+
+    def watch(_call: Call, proceed: Proceed) -> WatchStream:
+        stream: WatchStream = proceed()
+
+        def end(event: WatchEvent) -> None:
+            if event.key == DEEP:
+                stream.close()
+                raise error or StopIteration
+
+        return InterceptedWatch(stream, end)
+
+    client.on("watch", "*", watch)
     return client
 
 

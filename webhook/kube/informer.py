@@ -207,7 +207,10 @@ class Informer(Generic[T]):
     def _attempt(self) -> bool:
         """List if that is needed, then follow until the watch ends; return whether it went well."""
         try:
-            if (self._must_list or self._is_stuck()) and not self._list():
+            is_stuck = not self._must_list and self._is_stuck()
+            if is_stuck:
+                log.warning("watch makes no progress", extra={"kind": self._kind.plural})
+            if (self._must_list or is_stuck) and not self._list():
                 return False
             went_well = self._follow()
         except ApiError as err:
@@ -232,10 +235,8 @@ class Informer(Generic[T]):
 
     def _is_stuck(self) -> bool:
         """Return whether only a list leads on, and it is time for one."""
-        if self._silent_watches < _SILENT_WATCHES or self._timings.clock() < self._rests_until:
-            return False
-        log.warning("watch makes no progress", extra={"kind": self._kind.plural})
-        return True
+        has_rested = self._timings.clock() >= self._rests_until
+        return self._silent_watches >= _SILENT_WATCHES and has_rested
 
     def _list(self) -> bool:
         """Take in a whole list page by page; False if the informer is stopped meanwhile."""
