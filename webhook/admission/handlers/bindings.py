@@ -93,7 +93,7 @@ def bind(
     if not binding.uid:
         return responses.missing_uid(binding.name)
     lookup = context.view.pod(request.namespace, binding.name)
-    if not lookup.is_live and _unbindable(lookup.pod, binding) is not None:
+    if not lookup.is_live and _unbindable_answer(lookup.pod, binding) is not None:
         lookup = context.view.live_pod(request.namespace, binding.name)
     answer = _bind(context, request, binding, lookup, deadline)
     if answer is None:
@@ -110,7 +110,7 @@ def _bind(
     deadline: Deadline,
 ) -> AdmissionResponse | None:
     """Decide for the pod as it was found; None when it has to be looked up again, live."""
-    pod, answer = lookup.pod, _unbindable(lookup.pod, binding)
+    pod, answer = lookup.pod, _unbindable_answer(lookup.pod, binding)
     if pod is None or answer is not None:
         return answer
     added = managed_metadata.added_by_binding(binding.labels, binding.annotations, pod)
@@ -188,7 +188,7 @@ def _charge(
     return charging.response(outcome, claim, dry_run=request.dry_run)
 
 
-def _unbindable(pod: Pod | None, binding: _Binding) -> AdmissionResponse | None:
+def _unbindable_answer(pod: Pod | None, binding: _Binding) -> AdmissionResponse | None:
     """Return the answer about a pod that storage cannot bind as it is; None where it can."""
     if pod is None:
         return responses.not_found(binding.name)
