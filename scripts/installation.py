@@ -159,7 +159,7 @@ usage, or a file that cannot be used, 4 the cluster does not answer.
     "waits",
     default=True,
     show_default=True,
-    help="Wait until the webhook is ready before the API server is told to ask it. Without,"
+    help="Wait until the webhook is ready before it is registered. Without,"
     " opted-in namespaces stand still until it is.",
 )
 @click.option(

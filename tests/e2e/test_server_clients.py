@@ -17,7 +17,7 @@ import pytest
 from tests.admission.reviews import a_review
 from tests.controlplane.pki import Pki
 from tests.e2e.harness import Reply, Server, eventually, post, running_server
-from webhook.cli.cluster_context import answers_anybody
+from webhook.cli.cluster_context import answers_all
 from webhook.tls.issue import Issued, issue_ca
 
 NAME = "kube-apiserver"
@@ -145,7 +145,7 @@ def test_probes_and_metrics_ask_for_no_certificate(server: Server) -> None:
 
 
 def test_doctor_sees_that_the_port_is_closed(server: Server) -> None:
-    assert not answers_anybody(f"https://localhost:{server.port}")
+    assert not answers_all(f"https://localhost:{server.port}")
 
 
 def test_few_lines_tell_of_many_refusals(ca: Pki, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def refusal_at(url: str, bundle: bytes) -> str:
         return ""
 
 
-def answers_anybody(url: str) -> bool:
+def answers_all(url: str) -> bool:
     """Return whether a server answers a client that shows no certificate; False if none does.
 
     Only the method is asked about, so nothing is trusted, and nothing sent that means anything.

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from webhook.cli.cluster_context import (
-    answers_anybody,
+    answers_all,
     finding_entry,
     finding_lines,
     read_bundle,
@@ -80,7 +80,7 @@ def _settings(api: ClusterApi, system_namespace: str | None, config: Path | None
         read_bundle=read_bundle,
         refusal=refusal,
         refusal_at=refusal_at,
-        answers_anybody=answers_anybody,
+        answers_all=answers_all,
         served_at=served_at,
         get_path=_get_path(api),
     )

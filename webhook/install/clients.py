@@ -1,7 +1,7 @@
 """The clients that the webhook answers, where these are not all: what an installation says of them.
 
 `components/client-auth` mounts the CA of a ConfigMap and names the clients in the arguments of the
-webhook. An installation keeps what it has until it is told otherwise.
+webhook. An installation keeps what it has until other clients are given.
 """
 
 from __future__ import annotations

@@ -273,8 +273,8 @@ def _clients(api: InstallApi, wish: InstallOptions, report: Report) -> KnownClie
     if clients:
         names = ", ".join(clients.names)
         report(
-            f"clients: the webhook answers only those with a certificate for {names}; whether the"
-            " API server shows one is told by deferred-quota doctor"
+            f"clients: the webhook answers only those with a certificate for {names};"
+            " deferred-quota doctor finds whether the API server shows one"
         )
     return clients
 

@@ -150,8 +150,8 @@ class _Namespace:
         if len(self.waiting) + len(self.gated) > _MAX_COMPARED:
             return False
         unseen = ((one.pod, one.usage) for one in self.gated)
-        everybody = chain(self.waiting.values(), unseen)
-        before = [usage for pod, usage in everybody if is_ahead(pod)]
+        compared = chain(self.waiting.values(), unseen)
+        before = [usage for pod, usage in compared if is_ahead(pod)]
         return fits(self.usage, reduce(add, before, EMPTY))
 
 

@@ -88,7 +88,7 @@ def test_a_port_outside_of_the_cluster_is_tried(answers: bool) -> None:
         asked.append(url)
         return answers
 
-    found = examined(outside(healthy()), answers_anybody=try_it)
+    found = examined(outside(healthy()), answers_all=try_it)
     assert asked == [URL]
     assert ("webhooks.open" in ids(found)) == answers
     if answers:

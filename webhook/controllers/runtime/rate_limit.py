@@ -15,7 +15,7 @@ _REST_FACTOR: Final = 9.0
 """A rest in proportion to what the work took: others wait for it."""
 _MAX_REST_SECONDS: Final = 5.0
 _LIST_SECONDS: Final = 5.0
-"""Between two lists at least, where nobody waits for the next one."""
+"""Least pause between two lists, where no work waits for the next one."""
 
 
 def rest_seconds(took: float) -> float:

@@ -136,7 +136,7 @@ class Settings:
     does."""
     refusal_at: Callable[[str, bytes], str] = _no_refusal
     """Says the same of what is served at https://HOST:PORT; empty too where nothing is."""
-    answers_anybody: Callable[[str], bool] = _not_tried
+    answers_all: Callable[[str], bool] = _not_tried
     """Says whether what serves at https://HOST:PORT answers a client that shows no certificate;
     False too where nothing does."""
     get_path: Callable[[str], Object] = _no_answer
@@ -475,8 +475,8 @@ class CheckContext:
     def explained(self, finding: Finding) -> Finding:
         """Return a finding that points to a log with the event that may say the same, if there is.
 
-        Whoever may write events writes such a one, so it stands beside what to do and says whose
-        words it has.
+        Every client with the right to write events can write such a one: it stands beside what to
+        do, and with its source.
         """
         if CONTROLLER_LOG not in finding.remedy or finding.subject is None:
             return finding

@@ -35,7 +35,7 @@ def port(scene: CheckContext) -> Iterator[Finding]:
     if place is None:
         return
     if place:
-        is_open = not scene.settings.is_offline and scene.settings.answers_anybody(place)
+        is_open = not scene.settings.is_offline and scene.settings.answers_all(place)
         if is_open:
             yield information(
                 "webhooks.open",
@@ -85,7 +85,7 @@ def _is_closed(scene: CheckContext) -> bool:
     except NotFoundError:
         return False
     selecting = [raw for raw in policies if _isolates(FieldReader(raw))]
-    return bool(selecting) and not any(map(_lets_anybody_in, selecting))
+    return bool(selecting) and not any(map(_admits_all_clients, selecting))
 
 
 def _isolates(policy: FieldReader) -> bool:
@@ -94,7 +94,7 @@ def _isolates(policy: FieldReader) -> bool:
     return "Ingress" in types and WebhookSelector.read(spec.child("podSelector")).matches(_LABELS)
 
 
-def _lets_anybody_in(policy: Object) -> bool:
+def _admits_all_clients(policy: Object) -> bool:
     rules = sequence(mapping(policy.get("spec"), "spec").get("ingress"), "spec.ingress")
     return any(_is_open(mapping(rule, "spec.ingress[]")) for rule in rules)
 

@@ -247,10 +247,10 @@ def _holder(subject: FieldReader, namespace: str, trusted: Set[str]) -> str:
     accounts = _ACCOUNTS.match(name)
     if accounts is not None:
         return "" if accounts["namespace"] in trusted else f"{kind} {name}"
-    return "" if name.startswith("system:") and name not in _EVERYBODY else f"{kind} {name}"
+    return "" if name.startswith("system:") and name not in _ALL_USERS else f"{kind} {name}"
 
 
-_EVERYBODY: Final = frozenset(
+_ALL_USERS: Final = frozenset(
     {"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:anonymous"}
 )
 """Names of the platform that mean every user."""

@@ -124,7 +124,7 @@ class KubeletRejection:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether schedulers look at it too, so that they choose no such node; not at `spec.os`."""
+        """Return whether schedulers filter such nodes out as well; none does by `spec.os`."""
         return self.reason != _ANOTHER_OS
 
     @property

@@ -119,8 +119,8 @@ class NodeRoom:
     def _place(self, pod: PendingPod, number: int, view: NodeView) -> None:
         """Count so many other pods on the first nodes with room, if they can go nowhere else.
 
-        Those nodes come first that have none for the pod itself whoever leaves, and those last that
-        have it now.
+        Those nodes come first that have none for the pod itself even when they are empty, and those
+        last that have it now.
         """
         if required_nodes(pod).weight > _MOST_WEIGHT_OF_OTHERS:
             return

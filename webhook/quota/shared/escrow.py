@@ -39,7 +39,7 @@ is granted, write the quota in the place of that version, even if it shows as mu
 does not, the version of (2) has to have been read since the request came; (4) write the ledger in
 the place of the version of (1). Several namespaces may go through (2) together,
 one after the other, each beside what those before it are to get; then (3) is one write for all, and
-if it fails, nothing of their decisions is told. Claims are admitted only where the quota is
+if it fails, none of their decisions is answered. Claims are admitted only where the quota is
 `open_to` the namespace; the count of what runs already is written by force, and thereby lets the
 namespace take part.
 
