@@ -400,7 +400,7 @@ def test_a_registration_that_is_applied_again_meanwhile_is_read_anew(
         world.edit_registration(drop)
 
     world.client.on("patch", VALIDATING_WEBHOOKS, preceded_by(apply_again), times=1)
-    cluster_certs.run_rotation(None, None, DEFAULT_NAMESPACE, dry_run=False, forces_ca=True)
+    cluster_certs.run_rotation(None, None, DEFAULT_NAMESPACE, dry_run=False, forces="ca")
     assert capsys.readouterr().out.count("a new CA") == 1
     assert world.bundles() == {world.secret(TLS_SECRET)["ca.crt"]}
 

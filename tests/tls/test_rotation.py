@@ -23,6 +23,7 @@ from webhook.tls.rotation import (
     Inject,
     InstalledCertificates,
     Phase,
+    Renewed,
     RotationSpec,
     Step,
     Surroundings,
@@ -54,11 +55,9 @@ class Installation:
     reasons: list[str] = field(default_factory=list)
     decide: Callable[[InstalledCertificates, RotationSpec, Surroundings], Step] = next_step
 
-    def step(self, *, forces_ca: bool = False, forces_leaf: bool = False) -> Wait | None:
+    def step(self, *, forces: Renewed | None = None) -> Wait | None:
         """Take one step; return what is waited for, if nothing was to be done."""
-        around = Surroundings(
-            now=self.now, bundles=self.bundles, forces_ca=forces_ca, forces_leaf=forces_leaf
-        )
+        around = Surroundings(now=self.now, bundles=self.bundles, forces=forces)
         step = self.decide(self.held, SPEC, around)
         match step:
             case Wait():
@@ -147,7 +146,7 @@ def test_a_ca_that_is_asked_for_again_and_again_never_breaks_trust(seed: int) ->
     installation = installed()
     for _ in range(150):
         forced = chance.random()
-        installation.step(forces_ca=forced < 0.1, forces_leaf=0.1 < forced < 0.2)
+        installation.step(forces="ca" if forced < 0.1 else "leaf" if forced < 0.2 else None)
         installation.check()
         installation.now += chance.choice([timedelta(), MINUTE, 11 * MINUTE, 2 * DAY])
         installation.check()
@@ -301,7 +300,7 @@ def test_the_ca_of_another_place_stays_registered() -> None:
     installation = installed()
     other = issue_ca(now=NOW).certificate
     installation.bundles[0] += other
-    installation.step(forces_ca=True)
+    installation.step(forces="ca")
     installation.rest()
     assert set(trusted(other)) < set(trusted(installation.bundles[0]))
 
@@ -331,7 +330,7 @@ def test_a_pair_that_is_damaged_in_a_second_change_leaves_the_former_ca_trusted(
     """Replicas go on with what they had, and the first change was over long ago."""
     installation = installed()
     for _ in range(2):
-        installation.step(forces_ca=True)
+        installation.step(forces="ca")
         while installation.held.generation and installation.held.published is None:
             installation.step()
         if installation.held.former_until is None:

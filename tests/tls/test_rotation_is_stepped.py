@@ -187,7 +187,7 @@ def _take_no_registered_ca_for_ours(patch: Patch) -> None:
 
 def _make_a_ca_each_time(patch: Patch) -> None:
     def always(check: Any, held: Any, spec: Any, around: Surroundings) -> Any:
-        return check(held, spec, replace(around, forces_ca=True))
+        return check(held, spec, replace(around, forces="ca"))
 
     wrap(patch, rotation, "_check_ca", always)
 

@@ -22,6 +22,7 @@ from webhook.tls.pair import certificate_of, issued_problems
 from webhook.tls.rotation import (
     Inject,
     InstalledCertificates,
+    Renewed,
     Surroundings,
     Wait,
     WriteCa,
@@ -100,8 +101,7 @@ def run_rotation(
     system_namespace: str | None,
     *,
     dry_run: bool,
-    forces_ca: bool = False,
-    forces_leaf: bool = False,
+    forces: Renewed | None = None,
 ) -> ExitCode:
     """Take the steps that are due, and those that are asked for."""
     with _installation(kubeconfig, context, system_namespace) as (api, namespace):
@@ -110,8 +110,7 @@ def run_rotation(
             around = Surroundings(
                 now=datetime.now(UTC),
                 bundles=tuple(one.bundle for one in store.entries()),
-                forces_ca=forces_ca,
-                forces_leaf=forces_leaf,
+                forces=forces,
             )
             step = next_step(store.read().held, spec, around)
             match step:
@@ -129,8 +128,7 @@ def run_rotation(
             spec,
             store.entries(),
             clock=lambda: datetime.now(UTC),
-            forces_ca=forces_ca,
-            forces_leaf=forces_leaf,
+            forces=forces,
             rereads=_REREADS,
         )
     for _, words in result.done:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from cryptography import x509
 
@@ -122,6 +122,10 @@ class Wait:
 Step: TypeAlias = WriteCa | WriteServing | Inject | Wait
 
 
+Renewed: TypeAlias = Literal["ca", "leaf"]
+"""The CA, or the pair that is served."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """Surroundings on which a step depends."""
@@ -129,10 +133,8 @@ class Surroundings:
     now: datetime
     bundles: Sequence[bytes] = field(default_factory=tuple)
     """The caBundle of every registered entry that calls our Service, PEM."""
-    forces_ca: bool = False
-    """Whether a new CA is wanted whatever the present one is like."""
-    forces_leaf: bool = False
-    """Whether a new served pair is wanted."""
+    forces: Renewed | None = None
+    """What is wanted anew whatever the present one is like."""
 
 
 def next_step(held: InstalledCertificates, spec: RotationSpec, around: Surroundings) -> Step:
@@ -240,7 +242,7 @@ def _check_ca(
     if problems:
         return None, _new_ca(held, spec, around, f"Secret {CA_SECRET}, {problems[0]}")
     signing = read_certificates(held.ca.certificate)[0]
-    if around.forces_ca:
+    if around.forces == "ca":
         return None, _new_ca(held, spec, around, "a new CA is asked for")
     if around.now >= renewal_of(signing):
         reason = f"two thirds of the life of the CA in Secret {CA_SECRET} are over"
@@ -296,7 +298,7 @@ def _check_pair(
     if not is_issued_by(leaf, signing):
         until = (held.published or around.now) + spec.publish_time
         return "the served certificate is of a former CA" if around.now >= until else until
-    if around.forces_leaf:
+    if around.forces == "leaf":
         return "a new certificate is asked for"
     if around.now >= renewal_of(leaf):
         return f"two thirds of the life of the certificate in Secret {TLS_SECRET} are over"

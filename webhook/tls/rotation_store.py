@@ -38,6 +38,7 @@ from webhook.tls.issue import Issued, service_names
 from webhook.tls.rotation import (
     Inject,
     InstalledCertificates,
+    Renewed,
     RotationSpec,
     Step,
     Surroundings,
@@ -245,8 +246,7 @@ def rotate(
     entries: Sequence[RegisteredEntry],
     *,
     clock: Callable[[], datetime],
-    forces_ca: bool = False,
-    forces_leaf: bool = False,
+    forces: Renewed | None = None,
     rereads: int = 0,
 ) -> RotationResult:
     """Take all steps that can be taken now, with the entries as they are registered.
@@ -269,8 +269,7 @@ def rotate(
         around = Surroundings(
             now=clock(),
             bundles=tuple(entry.bundle for entry in entries),
-            forces_ca=forces_ca and stored.held.ca is first.ca,
-            forces_leaf=forces_leaf and stored.held.serving is first.serving,
+            forces=forces if _part(stored.held, forces) is _part(first, forces) else None,
         )
         step: Step = next_step(stored.held, spec, around)
         match step:
@@ -294,6 +293,10 @@ def rotate(
                 done.append(_written(step, former))
         _log.info("certificates changed", extra={"what": done[-1][1]})
     raise RuntimeError(f"the certificates do not come to rest: {done}")
+
+
+def _part(held: InstalledCertificates, which: Renewed | None) -> Issued | None:
+    return held.ca if which == "ca" else held.serving
 
 
 def _written(step: WriteCa | WriteServing, former: InstalledCertificates) -> tuple[str, str]:

@@ -187,7 +187,7 @@ def renew(**options: Any) -> ExitCode:
     """Replace the serving certificate now; trust stays as it is."""
     from webhook.cli.cluster_certs import run_rotation  # noqa: PLC0415 - help must not wait for it
 
-    return run_rotation(forces_leaf=True, **options)
+    return run_rotation(forces="leaf", **options)
 
 
 @certs.command("rotate-ca", cls=Command)
@@ -202,7 +202,7 @@ def rotate_ca(**options: Any) -> ExitCode:
     """
     from webhook.cli.cluster_certs import run_rotation  # noqa: PLC0415 - help must not wait for it
 
-    return run_rotation(forces_ca=True, **options)
+    return run_rotation(forces="ca", **options)
 
 
 @certs.command("inject", cls=Command)

@@ -107,7 +107,7 @@ class KeptCertificates:
     def begin_ca_change(self) -> None:
         """Write a new CA into its Secret, and nothing else: a controller has to go on."""
         stored = self.store.read()
-        around = Surroundings(now=datetime.now(UTC), forces_ca=True)
+        around = Surroundings(now=datetime.now(UTC), forces="ca")
         step = next_step(stored.held, spec_for(SYSTEM), around)
         assert isinstance(step, WriteCa)
         self.store.apply(step, stored, now=around.now)
