@@ -13,9 +13,10 @@ import heapq
 import itertools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from webhook.controllers.runtime.turns import Turns
+from webhook.quota.objects.model import Pod
 from webhook.quota.queue.pod_conditions import RESERVED, ObservedCondition
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 
@@ -108,14 +109,29 @@ class _Namespace:
     parked: dict[str, PodConditionState] = field(default_factory=dict)
 
 
+class PodLister(Protocol):
+    """The pods of the cluster, as an informer has them."""
+
+    def get(self, key: str) -> Pod | None:
+        """Return a pod by "namespace/name"."""
+
+    def in_namespace(self, namespace: str) -> tuple[Pod, ...]:
+        """Return the pods of a namespace."""
+
+    def items(self) -> Mapping[str, Pod]:
+        """Return all pods by "namespace/name"."""
+
+
 class ConditionQueue:
     """All pods of which something is or will be said.
 
     Args:
+        pods: Returns the cache of pods.
         pod_seconds: Between two writes for the same pod, also where it waits anew.
     """
 
-    def __init__(self, pod_seconds: float) -> None:
+    def __init__(self, pods: Callable[[], PodLister], pod_seconds: float) -> None:
+        self._pods = pods
         self._pod_seconds = pod_seconds
         self._namespaces: dict[str, _Namespace] = {}
         self._tickets = itertools.count(1)
@@ -155,8 +171,6 @@ class ConditionQueue:
         released: Collection[str],
         *,
         releasable: Collection[str] = (),
-        names: Callable[[], Mapping[str, str]],
-        is_there: Callable[[PodConditionState], bool],
         now: float,
     ) -> None:
         """Take in what a look at a namespace has shown.
@@ -166,8 +180,6 @@ class ConditionQueue:
             released: The uids of all that became releasable since the last update; one
                 that waits now may not any more.
             releasable: The uids of those that still are: a later update shows when one is not.
-            names: Gives the names of the namespace's pods by uid; asked only if one is new.
-            is_there: Returns whether a pod exists, of those that have left the queue.
         """
         entry = self._namespaces.setdefault(namespace, _Namespace())
         entry.pending = pending
@@ -175,27 +187,21 @@ class ConditionQueue:
         entry.releasable = frozenset(releasable)
         going = {uid: None for uid in released if uid not in pending}  # in their order
         self._unpark(entry)
-        self._add_new(namespace, entry, going, names, now)
+        self._add_new(namespace, entry, going, now)
         for uid, status in pending.items():
             self._hurry(entry.pods[uid], status, now)
         for uid in going:
             self._release(entry.pods[uid], now)
         for uid in entry.pods.keys() - pending.keys() - going.keys():
-            self._note_left(entry.pods[uid], is_there)
+            self._note_left(entry.pods[uid])
         for uid in [uid for uid in pending if entry.pods[uid].is_released]:
             self._note_lost_reservation(entry.pods[uid], now)
         self._forget_if_empty(namespace)
 
-    def note_lost_reservations(
-        self, namespace: str, uids: Collection[str], *, names: Callable[[], Mapping[str, str]]
-    ) -> None:
-        """Take in that nothing is reserved for some pods any more; those that wait say that anyway.
-
-        Args:
-            names: Gives the names of the namespace's pods by uid.
-        """
+    def note_lost_reservations(self, namespace: str, uids: Collection[str]) -> None:
+        """Take in that nothing is reserved for some pods any more; pods that wait say so anyway."""
         entry = self._namespaces.setdefault(namespace, _Namespace())
-        named = names()
+        named = self._names(namespace)
         for uid in uids:
             if uid in named and uid not in entry.pending:
                 state = entry.pods.setdefault(uid, PodConditionState(namespace, named[uid], uid))
@@ -205,17 +211,15 @@ class ConditionQueue:
                     self._enqueue(state)
         self._forget_if_empty(namespace)
 
+    def _names(self, namespace: str) -> Mapping[str, str]:
+        return {pod.uid: pod.name for pod in self._pods().in_namespace(namespace)}
+
     def _add_new(
-        self,
-        namespace: str,
-        entry: _Namespace,
-        going: Collection[str],
-        names: Callable[[], Mapping[str, str]],
-        now: float,
+        self, namespace: str, entry: _Namespace, going: Collection[str], now: float
     ) -> None:
         known = entry.pods
         new = [uid for uid in (*entry.pending, *going) if uid not in known]
-        named = names() if new else {}
+        named = self._names(namespace) if new else {}
         for uid in new:
             state = known[uid] = PodConditionState(namespace, named.get(uid, ""), uid)
             state.is_done = not state.name  # it is gone
@@ -258,19 +262,21 @@ class ConditionQueue:
             earliest = max(earliest, state.observed_at + self._pod_seconds)
         self.requeue_at(state, earliest)
 
-    def _note_left(
-        self, state: PodConditionState, is_there: Callable[[PodConditionState], bool]
-    ) -> None:
+    def _note_left(self, state: PodConditionState) -> None:
         """Take in that a pod is not in the queue any more.
 
         One that is gone is forgotten at once: its turn may come late, and tenants choose how many
         come and go.
         """
         is_stale = state.is_released or state.has_lost_reservation or state.reports_waiting
-        if state.is_done or not is_stale or not is_there(state):
+        if state.is_done or not is_stale or not self._is_there(state):
             self.forget(state)
         elif not (state.is_released or state.has_lost_reservation or state.is_queued):
             self._enqueue(state)
+
+    def _is_there(self, state: PodConditionState) -> bool:
+        pod = self._pods().get(state.key)
+        return pod is not None and pod.uid == state.uid
 
     def _forget_if_empty(self, namespace: str) -> None:
         entry = self._namespaces.get(namespace)

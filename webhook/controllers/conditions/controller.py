@@ -36,7 +36,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from webhook.controllers.conditions.condition_queue import ConditionQueue, PodConditionState
+from webhook.controllers.conditions.condition_queue import (
+    ConditionQueue,
+    PodConditionState,
+    PodLister,
+)
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.periodic import PeriodicThread
@@ -102,19 +106,6 @@ _NOT_ANSWERING: Final = (
 _RELEASED_REASON: Final = "QuotaReserved"
 
 
-class PodLister(Protocol):
-    """The pods of the cluster, as an informer has them."""
-
-    def get(self, key: str) -> Pod | None:
-        """Return a pod by "namespace/name"."""
-
-    def in_namespace(self, namespace: str) -> tuple[Pod, ...]:
-        """Return the pods of a namespace."""
-
-    def items(self) -> Mapping[str, Pod]:
-        """Return all pods by "namespace/name"."""
-
-
 class NodeLister(Protocol):
     """The nodes of the cluster, where the configuration says that they are followed."""
 
@@ -163,7 +154,7 @@ class PodConditionController:
         self._lock = threading.Lock()
         self._updates: dict[str, _QueueUpdate] = {}
         self._lost_reservations: dict[str, set[str]] = {}
-        self._queue = ConditionQueue(self._timings.condition_interval_seconds)
+        self._queue = ConditionQueue(pods, self._timings.condition_interval_seconds)
         self._writes = TokenBucket(per_second, self._timings.clock)
         self._looks = TokenBucket(lambda: per_second() * _CHECKS_PER_WRITE, self._timings.clock)
         self._opted_out: set[str] = set()
@@ -249,28 +240,12 @@ class PodConditionController:
                 if _is_outdated(pod):
                     lost.setdefault(pod.namespace, set()).add(pod.uid)
         for namespace, one in updates.items() if epoch else ():
-            names = partial(self._names, namespace)
             self._queue.update(
-                namespace,
-                one.pending,
-                one.released,
-                releasable=one.releasable,
-                names=names,
-                is_there=self._is_there,
-                now=now,
+                namespace, one.pending, one.released, releasable=one.releasable, now=now
             )
         for namespace, uids in lost.items() if epoch else ():
-            self._queue.note_lost_reservations(
-                namespace, uids, names=partial(self._names, namespace)
-            )
+            self._queue.note_lost_reservations(namespace, uids)
         return epoch != 0
-
-    def _names(self, namespace: str) -> Mapping[str, str]:
-        return {pod.uid: pod.name for pod in self._pods().in_namespace(namespace)}
-
-    def _is_there(self, state: PodConditionState) -> bool:
-        pod = self._pods().get(state.key)
-        return pod is not None and pod.uid == state.uid
 
     def _reconcile(self, state: PodConditionState, now: float) -> None:
         """Write the condition of a pod if it should say something else by now."""
