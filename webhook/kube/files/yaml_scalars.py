@@ -1,21 +1,23 @@
 """Values of plain YAML scalars, as the reader in kubectl takes them.
 
 Kubernetes reads YAML 1.1 with a few departures (sigs.k8s.io/yaml, goyaml.v2/resolve.go): dates and
-sexagesimal numbers are text, `0o17` is a number. Numbers that are not integers keep their source
-text, so that a quantity is read from what was written.
+sexagesimal numbers are text, `0o17` is a number. A whole number with a fraction or an exponent, as
+templates print large ones, is the integer that kubectl sends. Others keep their source text, so
+that a quantity is read from what was written.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
 from webhook.jsonfields.encoding import NumberText
 
 Scalar = str | int | bool | None
-"""What a scalar can be; a number with fraction or exponent is a `NumberText`."""
+"""What a scalar can be; a number that is not whole, or is very large, is a `NumberText`."""
 
 _WORDS: Final[Mapping[str, bool | None]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -36,6 +38,8 @@ _NUMBER: Final = re.compile(r"([-+]?)(\.[0-9]+|[0-9]+(?:\.[0-9]*)?)([eE][-+]?[0-
 _COMMON_CHARACTERS: Final = 40
 MAX_NUMBER_CHARACTERS: Final = 4000
 """How many digits a number may have."""
+_LEAST_WITH_EXPONENT: Final = 1e21
+"""From which on JSON has whole numbers with an exponent, in Go's encoding/json."""
 
 
 def plain_value(text: str) -> Scalar:
@@ -44,7 +48,16 @@ def plain_value(text: str) -> Scalar:
     Raises:
         ValueError: It is a number that JSON cannot hold.
     """
-    return _common_value(text) if len(text) <= _COMMON_CHARACTERS else _value(text)
+    return _common_value(text) if len(text) <= _COMMON_CHARACTERS else _sent(text)
+
+
+def _sent(text: str) -> Scalar:
+    value = _value(text)
+    if isinstance(value, NumberText):
+        number = float(value)
+        if abs(number) < _LEAST_WITH_EXPONENT and number.is_integer():
+            return int(Decimal(repr(number)))  # its shortest digits, and zeros: so Go writes it
+    return value
 
 
 def _value(text: str) -> Scalar:
@@ -57,7 +70,7 @@ def _value(text: str) -> Scalar:
     return _number(text)
 
 
-_common_value: Final = lru_cache(maxsize=4096)(_value)
+_common_value: Final = lru_cache(maxsize=4096)(_sent)
 """Keys and short values come again and again in manifests."""
 
 
@@ -103,7 +116,7 @@ def _text(text: str) -> Scalar:
 
 def _as_type(expected: type) -> Callable[[str], Scalar]:
     def read(text: str) -> Scalar:
-        value = plain_value(text)
+        value = _value(text)
         if isinstance(value, bool) is not (expected is bool) or not isinstance(value, expected):
             raise ValueError(f"{text!r} is not a {expected.__name__}")
         return value
