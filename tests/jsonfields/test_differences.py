@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.jsonfields.fields import differences
+from webhook.jsonfields.fields import additions, differences
 
 CASES: dict[str, tuple[object, object, list[str]]] = {
     "the same": ({"a": [{"b": "1"}]}, {"a": [{"b": "1"}]}, []),
@@ -22,3 +22,18 @@ CASES: dict[str, tuple[object, object, list[str]]] = {
 @pytest.mark.parametrize(("wanted", "found", "paths"), CASES.values(), ids=CASES.keys())
 def test_paths_of_differences(wanted: object, found: object, paths: list[str]) -> None:
     assert list(differences(wanted, found)) == paths
+
+
+ADDED: dict[str, tuple[object, object, list[str]]] = {
+    "the same": ({"a": [{"b": "1"}]}, {"a": [{"b": "1"}]}, []),
+    "another field": ({"a": {"b": "1"}}, {"a": {"b": "2", "c": 1}, "d": [3]}, ["a.c", "d"]),
+    "what is filled in": ({"a": {}}, {"a": {"scope": "*"}, "scope": "*", "c": {}}, []),
+    "another value than that": ({"a": {}}, {"a": {"scope": "x"}}, ["a.scope"]),
+    "in an item of a list": ({"a": [{}, {}]}, {"a": [{}, {"c": 1}]}, ["a[1].c"]),
+    "nothing is there": ({"a": "1"}, None, []),
+}
+
+
+@pytest.mark.parametrize(("wanted", "found", "paths"), ADDED.values(), ids=ADDED.keys())
+def test_paths_of_what_was_added(wanted: object, found: object, paths: list[str]) -> None:
+    assert list(additions(wanted, found, {"scope": "*"})) == paths

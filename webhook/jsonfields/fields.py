@@ -265,6 +265,28 @@ def differences(wanted: object, found: object, path: str = "") -> Iterator[str]:
         yield path
 
 
+def additions(
+    wanted: object, found: object, filled_in: Mapping[str, object], path: str = ""
+) -> Iterator[str]:
+    """Yield the paths of fields that only a found value has, but for what the API server fills in.
+
+    Args:
+        wanted: What it should be; `differences` compares the fields that this one has.
+        found: The value.
+        filled_in: Name of a field → what is filled in.
+        path: Where the value stands.
+    """
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for name, value in found.items():
+            if name in wanted:
+                yield from additions(wanted[name], value, filled_in, child(path, name))
+            elif not _is_empty(value) and filled_in.get(name) != value:
+                yield child(path, name)
+    elif isinstance(wanted, list) and isinstance(found, list):
+        for index, (value, other) in enumerate(zip(wanted, found, strict=False)):
+            yield from additions(value, other, filled_in, f"{path}[{index}]")
+
+
 def _is_empty(value: object) -> bool:
     """Return whether a value is left out when it is stored."""
     return value is None or value in ([], {}, "")

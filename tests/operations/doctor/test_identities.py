@@ -18,10 +18,8 @@ from tests.operations.healthy import (
     the,
 )
 from webhook.install import render
-from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import ForbiddenError, NotFoundError
 from webhook.kube.kinds import DEVICE_CLASSES
-from webhook.operations.doctor.identities import DIGESTS, digest
 from webhook.operations.names import (
     CLUSTER_QUOTAS_POLICY,
     DEVICE_CLAIMS_POLICY,
@@ -54,19 +52,15 @@ def shipped(**configured: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_digest_is_that_of_the_manifest_whatever_is_configured(name: str) -> None:
-    for configured in (
-        {},
-        {
-            "deferred_resources": [GPU],
-            "exempt_namespaces": ["a"],
-            "trusted_users": ['o\'brien, "x" \\ y]'],
-            "break_glass_groups": [],
-        },
-    ):
-        spec = FieldReader(shipped(**configured)[name]["spec"])
-        assert digest(spec) == DIGESTS[name]
+def test_fields_that_the_api_server_fills_in_are_no_change() -> None:
+    def fill_in(raw: Any) -> None:
+        place = raw["spec"].setdefault("matchResources", {})
+        place.update(matchPolicy="Equivalent", namespaceSelector={}, objectSelector={})
+
+    cluster = healthy()
+    for name in NAMES:
+        edit(cluster, VALIDATING_BINDINGS, name, fill_in)
+    assert of_identities(cluster=cluster) == []
 
 
 def test_nothing_is_wrong_with_what_is_shipped() -> None:
@@ -131,7 +125,11 @@ def narrowed(raw: Any) -> None:
     raw["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": {"a": "b"}}}
 
 
-@pytest.mark.parametrize("change", [unbound, audited, narrowed])
+def of_exact_versions(raw: Any) -> None:
+    raw["spec"]["matchResources"] = {"matchPolicy": "Exact"}
+
+
+@pytest.mark.parametrize("change", [unbound, audited, narrowed, of_exact_versions])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_that_does_not_deny_is_named(name: str, change: Change) -> None:
     cluster = healthy()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Final
 
@@ -248,7 +248,7 @@ def entry(name: str) -> Any:
 
 bind, resize, shape, stamp = entry("bind"), entry("resize"), entry("shape"), entry("stamp")
 quotas, gate, marks = entry("quotas"), entry("gate"), entry("marks")
-ungated = entry("ungated")
+ungated, assigned = entry("ungated"), entry("assigned")
 
 
 def expressions(one: Any) -> Any:
@@ -345,7 +345,49 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         lambda raw: bind(raw).update(matchConditions=[{"name": "x", "expression": "false"}]),
         "webhooks.narrowed",
         "error",
-        "webhook bind.deferredquota.io: matchConditions: what they leave out is not charged",
+        "matchConditions: not those of this release, or changed: x: pods are bound without being",
+    ),
+    "a condition on resizes": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: resize(raw)["matchConditions"].append({"name": "x", "expression": "false"}),
+        "webhooks.narrowed",
+        "error",
+        "matchConditions: not those of this release, or changed: x: pods grow without being",
+    ),
+    "another condition on pods with a node": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: assigned(raw)["matchConditions"][0].update(expression="false"),
+        "webhooks.narrowed",
+        "error",
+        "changed: has-node: pods created with a node are not charged",
+    ),
+    "a condition on advice": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: quotas(raw).update(matchConditions=[{"name": "x", "expression": "false"}]),
+        "webhooks.narrowed",
+        "warn",
+        "webhook quotas.deferredquota.io: matchConditions: not those of this release, or changed:",
+    ),
+    "is asked about every new pod": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: assigned(raw).pop("matchConditions"),
+        "webhooks.narrowed",
+        "warn",
+        "assigned.deferredquota.io: matchConditions: not those of this release, or changed: has-",
+    ),
+    "the path that allows everything": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: resize(raw)["clientConfig"]["service"].update(path="/shadow"),
+        "webhooks.path",
+        "error",
+        "webhook resize.deferredquota.io: clientConfig: calls /shadow, must call /validate: pods",
+    ),
+    "a URL without a path": (
+        MUTATING_WEBHOOKS,
+        lambda raw: gate(raw).update(clientConfig={"url": "https://192.0.2.7:9443"}),
+        "webhooks.path",
+        "warn",
+        "webhook gate.deferredquota.io: clientConfig: calls /, must call /mutate: pods do not wait",
     ),
     "pins not all that has no uid": (
         MUTATING_WEBHOOKS,
@@ -788,6 +830,27 @@ def excluding(raw: Any) -> None:
         spec(raw)[field]["excludeResourceRules"] = [rule]
 
 
+def without_mutations(raw: Any) -> None:
+    spec(raw)["mutations"][0]["jsonPatch"]["expression"] = "[]"
+
+
+def of_one_quota(raw: Any) -> None:
+    spec(raw)["matchConstraints"]["resourceRules"][0]["resourceNames"] = ["compute"]
+
+
+def of_exact_versions(raw: Any) -> None:
+    for field in {"matchConstraints", "matchResources"} & spec(raw).keys():
+        spec(raw)[field]["matchPolicy"] = "Exact"
+
+
+def with_parameters(raw: Any) -> None:
+    spec(raw)["paramRef"] = {"name": "x", "parameterNotFoundAction": "Deny"}
+
+
+def of_some_requests(raw: Any) -> None:
+    spec(raw)["matchResources"]["resourceRules"] = [{"operations": ["DELETE"]}]
+
+
 _POLICY: Final = "mutatingadmissionpolicy deferred-quota-mask"
 _BINDING: Final = "mutatingadmissionpolicybinding deferred-quota-mask"
 EDITED: dict[str, tuple[Kind, Change, str, str]] = {
@@ -798,7 +861,7 @@ EDITED: dict[str, tuple[Kind, Change, str, str]] = {
     "bound to some objects": (
         POLICY_BINDINGS,
         of_some_objects,
-        "spec.matchResources.objectSelector: leaves quotas out",
+        "spec.matchResources.objectSelector: may leave quotas out",
         _BINDING,
     ),
     "excluding": (POLICIES, excluding, "matchConstraints.excludeResourceRules", _POLICY),
@@ -806,6 +869,22 @@ EDITED: dict[str, tuple[Kind, Change, str, str]] = {
         POLICY_BINDINGS,
         excluding,
         "spec.matchResources.excludeResourceRules: may leave quotas out",
+        _BINDING,
+    ),
+    "no mutations": (POLICIES, without_mutations, "is not that of this release, or was", _POLICY),
+    "one quota": (POLICIES, of_one_quota, "is not that of this release, or was changed", _POLICY),
+    "exact versions": (POLICIES, of_exact_versions, "matchConstraints.matchPolicy: may", _POLICY),
+    "bound to exact versions": (
+        POLICY_BINDINGS,
+        of_exact_versions,
+        "spec.matchResources.matchPolicy: may leave quotas out",
+        _BINDING,
+    ),
+    "bound to parameters": (POLICY_BINDINGS, with_parameters, "spec.paramRef: may", _BINDING),
+    "bound to some requests": (
+        POLICY_BINDINGS,
+        of_some_requests,
+        "spec.matchResources.resourceRules: may leave quotas out",
         _BINDING,
     ),
 }
@@ -832,6 +911,35 @@ def test_a_webhook_that_does_not_mask_all_is_named() -> None:
     finding = the(examined(cluster), "webhooks.narrowed")
     assert finding.severity == "warn"
     assert finding.message.endswith("matchConditions: not those of this release, or changed: x")
+
+
+def less(expression: str) -> str:
+    return expression.replace("'cpu', ", "")
+
+
+def nothing(expression: str) -> str:
+    return "[]" + expression[expression.index("]") + 1 :]
+
+
+@pytest.mark.parametrize(("change", "unmasked"), [(less, "cpu"), (nothing, "cpu, limits.cpu")])
+@pytest.mark.parametrize("kind", [POLICIES, MUTATING_WEBHOOKS])
+def test_every_list_of_a_mask_has_all_that_is_deferred(
+    kind: Kind, change: Callable[[str], str], unmasked: str
+) -> None:
+    cluster = healthy()
+    if kind == MUTATING_WEBHOOKS:
+        one = mask_entry()
+        edit(cluster, kind, REGISTRATION, lambda raw: raw["webhooks"].append(one))
+        remove(cluster, POLICIES, MASK_POLICY)
+
+    def narrow(raw: Any) -> None:
+        place = entry("mask")(raw) if kind == MUTATING_WEBHOOKS else spec(raw)
+        condition = place["matchConditions"][1]
+        condition["expression"] = change(condition["expression"])
+
+    edit(cluster, kind, MASK_POLICY if kind == POLICIES else REGISTRATION, narrow)
+    finding = the(examined(cluster), "mask.keys")
+    assert finding.message.startswith(f"does not mask {unmasked}")
 
 
 def test_a_policy_masks_just_what_is_deferred() -> None:

@@ -105,6 +105,18 @@ def test_an_edited_policy_is_named_with_the_field() -> None:
     assert found.remedy.endswith(f"kubectl edit mutatingadmissionpolicy {GATE_POLICY}")
 
 
+def test_what_was_added_to_a_policy_is_named_with_the_field() -> None:
+    def add(raw: Any) -> None:
+        raw["spec"]["matchConstraints"]["excludeResourceRules"] = [{"operations": ["*"]}]
+        raw["spec"]["matchConstraints"]["resourceRules"][0]["resourceNames"] = ["a"]
+
+    cluster = deciding()
+    edit(cluster, POLICIES, GATE_POLICY, add)
+    message = the(examined(cluster), "creation.edited").message
+    assert "spec.matchConstraints.excludeResourceRules" in message
+    assert "spec.matchConstraints.resourceRules[0].resourceNames" in message
+
+
 def test_what_another_configuration_says_is_named() -> None:
     found = examined(deciding(), creation=CreationRules(gating="never")).findings
     messages = [one.message for one in found if one.id == "creation.edited"]

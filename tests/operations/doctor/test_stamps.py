@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.builders import a_pod
@@ -9,6 +11,8 @@ from tests.operations.healthy import (
     MANIFESTS,
     POLICIES,
     POLICY_BINDINGS,
+    Change,
+    edit,
     examined,
     healthy,
     ids,
@@ -75,6 +79,29 @@ def test_half_of_it_is_found(gone: Kind, subject: Kind, words: str) -> None:
     remove(cluster, gone, STAMP_POLICY)
     found = the(examined(cluster), "stamp.unbound")
     assert (found.severity, str(found.subject)) == ("warn", f"{subject.kind} {STAMP_POLICY}")
+    assert words in found.message
+
+
+def marking_less(raw: Any) -> None:
+    raw["spec"]["mutations"][0]["jsonPatch"]["expression"] = "[]"
+
+
+def bound_to_some(raw: Any) -> None:
+    raw["spec"]["matchResources"]["objectSelector"] = {"matchLabels": {"a": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (POLICIES, marking_less, "is not that of this release, or was changed"),
+        (POLICY_BINDINGS, bound_to_some, "spec.matchResources.objectSelector: may leave Bindings"),
+    ],
+)
+def test_a_mark_that_was_edited_is_found(kind: Kind, change: Change, words: str) -> None:
+    cluster = marking()
+    edit(cluster, kind, STAMP_POLICY, change)
+    (found,) = serious(examined(cluster))
+    assert (found.id, str(found.subject)) == ("stamp.edited", f"{kind.kind} {STAMP_POLICY}")
     assert words in found.message
 
 

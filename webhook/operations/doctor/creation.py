@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import InvalidFieldError, differences, mapping
+from webhook.jsonfields.fields import InvalidFieldError, additions, differences, mapping
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     MUTATING_WEBHOOKS,
@@ -28,6 +28,7 @@ from webhook.operations.creation import (
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.doctor.namespace_selectors import APPLY, OPTED_IN, restore
+from webhook.operations.doctor.shipped import FILLED_IN
 from webhook.operations.emergency_state import is_nowhere, opened_object
 from webhook.operations.findings import Finding, Subject, information, subject_of, warning
 from webhook.operations.names import (
@@ -131,7 +132,9 @@ def _compared(wanted: Object, found: _Found) -> Iterator[Finding]:
         mapping(mapping(raw.get("spec"), "spec").get("matchResources"), "spec.matchResources")
     ):
         wanted = opened_object(wanted)  # the check of the emergency names it
-    paths = list(islice(differences(wanted.get("spec"), raw.get("spec"), "spec"), _MOST_PATHS + 1))
+    specs = wanted.get("spec"), raw.get("spec")
+    edited = chain(differences(*specs, "spec"), additions(*specs, FILLED_IN, "spec"))
+    paths = list(islice(edited, _MOST_PATHS + 1))
     if paths:
         more = ", and more" if len(paths) > _MOST_PATHS else ""
         message = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.doctor.masks import policy_name
 from webhook.operations.doctor.namespace_selectors import APPLY, restore
+from webhook.operations.doctor.shipped import DIGESTS, added_to_binding, digest
 from webhook.operations.findings import Finding, Subject, error, subject_of, warning
 from webhook.operations.names import (
     CLUSTER_QUOTAS_POLICY,
@@ -49,22 +49,9 @@ _CONSEQUENCES: Final[Mapping[str, str]] = {
 }
 """What is so where a policy is not there."""
 
-DIGESTS: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "7af27f81fd74fb99",
-    OWN_NAMESPACE_POLICY: "0ca36b4f3e8b2689",
-    CLUSTER_QUOTAS_POLICY: "d4d4fc043f0237ef",
-    LEDGERS_POLICY: "79324c4a5c0f500e",
-    DEVICE_CLAIMS_POLICY: "20ca2692c0884a19",
-}
-"""What the shipped policies do, see `digest`; a test compares them with the manifests."""
-
 _APPLY_DEVICE_CLAIMS: Final = (
     "Run scripts/install, or add manifests/components/device-claims, which no overlay has."
 )
-_LISTS: Final = frozenset({IS_OURS, IS_NOT_OURS, KEYS, EXEMPT, TRUSTED, GLASS_BREAKERS})
-"""Conditions and variables that list what is written at the installation."""
-_RULE_FIELDS: Final = ("apiGroups", "apiVersions", "operations", "resources", "resourceNames")
-_LIST: Final = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'(?:, )?)*\]")
 _QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _EVERYWHERE: Final = WebhookSelector()
@@ -101,10 +88,10 @@ def identities(scene: CheckContext) -> Iterator[Finding]:
             remedy = _APPLY_DEVICE_CLAIMS if name == DEVICE_CLAIMS_POLICY else APPLY
             yield warning("identities.missing", subject, f"does not exist: {consequence}", remedy)
             continue
-        bound = [FieldReader(raw) for raw in bindings if policy_name(raw) == name]
+        bound = [raw for raw in bindings if policy_name(raw) == name]
 
         def judge(
-            node: FieldReader, subject: Subject, bound: Sequence[FieldReader] = bound
+            node: FieldReader, subject: Subject, bound: Sequence[Object] = bound
         ) -> Iterator[Finding]:
             return _judged(scene, node, subject, bound)
 
@@ -126,7 +113,7 @@ def _refuses_pods(policies: Mapping[str, Object], bindings: Sequence[Object]) ->
 
 
 def _judged(
-    scene: CheckContext, node: FieldReader, subject: Subject, bound: Sequence[FieldReader]
+    scene: CheckContext, node: FieldReader, subject: Subject, bound: Sequence[Object]
 ) -> Iterator[Finding]:
     consequence = _CONSEQUENCES[subject.name]
     spec = node.child("spec")
@@ -157,41 +144,6 @@ def _judged(
         yield warning("identities.types", subject, message, APPLY)
 
 
-def digest(spec: FieldReader) -> str:
-    """Return what stands for all that a policy does, but for what the configuration lists."""
-    constraints = spec.child("matchConstraints")
-    rules = [
-        {
-            "scope": rule.text("scope") or "*",
-            **{field: sorted(rule.strings(field)) for field in _RULE_FIELDS},
-        }
-        for rule in constraints.children("resourceRules")
-    ]
-    said = {
-        "failurePolicy": spec.text("failurePolicy") or "Fail",
-        "matchPolicy": constraints.text("matchPolicy") or "Equivalent",
-        "objects": WebhookSelector.read(constraints.child("objectSelector")).is_empty,
-        "excluded": len(constraints.children("excludeResourceRules")),
-        "parameters": _parameters(spec),
-        "rules": rules,
-        **{
-            field: [_text(item) for item in spec.children(field)]
-            for field in ("matchConditions", "variables", "validations")
-        },
-    }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _parameters(spec: FieldReader) -> Sequence[str] | bool:
-    kind = spec.child("paramKind")
-    return spec.has("paramKind") and [kind.text("apiVersion"), kind.text("kind")]
-
-
-def _text(item: FieldReader) -> str:
-    name, expression = item.text("name"), item.text("expression").strip()
-    return f"{name}: {_LIST.sub('[]', expression) if name in _LISTS else expression}"
-
-
 def _selects(scene: CheckContext, name: str, spec: FieldReader) -> bool:
     """Return whether a policy is about the namespaces that it has to be about."""
     selector = WebhookSelector.read(spec.child("matchConstraints").child("namespaceSelector"))
@@ -202,17 +154,16 @@ def _selects(scene: CheckContext, name: str, spec: FieldReader) -> bool:
     return selector == _EVERYWHERE
 
 
-def _denies_everywhere(binding: FieldReader, *, has_parameters: bool) -> bool:
-    spec = binding.child("spec")
-    narrowed, parameters = spec.child("matchResources"), spec.child("paramRef")
+def _denies_everywhere(binding: Object, *, has_parameters: bool) -> bool:
+    spec = FieldReader(binding).child("spec")
+    parameters = spec.child("paramRef")
+    added = added_to_binding(binding, "validationActions", "paramRef")
     return (
         "Deny" in spec.strings("validationActions")
         and (not has_parameters or parameters.has("selector"))
         and WebhookSelector.read(parameters.child("selector")).is_empty
-        and WebhookSelector.read(narrowed.child("namespaceSelector")).is_empty
-        and WebhookSelector.read(narrowed.child("objectSelector")).is_empty
-        and not narrowed.children("resourceRules")
-        and not narrowed.children("excludeResourceRules")
+        and WebhookSelector.read(spec.child("matchResources").child("namespaceSelector")).is_empty
+        and not any(added)
     )
 
 

@@ -22,6 +22,15 @@ from webhook.operations.doctor.check_context import (
     unreadable,
 )
 from webhook.operations.doctor.namespace_selectors import APPLY, restore, selection_findings
+from webhook.operations.doctor.shipped import (
+    DIGESTS,
+    LISTS_KEYS,
+    added,
+    added_to_binding,
+    digest,
+    edited_conditions,
+    not_shipped,
+)
 from webhook.operations.emergency_state import without_emergency
 from webhook.operations.findings import (
     Finding,
@@ -31,22 +40,14 @@ from webhook.operations.findings import (
     subject_of,
     warning,
 )
-from webhook.operations.names import MASK_ENTRY, MASK_POLICY, MUTATING
-from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION, is_excluded
+from webhook.operations.names import KEYS, MASK_ENTRY, MASK_POLICY, MUTATING
+from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import incomplete_keys, visible_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import is_pod_quota_key
 from webhook.quota.objects.quota_bounds import undecided_by
 from webhook.state.webhook_selectors import WebhookSelector, uncovered
 
-_CONDITIONS: Final = {
-    "is-not-excluded": f'object.metadata.?annotations[?"{EXCLUDE_ANNOTATION}"].orValue("")'
-    ' != "true"',
-    "shows-deferred-resources": "[].exists(key, key in object.?status.?hard.orValue({})"
-    " || key in object.?status.?used.orValue({}))",
-}
-"""Conditions of the shipped mask, without the keys that they list."""
-_LIST: Final = re.compile(r"\[(?:'[^']*'|\"[^\"]*\"|[\s,])*\]")
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 
 
@@ -106,47 +107,39 @@ def _judge_policy(
 ) -> Callable[[FieldReader, Subject], Iterator[Finding]]:
     def judge(node: FieldReader, subject: Subject) -> Iterator[Finding]:
         spec = node.child("spec")
-        if (spec.text("failurePolicy") or "Fail") != "Ignore":
-            message = "spec.failurePolicy: must be Ignore: a mask that fails stops all pods"
-            yield error("mask.failure-policy", subject, message, APPLY)
-        constraints = spec.child("matchConstraints")
-        missing = uncovered(constraints.children("resourceRules"), MUTATING[MASK_ENTRY].covers)
-        if missing:
-            message = f"spec.matchConstraints.resourceRules: do not cover {', '.join(missing)}"
-            yield error("mask.rules", subject, message, APPLY)
-        yield from _keys(scene, raw, subject)
-        edited = edited_conditions(spec)
-        if edited:
-            yield _edited(subject, f"spec.matchConditions: {edited}")
-        yield from _left_out(subject, constraints, "spec.matchConstraints")
-        for binding, place in zip(bindings, _resources_of(bindings), strict=True):
+        faults = list(_policy_faults(scene, raw, spec, subject))
+        if not faults and digest(spec) != DIGESTS[MASK_POLICY]:
+            faults = [_edited(subject, "is not that of this release, or was changed")]
+        yield from faults
+        for binding in bindings:
             bound = Subject(f"{subject.kind}Binding", object_name(binding))
-            yield from _left_out(bound, place, "spec.matchResources")
+            for path in added_to_binding(binding):
+                yield _edited(bound, f"{path}: may leave quotas out")
         conditions = [one.text("expression") for one in spec.children("matchConditions")]
         if not any("namespaceObject" in expression for expression in conditions):
-            yield from _selection(scene, constraints, subject, bindings)
+            yield from _selection(scene, spec.child("matchConstraints"), subject, bindings)
 
     return judge
 
 
-def edited_conditions(node: FieldReader) -> str:
-    """Return what is wrong with the conditions of a policy or an entry that masks, empty if none.
-
-    An added one may leave out every request; without those that are shipped too much is masked.
-    """
-    found = {
-        one.text("name"): _LIST.sub("[]", " ".join(one.text("expression").split()))
-        for one in node.children("matchConditions")
-    }
-    names = {name for name, _ in found.items() ^ _CONDITIONS.items()}
-    return f"not those of this release, or changed: {', '.join(sorted(names))}" if names else ""
-
-
-def _left_out(subject: Subject, place: FieldReader, field: str) -> Iterator[Finding]:
-    if not WebhookSelector.read(place.child("objectSelector")).is_empty:
-        yield _edited(subject, f"{field}.objectSelector: leaves quotas out")
-    if place.children("excludeResourceRules"):
-        yield _edited(subject, f"{field}.excludeResourceRules: may leave quotas out")
+def _policy_faults(
+    scene: CheckContext, raw: Object, spec: FieldReader, subject: Subject
+) -> Iterator[Finding]:
+    if (spec.text("failurePolicy") or "Fail") != "Ignore":
+        message = "spec.failurePolicy: must be Ignore: a mask that fails stops all pods"
+        yield error("mask.failure-policy", subject, message, APPLY)
+    constraints = spec.child("matchConstraints")
+    missing = uncovered(constraints.children("resourceRules"), MUTATING[MASK_ENTRY].covers)
+    if missing:
+        message = f"spec.matchConstraints.resourceRules: do not cover {', '.join(missing)}"
+        yield error("mask.rules", subject, message, APPLY)
+    yield from key_findings(scene, spec, subject)
+    edited = edited_conditions(MASK_ENTRY, spec, scene.settings.system_namespace)
+    if edited:
+        yield _edited(subject, f"spec.matchConditions: {not_shipped(edited)}")
+    known = ("resourceRules", "namespaceSelector")
+    for path in added(raw, "spec", "matchConstraints", known=known):
+        yield _edited(subject, f"{path}: may leave quotas out")
 
 
 def _edited(subject: Subject, message: str) -> Finding:
@@ -171,37 +164,24 @@ def _resources_of(bindings: Iterable[Object]) -> list[FieldReader]:
     return [FieldReader(raw).child("spec").child("matchResources") for raw in bindings]
 
 
-def _keys(scene: CheckContext, raw: Object, subject: Subject) -> Iterator[Finding]:
-    """Compare the keys that the policy's expressions name with those that are deferred."""
-    spec = raw.get("spec")
-    named = {
-        single or double
-        for text in _texts(spec)
-        for single, double in _QUOTED.findall(text)
-        if is_pod_quota_key(single or double)
-    }
+def key_findings(scene: CheckContext, node: FieldReader, subject: Subject) -> Iterator[Finding]:
+    """Compare the keys that expressions of a mask list with those that are deferred."""
     deferred = set(scene.settings.deferred_keys)
-    hint = "Make the policy name what the configuration defers; doctor reads it with --config."
-    unmasked, uncharged = sorted(deferred - named), sorted(named - deferred)
-    if unmasked:
-        message = f"does not mask {', '.join(unmasked)}: charged at creation and at the bind"
-        yield error("mask.keys", subject, message, hint)
-    if uncharged:
-        message = (
-            f"masks {', '.join(uncharged)}, which the configuration does not defer: not charged"
-        )
-        yield error("mask.keys", subject, message, hint)
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
+    hint = "Make it list what the configuration defers; doctor reads that with --config."
+    for item in (*node.children("matchConditions"), *node.children("variables")):
+        quoted = {single or double for single, double in _QUOTED.findall(item.text("expression"))}
+        named = set(filter(is_pod_quota_key, quoted))
+        if not named and item.text("name") not in {KEYS, LISTS_KEYS}:
+            continue
+        unmasked, uncharged = sorted(deferred - named), sorted(named - deferred)
+        if unmasked:
+            message = f"does not mask {', '.join(unmasked)}: charged at creation and at the bind"
+            yield error("mask.keys", subject, message, hint)
+        if uncharged:
+            message = (
+                f"masks {', '.join(uncharged)}, which the configuration does not defer: not charged"
+            )
+            yield error("mask.keys", subject, message, hint)
 
 
 def statuses(scene: CheckContext) -> Iterator[Finding]:

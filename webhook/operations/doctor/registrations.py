@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
+from webhook.operations.creation import narrowed_entries
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.creation import decides
 from webhook.operations.doctor.errors import NoRightError
-from webhook.operations.doctor.masks import edited_conditions
+from webhook.operations.doctor.masks import key_findings
 from webhook.operations.doctor.namespace_selectors import (
     APPLY,
     findings_for,
@@ -22,6 +23,7 @@ from webhook.operations.doctor.namespace_selectors import (
     restore,
     selection_findings,
 )
+from webhook.operations.doctor.shipped import edited_conditions, not_shipped
 from webhook.operations.emergency_state import without_emergency
 from webhook.operations.findings import (
     Finding,
@@ -36,6 +38,7 @@ from webhook.operations.names import (
     MUTATING,
     MUTATING_LAST,
     SHAPE_ENTRY,
+    STAMP_ENTRY,
     UNGATED_ENTRY,
     VALIDATING,
     Entry,
@@ -43,11 +46,11 @@ from webhook.operations.names import (
 from webhook.state.webhook_selectors import WebhookSelector, uncovered
 from webhook.state.well_known import (
     AUTO_GATING,
-    BIND_ENTRY,
     DEFERRED_MODE,
     LAST_REGISTRATION,
     NEVER_GATING,
     REGISTRATION,
+    SHADOW_ENTRY,
     SHADOW_MODE,
 )
 
@@ -76,8 +79,7 @@ _SHIPPED: Final = (
 )
 _ENDS_SOON: Final = timedelta(days=7)
 _MASK_SECONDS: Final = 2
-_DOORS_THAT_NEED_ALL: Final = frozenset({BIND_ENTRY})
-"""Entries whose requests may not be narrowed by an expression."""
+_PATHS: Final = {SHADOW_ENTRY: "/shadow"}
 
 
 def registrations(scene: CheckContext) -> Iterator[Finding]:
@@ -186,7 +188,8 @@ def _entry(
         yield from selection_findings(
             selector, subject, field, opted_in, is_strict=is_strict, mode=entry.mode
         )
-    yield from _narrowing(node, subject, name, entry)
+    yield from _narrowing(scene, node, subject, name, entry)
+    yield from _call(node, subject, name, entry)
 
 
 def _bundles(
@@ -241,7 +244,9 @@ def _policy(node: FieldReader, subject: Subject, name: str, entry: Entry) -> Ite
         yield warning("webhooks.timeout", subject, message, APPLY)
 
 
-def _narrowing(node: FieldReader, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
+def _narrowing(
+    scene: CheckContext, node: FieldReader, subject: Subject, name: str, entry: Entry
+) -> Iterator[Finding]:
     """Look at what lets requests pass by."""
     judge = error if entry.policy == "Fail" else warning
     if not set(WebhookSelector.read(node.child("objectSelector")).terms) <= set(entry.objects):
@@ -250,12 +255,36 @@ def _narrowing(node: FieldReader, subject: Subject, name: str, entry: Entry) -> 
     if node.text("matchPolicy") == "Exact":
         message = f"webhook {name}: matchPolicy: is Exact, so other API versions pass by"
         yield judge("webhooks.narrowed", subject, message, APPLY)
-    if name in _DOORS_THAT_NEED_ALL and node.children("matchConditions"):
-        message = f"webhook {name}: matchConditions: what they leave out is not charged"
-        yield judge("webhooks.narrowed", subject, message, restore(subject))
-    if name == MASK_ENTRY and (edited := edited_conditions(node)):
-        message = f"webhook {name}: matchConditions: {edited}"
-        yield judge("webhooks.narrowed", subject, message, restore(subject))
+    if name == MASK_ENTRY:
+        yield from key_findings(scene, node, subject)
+    place = scene.settings.system_namespace
+    edited = edited_conditions(name, node, place, _configured(scene, name))
+    if edited and name != STAMP_ENTRY:  # the check of the mark looks at that
+        message = f"webhook {name}: matchConditions: {not_shipped(edited)}"
+        are_more = any(edited.values())
+        if are_more and name != MASK_ENTRY:
+            message += f": {entry.without}"
+        find = judge if are_more else warning
+        yield find("webhooks.narrowed", subject, message, restore(subject))
+
+
+def _configured(scene: CheckContext, name: str) -> list[FieldReader]:
+    """Return the conditions that an entry has where policies decide about new pods."""
+    bare = {"name": name, "namespaceSelector": {"matchExpressions": []}}
+    entries = narrowed_entries([bare], scene.settings.creation) if name == UNGATED_ENTRY else []
+    return [one for entry in entries for one in FieldReader(entry).children("matchConditions")]
+
+
+def _call(node: FieldReader, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
+    """Look at how the webhook is called: what it does goes by the path."""
+    client, judge = node.child("clientConfig"), error if entry.policy == "Fail" else warning
+    url = urlsplit(client.text("url"))
+    path = url.path if url.netloc else client.child("service").text("path")
+    is_mutating = subject.kind == MUTATING_WEBHOOKS.kind
+    wanted = _PATHS.get(name, "/mutate" if is_mutating else "/validate")
+    if path != wanted:
+        message = f"webhook {name}: clientConfig: calls {path or '/'}, must call {wanted}"
+        yield judge("webhooks.path", subject, f"{message}: {entry.without}", APPLY)
 
 
 def _bundle(scene: CheckContext, node: FieldReader) -> Iterator[tuple[str, _Judge]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import MUTATING_WEBHOOKS
+from webhook.kube.api import MUTATING_WEBHOOKS, Object
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.doctor.masks import policy_name
 from webhook.operations.doctor.namespace_selectors import APPLY, restore
+from webhook.operations.doctor.shipped import DIGESTS, added_to_binding, digest
 from webhook.operations.findings import Finding, Subject, information, subject_of, warning
 from webhook.operations.names import HAS_NO_UID, STAMP_ENTRY, STAMP_POLICY
 from webhook.quota.charging.pod_usage import is_terminal
@@ -27,10 +28,18 @@ def stamps(scene: CheckContext) -> Iterator[Finding]:
     policies, bindings = _parts(scene)
     if policies and not bindings:
         message = "has no binding, so it does nothing: pods do not show that they were charged"
-        yield warning("stamp.unbound", policies[0], message, APPLY)
+        yield warning("stamp.unbound", next(iter(policies)), message, APPLY)
     if bindings and not policies:
         message = f"binds a policy that is not there: {STAMP_POLICY}"
-        yield warning("stamp.unbound", bindings[0], message, APPLY)
+        yield warning("stamp.unbound", next(iter(bindings)), message, APPLY)
+    for subject, raw in policies.items():
+        if digest(FieldReader(raw).child("spec")) != DIGESTS[STAMP_POLICY]:
+            message = "is not that of this release, or was changed"
+            yield warning("stamp.edited", subject, message, restore(subject))
+    for subject, raw in bindings.items():
+        if paths := ", ".join(added_to_binding(raw)):
+            message = f"{paths}: may leave Bindings out"
+            yield warning("stamp.edited", subject, message, restore(subject))
 
 
 def unmarked(scene: CheckContext) -> Iterator[Finding]:
@@ -74,15 +83,15 @@ def _conditions(node: FieldReader, subject: Subject) -> Iterator[Finding]:
             yield warning("webhooks.stamp", subject, message, restore(subject))
 
 
-def _parts(scene: CheckContext) -> tuple[list[Subject], list[Subject]]:
+def _parts(scene: CheckContext) -> tuple[Mapping[Subject, Object], Mapping[Subject, Object]]:
     """Return the policy that marks, and what binds it."""
     kind, policies, bindings = scene.policies() or (None, (), ())
     if kind is None:
-        return [], []
-    named = (subject_of(kind, raw) for raw in policies)
-    bound = (
-        Subject(f"{kind.kind}Binding", subject_of(kind, raw).name)
+        return {}, {}
+    named = {subject_of(kind, raw): raw for raw in policies}
+    bound = {
+        Subject(f"{kind.kind}Binding", subject_of(kind, raw).name): raw
         for raw in bindings
         if policy_name(raw) == STAMP_POLICY
-    )
-    return [one for one in named if one.name == STAMP_POLICY], list(bound)
+    }
+    return {one: raw for one, raw in named.items() if one.name == STAMP_POLICY}, bound
