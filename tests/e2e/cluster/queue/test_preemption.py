@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.builders import a_container, a_pod
+from tests.controlplane.features import RESIZE
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
 from tests.e2e.cluster.configured import configured
@@ -212,6 +213,7 @@ def test_one_that_needs_a_quota_waits_for_it(
         eventually(lambda: team.node_of("web"), "it runs, now that there is a quota")
 
 
+@pytest.mark.needs(RESIZE)
 def test_one_that_was_let_through_changes_only_within_its_quotas(
     own_plane: ControlPlane, team: Tenant
 ) -> None:
