@@ -9,21 +9,24 @@ import pytest
 from tests.builders import a_pod
 from tests.operations.healthy import (
     Change,
+    a_lease,
     edit,
     examined,
     healthy,
     ids,
     refusing,
     remove,
+    renewing,
     serious,
     the,
 )
 from tests.operations.scenes import load
 from webhook.fakecluster.storage import FakeCluster
-from webhook.kube.api import VALIDATING_WEBHOOKS, ApiError, ForbiddenError, UnavailableError
+from webhook.kube.api import LEASES, VALIDATING_WEBHOOKS, ApiError, ForbiddenError, UnavailableError
 from webhook.operations.deployments import DEPLOYMENTS
-from webhook.operations.findings import Finding
-from webhook.state.well_known import DEFAULT_NAMESPACE, REGISTRATION
+from webhook.operations.doctor.runner import Examination
+from webhook.operations.findings import Finding, Subject
+from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, REGISTRATION
 
 
 def changed(component: str, change: Change) -> FakeCluster:
@@ -144,6 +147,53 @@ def test_a_webhook_that_is_not_called_is_reported() -> None:
     found = the(examined(cluster), "deployment.unasked")
     assert found.severity == "info"
     assert found.message == "is not called: the API server calls https://192.0.2.7:9443"
+
+
+def moved(holder: str, change: Change = scaled_to_none) -> FakeCluster:
+    """A cluster in which the API server calls a webhook elsewhere, and some process leads."""
+    cluster = changed(CONTROLLER, change)
+    edit(cluster, VALIDATING_WEBHOOKS, REGISTRATION, outside)
+    remove(cluster, LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
+    load(cluster, a_lease(holder))
+    return cluster
+
+
+def of_controller(found: Examination) -> list[Finding]:
+    subject = Subject(DEPLOYMENTS.kind, "deferred-quota-controller", DEFAULT_NAMESPACE)
+    return [one for one in found.findings if one.subject == subject]
+
+
+def test_a_controller_that_is_scaled_to_none_is_right_where_one_leads_elsewhere() -> None:
+    (found,) = of_controller(examined(moved("laptop-7-0a1b2c3d")))
+    assert (found.id, found.severity) == ("deployment.unneeded", "info")
+    assert found.message == (
+        "is scaled to 0, and laptop-7-0a1b2c3d leads, which is none of its pods"
+    )
+
+
+NEEDED: dict[str, tuple[str, Change, bool]] = {
+    "none leads": ("", scaled_to_none, True),
+    "its last pod leads": ("deferred-quota-controller-1-7-0a1b2c3d", scaled_to_none, True),
+    "none renews": ("laptop-7-0a1b2c3d", scaled_to_none, False),
+    "it is to run": ("laptop-7-0a1b2c3d", available(0), True),
+}
+
+
+@pytest.mark.parametrize(("holder", "change", "renews"), NEEDED.values(), ids=NEEDED)
+def test_a_controller_that_does_not_run_is_reported_else(
+    holder: str, change: Change, renews: bool
+) -> None:
+    cluster = moved(holder, change)
+    events = [renewing(cluster)] if renews else [lambda: None]
+    (found,) = of_controller(examined(cluster, *events))
+    assert (found.id, found.severity) == ("deployment.unavailable", "warn")
+
+
+def test_one_that_is_called_in_the_cluster_is_to_be_led_there() -> None:
+    cluster = changed(CONTROLLER, scaled_to_none)
+    remove(cluster, LEASES, LEADER_LEASE, namespace=DEFAULT_NAMESPACE)
+    load(cluster, a_lease("laptop-7-0a1b2c3d"))
+    assert ids(of_controller(examined(cluster))) == ["deployment.unavailable"]
 
 
 def test_processes_may_run_elsewhere() -> None:

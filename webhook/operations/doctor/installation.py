@@ -351,8 +351,8 @@ def _lead(scene: CheckContext, node: FieldReader, subject: Subject) -> Iterator[
         )
         yield from _stale_conditions(scene, found.renewed)
         return
-    seconds = min(float(found.seconds), scene.settings.leader_seconds)
-    if not scene.settings.is_offline and not _is_renewed(scene, found, seconds):
+    if not scene.settings.is_offline and not is_renewed(scene, found):
+        seconds = _seconds(scene, found)
         yield error(
             "leader.silent",
             subject,
@@ -367,11 +367,18 @@ def _since(found: Holding) -> str:
     return f" (renewed last at {found.renewed})" if found.renewed else ""
 
 
-def _is_renewed(scene: CheckContext, before: Holding, seconds: float) -> bool:
+def _seconds(scene: CheckContext, found: Holding) -> float:
+    """Return for how long a Lease is looked at."""
+    return min(float(found.seconds), scene.settings.leader_seconds)
+
+
+def is_renewed(scene: CheckContext, before: Holding) -> bool:
+    """Return whether the Lease of the leader changes while it is looked at."""
+
     def look() -> Holding | None:
         raw = scene.find(LEASES, LEADER_LEASE, namespace=scene.settings.system_namespace)
         return None if raw is None else holding_of(FieldReader(raw))
 
-    settings = scene.settings
+    settings, seconds = scene.settings, _seconds(scene, before)
     found = changed(look, before, seconds, clock=settings.clock, sleep=settings.sleep)
     return found is not None

@@ -8,7 +8,7 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import PODS, ApiError, Object
+from webhook.kube.api import LEASES, PODS, ApiError, Object
 from webhook.operations.deployments import (
     COMPONENT_LABEL,
     DEPLOYMENTS,
@@ -19,6 +19,7 @@ from webhook.operations.deployments import (
 )
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
+from webhook.operations.doctor.installation import is_renewed
 from webhook.operations.findings import (
     Finding,
     Subject,
@@ -27,7 +28,8 @@ from webhook.operations.findings import (
     subject_of,
     warning,
 )
-from webhook.state.well_known import own_users
+from webhook.operations.leader import holding_of
+from webhook.state.well_known import LEADER_LEASE, own_users
 
 _READYZ: Final = "/api/v1/namespaces/{}/pods/{}:8080/proxy/readyz"
 _PRODUCT: Final = "deferred-quota"
@@ -111,6 +113,10 @@ def _judge(
     replicas = spec.integer("replicas")
     wanted = 1 if replicas is None else replicas
     available = status.integer("availableReplicas") or 0
+    if not wanted and place and (holder := _leader_outside(scene, raw, subject)):
+        message = f"is scaled to 0, and {holder} leads, which is none of its pods"
+        yield information("deployment.unneeded", subject, message, "It may stay so.")
+        return
     if not available:
         # a controller may lead from elsewhere: the Lease shows it
         judge = error if part.component == _WEBHOOK else warning
@@ -129,6 +135,21 @@ def _judge(
     elif updated < wanted or _is_unseen(node):
         message = f"is being replaced: {updated} of {wanted} replicas are as it says"
         yield warning("deployment.incomplete", subject, message, "Wait for it, and look again.")
+
+
+def _leader_outside(scene: CheckContext, raw: Object, subject: Subject) -> str:
+    """Return which process leads that is no pod of a Deployment; empty where that is not seen."""
+    place = scene.settings.system_namespace
+    if scene.settings.is_offline:
+        return ""  # nothing shows whether the Lease is renewed
+    try:
+        lease = scene.find(LEASES, LEADER_LEASE, namespace=place)
+        found = holding_of(FieldReader(lease or {}))
+        names = {subject_of(PODS, pod).name for pod in pods_of(scene.api, raw)}
+        is_pod = found.host in names or found.host.startswith(f"{subject.name}-")
+        return "" if not found.holder or is_pod or not is_renewed(scene, found) else found.holder
+    except (ApiError, InvalidFieldError, NoRightError):
+        return ""  # the check of the leader says so
 
 
 def _replica_notes(
