@@ -64,7 +64,17 @@ def test_a_missing_ledger_is_found() -> None:
     cluster = healthy()
     remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     found = examined(cluster)
-    assert the(found, "ledger.missing").message.endswith("no pod can be bound in this namespace")
+    missing = the(found, "ledger.missing")
+    assert missing.message.endswith("no pod can be bound in this namespace")
+    system = "-n deferred-quota-system"
+    steps = (
+        f"1. See that a controller leads: kubectl get lease deferred-quota-controller {system}",
+        "2. It counts anew what was deleted, emptied or made unreadable after 45 seconds",
+        f"kubectl logs {system} -l app.kubernetes.io/component=controller --tail=-1 | grep",
+    )
+    assert missing.remedy.endswith(f" | grep '\"{NAMESPACE}\"'")
+    places = [missing.remedy.index(step) for step in steps]
+    assert places == sorted(places)
 
 
 def test_a_ledger_that_comes_meanwhile_is_no_finding() -> None:
@@ -85,7 +95,9 @@ def test_a_ledger_that_was_not_counted_is_found() -> None:
     api = FakeClient(cluster)
     raw = dict(api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE))
     api.update_status(QUOTA_LEDGERS, {**raw, "status": {}})
-    assert the(examined(cluster), "ledger.uncounted").severity == "error"
+    finding = the(examined(cluster, expire_seconds=60.0), "ledger.uncounted")
+    assert finding.severity == "error"
+    assert "after 60 seconds" in finding.remedy
 
 
 def test_a_ledger_that_cannot_be_read_is_found_and_names_the_field() -> None:
@@ -95,6 +107,7 @@ def test_a_ledger_that_cannot_be_read_is_found_and_names_the_field() -> None:
     api.patch(QUOTA_LEDGERS, "ledger", patch, namespace=NAMESPACE, subresource="status")
     found = the(examined(cluster), "ledger.unreadable")
     assert "status.quotas[0].hard.cpu" in found.message
+    assert "elete" not in found.remedy.replace("was deleted", ""), "its leader replaces it"
 
 
 def test_a_ledger_of_a_newer_release_is_no_reason_to_delete_it() -> None:
@@ -342,7 +355,7 @@ def test_an_event_that_names_us_is_shown_beside_what_to_do() -> None:
     cluster = healthy()
     remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     before = the(examined(cluster), "ledger.missing").remedy
-    assert before.endswith("Look at the log of the controller that leads.")
+    assert "Look at the log of the controller that leads." in before
     tomorrow = {"lastTimestamp": "2026-06-02T00:00:00Z"}
     load(
         cluster,

@@ -24,6 +24,7 @@ from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.objects.quota_bounds import counted_quotas
 from webhook.state.ledger_store import LEDGER_NAME, LedgerVersion, read_ledger
+from webhook.state.well_known import LEADER_LEASE
 
 _ATTEMPTS: Final = 3
 
@@ -46,7 +47,7 @@ def ledgers(scene: CheckContext) -> Iterator[Finding]:
         if isinstance(look, Finding):
             yield look
             continue
-        found = dict(_judged(namespace.name, look))
+        found = dict(_judged(namespace.name, look, _recount(scene, namespace.name)))
         if found or _reservations(look):
             suspects.append((namespace, found, look))
     if not suspects:
@@ -58,7 +59,8 @@ def ledgers(scene: CheckContext) -> Iterator[Finding]:
         if isinstance(second, Finding):
             yield second
             continue
-        yield from (one for key, one in _judged(namespace.name, second) if key in before)
+        judged = _judged(namespace.name, second, _recount(scene, namespace.name))
+        yield from (one for key, one in judged if key in before)
         yield from _old_reservations(scene, namespace.name, first, second)
 
 
@@ -88,7 +90,7 @@ def _look(scene: CheckContext, where: Namespace) -> _Look | Finding:
                 "ledger.unreadable",
                 _subject(namespace),
                 f"cannot be read, so nothing is admitted: {err}",
-                "Delete it; the controller counts anew. " + CONTROLLER_LOG,
+                _recount(scene, namespace),
             )
         if _version(before) == _version(after):
             return _Look(after, chosen, pods)
@@ -118,15 +120,31 @@ def _subject(namespace: str) -> Subject:
     return Subject(QUOTA_LEDGERS.kind, LEDGER_NAME, namespace)
 
 
-def _judged(namespace: str, look: _Look) -> Iterator[tuple[str, Finding]]:
-    """Return what is wrong, each with a key by which it is known at the next look."""
+def _recount(scene: CheckContext, namespace: str) -> str:
+    """Return what to do where nothing is counted. To delete the ledger helps with nothing."""
+    settings = scene.settings
+    place = f"-n {settings.system_namespace}"
+    return (
+        f"1. See that a controller leads: kubectl get lease {LEADER_LEASE} {place}; mend what other"
+        " findings say of it, and of definitions. 2. It counts anew what was deleted, emptied or"
+        f" made unreadable after {settings.expire_seconds:g} seconds, and so does each that begins"
+        f" to lead meanwhile. 3. If it does not: {CONTROLLER_LOG} In the cluster: kubectl logs"
+        f" {place} -l app.kubernetes.io/component=controller --tail=-1 | grep '\"{namespace}\"'"
+    )
+
+
+def _judged(namespace: str, look: _Look, recount: str) -> Iterator[tuple[str, Finding]]:
+    """Return what is wrong, each with a key by which it is known at the next look.
+
+    `recount` is what to do where nothing is counted.
+    """
     ledger = _counted(look)
     if ledger is None:
         if look.quotas.quotas:
             what = "does not exist" if look.version is None else "has not been counted yet"
             name = "ledger.missing" if look.version is None else "ledger.uncounted"
             message = f"{what}: no pod can be bound in this namespace"
-            yield name, error(name, _subject(namespace), message, CONTROLLER_LOG)
+            yield name, error(name, _subject(namespace), message, recount)
         return
     differing = sorted({one.name for one in ledger.observed ^ look.quotas.observed})
     if differing:
