@@ -431,6 +431,16 @@ def said_of_places(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("url", ["", HERE])
+def test_what_runs_outside_is_said_to_keep_its_own_configuration(url: str) -> None:
+    twin = Twin()
+    of_file = f"configuration: what runs for {url} keeps that of its own file"
+    for configuration, is_said in ((OTHER, bool(url)), (OTHER, False), (GPU, bool(url))):
+        _, lines = run(twin, url=url, configuration=configuration)
+        assert any(line.startswith(of_file) for line in lines) is is_said
+    assert not any(line.startswith("configuration:") for line in run(twin, url=url)[1])
+
+
+@pytest.mark.parametrize("url", ["", HERE])
 def test_a_configuration_that_is_not_known_is_not_given_up(url: str) -> None:
     """An earlier version kept none where the webhook is outside of the cluster."""
     twin = Twin()

@@ -217,6 +217,7 @@ def test_what_stands_is_reported_when_a_move_breaks_off() -> None:
     run(twin, **OUTSIDE)
     twin.available = False
     lines = told_until(twin, InstallError)
+    assert f"MutatingWebhookConfiguration {REGISTRATION}: trusts the CA of {INSIDE}, too" in lines
     assert lines[-1] == (
         f"not finished: the API server asks {HERE}, as before, and trusts what it trusted: what"
         " worked goes on; run this again to go on from here"

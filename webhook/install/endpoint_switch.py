@@ -109,9 +109,7 @@ class Redirection:
             if self._patch(registration, wider):
                 self._is_under_way = True
                 verb = "would trust" if self._applier.dry_run else "trusts"
-                self._report(
-                    f"{describe(registration)}: {verb} the new CA, beside what it trusts already"
-                )
+                self._report(f"{describe(registration)}: {verb} the CA of {self._after}, too")
 
     def verify(
         self, registrations: Sequence[Object], namespaces: Namespaces, patience: RetryPolicy

@@ -19,7 +19,7 @@ what worked, and says what stands.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -185,12 +185,15 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
     texts = (wish.configuration, installed, _NO_CONFIGURATION)
     configuration = next(text for text in texts if text is not None)
     settings = _read(configuration, wish)
-    for line in endpoint_changes(
-        api,
-        wish.url,
-        namespace=wish.namespace,
-        manifests=wish.manifests,
-        dry_run=wish.dry_run,
+    for line in (
+        *endpoint_changes(
+            api,
+            wish.url,
+            namespace=wish.namespace,
+            manifests=wish.manifests,
+            dry_run=wish.dry_run,
+        ),
+        *_configured_elsewhere(wish, installed),
     ):
         report(line)
     wish = replace(wish, ca_pem=_trusted(api, wish, report))
@@ -416,6 +419,16 @@ def _in_force_now(
         exempt_namespaces=wanted.exempt_namespaces.intersection(*left),
         deferred_resources=(*wanted.deferred_resources, *dropped),
     )
+
+
+def _configured_elsewhere(wish: InstallOptions, installed: str | None) -> Iterator[str]:
+    """Yield that processes outside of the cluster do not read a configuration that is new."""
+    if wish.url and wish.configuration not in {None, installed}:
+        yield (
+            f"configuration: what runs for {wish.url} keeps that of its own file: change the file"
+            " of `serve --config` as well, which takes effect within seconds, or at a restart"
+            " where docs/configuration.md says so"
+        )
 
 
 def _supported_minor(api: InstallApi) -> int:

@@ -154,7 +154,7 @@ def test_binds_go_on_while_the_webhook_moves_in_and_out(
     with Binds(tenant) as binds, Kubelet(cluster.plane, tmp_path / "kubelet") as kubelet:
         told = cluster.run("install")
         assert f"webhook: moves from {product.url} to {INSIDE}" in told
-        assert "trusts the new CA, beside what it trusts already" in told
+        assert f"trusts the CA of {INSIDE}, too" in told
         assert asked(cluster) == {"deferred-quota-webhook"}
         inside = ca_inside(cluster)
         assert trusted(cluster) == {inside}
