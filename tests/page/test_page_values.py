@@ -182,10 +182,12 @@ def test_the_last_hour_has_the_changes_of_each_resource(page: PageHarness) -> No
 
 def test_a_pod_is_explained_in_the_words_of_the_command(page: PageHarness) -> None:
     values = page.values(f"{TEAM}/pods/fits", page.users.add("ann", ALL))
-    assert values["cause"] == "quota"
+    outage, quota = values["causes"][:2]
+    assert values["cause"] == outage["cause"] == "ledger-not-ready", "no process leads here"
+    assert quota["cause"] == "quota"
     assert values["kind"] == "Pod"
     assert values["user"] == "ann"
-    (shortage,) = values["causes"][0]["resources"]
+    (shortage,) = quota["resources"]
     assert (shortage["requested"], shortage["hard"], shortage["missing"]) == ("1", "2", "250m")
 
 

@@ -170,8 +170,8 @@ CASES: dict[str, tuple[Callable[[], NamespaceFacts], list[str], list[str]]] = {
     ),
     "full, and no controller": (
         lambda: namespace(pod("x"), used=FULL, controller=DOWN),
-        ["quota", "ledger-not-ready"],
-        ["free-quota", "raise-quota", "start-controller"],
+        ["ledger-not-ready", "quota"],
+        ["start-controller", "free-quota", "raise-quota"],
     ),
     "ungated, and only the stored ledger is full": (
         lambda: replace(
@@ -198,8 +198,15 @@ CASES: dict[str, tuple[Callable[[], NamespaceFacts], list[str], list[str]]] = {
     ),
     "full, no controller, no webhook": (
         lambda: namespace(pod("x"), used=FULL, controller=DOWN, webhook=SILENT),
-        ["quota", "ledger-not-ready", "webhook-down"],
-        ["free-quota", "raise-quota", "start-controller", "start-webhook"],
+        ["webhook-down", "ledger-not-ready", "quota"],
+        ["start-webhook", "start-controller", "free-quota", "raise-quota"],
+    ),
+    "never fits, no ledger, no controller, no webhook": (
+        lambda: namespace(
+            pod("x", "3"), ledger=None, uncounted="no ledger", controller=DOWN, webhook=SILENT
+        ),
+        ["webhook-down", "ledger-not-ready", "never-fits"],
+        ["start-webhook", "start-controller", "delete-pod"],
     ),
     "no scheduler": (
         lambda: namespace(pod("x", gates=(), age=31, schedulerName="nobody")),
@@ -495,6 +502,14 @@ def test_the_schedulers_words_are_a_note_and_a_lost_reservation_is_reported() ->
         "last attempt of default-scheduler: Unschedulable: no nodes available",
         "no quota is reserved for it: its next bind may find the quota used",
     )
+
+
+def test_an_outage_is_named_before_what_follows_from_it() -> None:
+    there = namespace(pod("x"), ledger=None, uncounted="there is no ledger", controller=DOWN)
+    explained = why(there, "x")
+    outage = "no controller leads: no gate is removed; there is no ledger"
+    assert explained.text == f"Pod team-a/x: {outage}"
+    assert not explained.notes, "nothing is counted"
 
 
 def test_without_the_nodes_the_schedulers_last_attempt_tells() -> None:

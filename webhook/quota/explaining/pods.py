@@ -50,11 +50,12 @@ def explain_pod(
     if settled is not None:
         return _explanation(subject, there, settled, _settled_actions(subject, there))
     state = None if there.criteria is None else queue_state(subject, there, there.criteria)
-    causes = [*_other_gates(subject, there)]
+    ledger = [*ledger_causes(subject, there, state)]
+    is_outage = there.controller.health is Health.DOWN
+    causes = [*webhook_causes(there), *(ledger if is_outage else ()), *_other_gates(subject, there)]
     if state is not None:
         causes += [*rule_causes(state), *never_fits_causes(state), *room_causes(state)]
-    causes += [*ledger_causes(subject, there, state), *webhook_causes(there)]
-    causes += [*_no_scheduler(subject, there)]
+    causes += [*(() if is_outage else ledger), *_no_scheduler(subject, there)]
     actions = [*_actions(causes, there, state)]
     nodes = nodes or attempt_answer(subject.attempt)
     if nodes is not None:
@@ -247,5 +248,5 @@ def _notes(subject: PodFacts, there: NamespaceFacts, state: QueueState | None) -
     is_open = not subject.pod.is_gated and state is not None and bool(state.queued.quotas)
     if is_open and state is not None and not state.is_reserved and there.ledger is not None:
         yield "no quota is reserved for it: its next bind may find the quota used"
-    if there.controller.health is Health.DOWN:
+    if there.controller.health is Health.DOWN and there.ledger is not None:
         yield f"{there.controller.detail}; used is counted from the pods as they are now"

@@ -170,7 +170,7 @@ def ledger_causes(
         parts += [_OUTDATED] if _is_outdated(there, state) else []
     if controller.health is Health.DOWN and (parts or is_gated):
         what = "no gate is removed" if is_gated else "nothing is counted"
-        parts.append(f"{controller.detail}: {what}")
+        parts.insert(0, f"{controller.detail}: {what}")  # what else is wrong may follow from it
     if parts:
         yield PendingCause(kind, "; ".join(parts))
 

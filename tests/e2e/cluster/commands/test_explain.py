@@ -727,7 +727,7 @@ def test_without_a_controller_numbers_are_counted_from_the_pods(stage: Stage) ->
     stage.says("c", "QuotaExceeded")
     for controller in stage.product.controllers:
         controller.kill()
-    two = ["quota", "ledger-not-ready"]
+    two = ["ledger-not-ready", "quota"]
     becomes(lambda: causes(explained(stage, "pod", "c")), two, "its Lease is over", 90)
     stage.team.delete("a")
     for entry in both(stage, ("pod", "c", ["ledger-not-ready"])):
@@ -751,7 +751,7 @@ def test_without_a_webhook_that_is_said(stage: Stage) -> None:
     stage.says("c", "QuotaExceeded")
     for server in stage.product.webhooks:
         server.kill()
-    live, offline = both(stage, ("pod", "c", ["quota", "webhook-down"]))
+    live, offline = both(stage, ("pod", "c", ["webhook-down", "quota"]))
     assert "start-webhook" in [one["action"] for one in live["unblock"]]
     assert "a snapshot does not show whether the webhook answers" in offline["unknown"]
 
