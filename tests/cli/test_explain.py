@@ -882,8 +882,8 @@ def with_items(snapshot: Path, *more: object, head: Mapping[str, object]) -> Non
     snapshot.write_text(json.dumps({**head, "items": [*items, *more]}), encoding="utf-8")
 
 
-def explained(snapshot: Path, kind: str = "pod", name: str = "x") -> Any:
-    ran = run(kind, name, "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", "json")
+def explained(snapshot: Path, kind: str = "pod", name: str = "x", *given: str) -> Any:
+    ran = run(kind, name, "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", "json", *given)
     assert ran.exit_code == ExitCode.OK, ran.output
     return json.loads(ran.stdout)
 
@@ -921,6 +921,27 @@ def test_a_shared_quota_is_counted_from_the_pods_of_all_its_namespaces(
     silent, cause = found["causes"][:2]
     assert (silent["cause"], cause["cause"]) == ("ledger-not-ready", "cluster-quota")
     assert cause["resources"][0]["used"] == "6", "one here, five in team-b"
+
+
+@pytest.mark.parametrize("mode", ["Off", "Plan", "Act"])
+def test_a_plan_that_nobody_carries_out_is_named_by_the_command_that_shows_it(
+    mode: str, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    pool = {
+        **a_cluster_quota(hard={"requests.cpu": "1"}, selector={}),
+        "metadata": {"name": "epool.default"},
+    }
+    load(cluster, pool, a_gated_pod("x", cpu="1"))
+    snapshot = a_snapshot(cluster, tmp_path, without=[QUOTA_LEDGERS])
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: deferredquota.io/v1alpha1\nkind: Configuration\n"
+        f"elastic: {{reclaim: {{mode: {mode!r}}}}}\n"
+    )
+    entry = explained(snapshot, "pod", "x", "--config", str(config))
+    assert "cluster-quota" in causes(entry)
+    plan = "deferred-quota elastic plan x -n team-a"
+    assert any(note.endswith(plan) for note in entry["notes"]) is (mode == "Plan")
 
 
 def test_a_file_without_pods_does_not_say_that_nothing_is_used(snapshot: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from webhook.config import ReclaimMode
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -25,10 +26,11 @@ from webhook.operations.explain.owners import with_owners
 from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.operations.explain.workloads import OwnedPods, event_time, read_workload
 from webhook.operations.names import CRON_JOBS
+from webhook.quota.charging.denials import name_quota
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.explaining.facts import PodFacts, pod_facts
 from webhook.quota.explaining.pods import explain_pod, is_starting
-from webhook.quota.explaining.values import Explanation
+from webhook.quota.explaining.values import CauseKind, Explanation
 from webhook.quota.explaining.workloads import explain_workload
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -111,7 +113,22 @@ def _explained(session: Session, inside: Inside, subject: PodFacts, raw: Object)
     is_open = not (pod.is_assigned or pod.is_deleting or is_terminal(pod))
     nodes = judged_nodes(session, inside, raw) if is_open else None
     there = replace(inside.facts, unknown=tuple(session.unknown))
-    return explain_pod(subject, there, nodes)
+    explained = explain_pod(subject, there, nodes)
+    return replace(explained, notes=(*explained.notes, *_reclaimed(session, explained)))
+
+
+def _reclaimed(session: Session, explained: Explanation) -> Iterator[str]:
+    """Yield how a plan is shown that nobody carries out, of a pod that a pool has no room for."""
+    elastic = session.options.configuration.elastic
+    lacks_pool = any(
+        one.kind is CauseKind.CLUSTER_QUOTA and name_quota(one.quota).is_pool
+        for one in explained.causes
+    )
+    if lacks_pool and elastic.enabled and elastic.reclaim.mode is ReclaimMode.PLAN:
+        yield (
+            "nothing is evicted for it, as elastic.reclaim.mode is Plan; which pods would be, if"
+            f" any: deferred-quota elastic plan {explained.name} -n {explained.namespace}"
+        )
 
 
 def _not_running(owned: OwnedPods) -> Sequence[PodFacts]:
