@@ -254,7 +254,7 @@ Examples:
 @click.option(
     "--keep-crds",
     is_flag=True,
-    help="Keep the definitions, and with them ledgers and cluster quotas.",
+    help="Keep the definitions, and with them ledgers, cluster quotas and elastic quotas.",
 )
 @click.option(
     "--force",
@@ -276,8 +276,8 @@ def uninstall(  # noqa: PLR0917 - one for each option
 
     Pods that wait for a scheduling gate of deferred-quota are released. It can be repeated, and
     works when parts are gone or the webhook does not answer. Where quotas cannot be given back, it
-    stops before the guards go. No component enforces cluster quotas then; without --keep-crds they
-    are deleted: save them before, with kubectl get cdq -o yaml.
+    stops before the guards go. No component enforces cluster and elastic quotas then; without
+    --keep-crds they are deleted: save them before, with kubectl get cdq,eq,ceq -A -o yaml.
     """
     from webhook.install.uninstall import Removal  # noqa: PLC0415
     from webhook.install.uninstall import uninstall as run_uninstall  # noqa: PLC0415

@@ -103,7 +103,10 @@ def test_those_of_another_program_stay_as_they_are() -> None:
     names = [f"CustomResourceDefinition {name_of(kind)}: {told}" for kind in KINDS.values()]
     assert [line for line in lines if told in line] == names
     assert [stored(twin, kind)["spec"] for kind in KINDS.values()] == [{"own": "yes"}] * 2
-    assert sorted(line for line in remove(twin) if told in line) == sorted(names)
+    twin.api.create(ELASTIC_QUOTAS, an_elastic_quota("team-a"))
+    lines = remove(twin)
+    assert "ElasticQuota team-a/q: is not enforced from now on; it stays" in lines
+    assert sorted(line for line in lines if told in line) == sorted(names)
     assert [stored(twin, kind)["spec"] for kind in KINDS.values()] == [{"own": "yes"}] * 2
 
 

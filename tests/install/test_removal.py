@@ -19,6 +19,8 @@ from webhook.install.uninstall import Removal, uninstall
 from webhook.kube.api import (
     ALL,
     CLUSTER_DEFERRED_QUOTAS,
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
@@ -239,12 +241,21 @@ def test_cluster_quotas_are_named_before_the_guards_go(
 ) -> None:
     for name in ("two", "one"):
         twin.api.create(CLUSTER_DEFERRED_QUOTAS, {"metadata": {"name": name}})
+    for kind in (ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
+        twin.api.create(kind, {"metadata": {"name": "lent", "namespace": "team-a"}})
     problems, lines = remove(twin, **dict.fromkeys(options, True))
     assert problems == ()
-    told = [line for line in lines if line.startswith("ClusterDeferredQuota")]
-    assert told == [f"ClusterDeferredQuota {name}: {fate}" for name in ("one", "two")]
+    told = [line for line in lines if line.startswith(("ClusterDef", "Elastic", "Composite"))]
+    names = ("ClusterDeferredQuota one", "ClusterDeferredQuota two", "ElasticQuota team-a/lent")
+    assert told == [f"{name}: {fate}" for name in (*names, "CompositeElasticQuota team-a/lent")]
     gone = [each for each in lines if each.startswith("ValidatingWebhookConfiguration")]
     assert lines.index(told[-1]) < lines.index(gone[-1])
+
+
+@pytest.mark.parametrize("options", [{}, {"removes_labels": True}, {"dry_run": True}])
+def test_namespaces_that_keep_their_label_are_named(twin: Twin, options: dict[str, bool]) -> None:
+    told = [line for line in remove(twin, **options)[1] if line.startswith("still labelled")]
+    assert told == [] if options else told[0].startswith("still labelled: team-a; ")
 
 
 def test_an_installation_from_before_cluster_quotas_can_be_removed(twin: Twin) -> None:

@@ -43,6 +43,8 @@ from webhook.install.rendering import API_PRIORITY, MANIFESTS, render_everything
 from webhook.jsonfields.fields import mapping
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
+    COMPOSITE_ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS,
     NAMESPACES,
     POD_GATINGS,
     PODS,
@@ -52,6 +54,7 @@ from webhook.kube.api import (
     ForbiddenError,
     InvalidError,
     JsonPatch,
+    Kind,
     ListOptions,
     NotFoundError,
     Object,
@@ -113,6 +116,7 @@ class _Uninstall:
         self._removal = removal
         self._report = report
         self._problems: list[str] = []
+        self._labelled: Sequence[str] = ()
 
     def run(self) -> tuple[str, ...]:
         objects = render_everything(self._removal.namespace, self._removal.manifests)
@@ -133,18 +137,25 @@ class _Uninstall:
         if self._problems and not self._removal.is_forced:
             self._problems.append(_GUARDS_STAY)
             return tuple(self._problems)
-        self._tell_of_cluster_quotas()
+        for kind in (CLUSTER_DEFERRED_QUOTAS, ELASTIC_QUOTAS, COMPOSITE_ELASTIC_QUOTAS):
+            self._tell_of_quotas(kind, objects.cluster)
         self._delete((validating, mutating, *reversed(objects.stamps)))
         self._delete(reversed((*objects.features, *objects.configuration, *objects.workloads)))
         self._delete(reversed(objects.identities))
         self._delete(reversed(read_directory(self._removal.manifests / API_PRIORITY)))
         self._delete(_without(reversed(objects.cluster), self._removal))
+        if self._labelled and not (self._removal.removes_labels or self._removal.dry_run):
+            self._report(
+                f"still labelled: {', '.join(self._labelled)}; another installation takes them in"
+                " at once. --remove-labels takes the label off"
+            )
         return tuple(self._problems)
 
     def _concerned(self) -> list[str]:
         """Return the namespaces that may have something of ours."""
         wait = self._removal.patience.begin()
-        found = {*wait.retry(lambda: opted_in_namespaces(self._api))}
+        self._labelled = wait.retry(lambda: opted_in_namespaces(self._api))
+        found = {*self._labelled}
         if self._removal.removes_labels:  # of which one may have stayed when a namespace left
             for label in (GATING_LABEL, FORMER_GATING_LABEL):
                 options = ListOptions(label_selector=label)
@@ -186,23 +197,27 @@ class _Uninstall:
         self._problems += [words, _NOTHING_CHANGED]
         return True
 
-    def _tell_of_cluster_quotas(self) -> None:
-        """Name the quotas that will not be enforced, before the guards go."""
+    def _tell_of_quotas(self, kind: Kind, definitions: Iterable[Object]) -> None:
+        """Name the quotas of several namespaces that will not be enforced, before the guards go."""
         wait = self._removal.patience.begin()
         try:
-            found = wait.retry(lambda: self._api.list(CLUSTER_DEFERRED_QUOTAS)).items
+            found = wait.retry(lambda: self._api.list(kind)).items
         except NotFoundError:
             return  # their definition is gone, or was never there
         except ForbiddenError as err:
-            self._problems.append(f"{CLUSTER_DEFERRED_QUOTAS.kind}: {err.message}")
+            self._problems.append(f"{kind.kind}: {err.message}")
             return
-        fate = "stays" if self._removal.keeps_ledgers else "goes with its definition"
+        going = [each for each in definitions if object_name(each) == kind.resource]
+        is_kept = any(is_foreign_definition(current(self._api, each)) for each in going)
+        is_kept = is_kept or self._removal.keeps_ledgers
+        fate = "stays" if is_kept else "goes with its definition"
         if self._removal.dry_run:
             fate = f"would not be enforced; it {fate}"
         else:
             fate = f"is not enforced from now on; it {fate}"
-        for name in sorted(map(object_name, found)):
-            self._report(f"{CLUSTER_DEFERRED_QUOTAS.kind} {name}: {fate}")
+        places = {(object_namespace(each), object_name(each)) for each in found}
+        for place in sorted(places):
+            self._report(f"{kind.kind} {'/'.join(filter(None, place))}: {fate}")
 
     def _delete(self, objects: Iterable[Object]) -> None:
         """Delete objects, and wait until they are gone."""
