@@ -49,27 +49,29 @@ def test_missing_certificates_are_refused(tmp_path: Path) -> None:
     assert (code, reason(lines)) == (2, f"{tmp_path}/tls.crt: No such file or directory")
 
 
-@pytest.mark.parametrize("listener", ["webhook", "ops"])
-def test_a_port_in_use_is_named(tmp_path: Path, listener: str) -> None:
+@pytest.mark.parametrize(
+    ("listener", "option"), [("webhook", "--listen"), ("ops", "--ops (probes and metrics)")]
+)
+def test_a_port_in_use_is_named(tmp_path: Path, listener: str, option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         code, lines = failed_start(tmp_path, **{listener: address})
     assert code == 2
-    assert reason(lines) == f"{listener}: cannot listen on {address}: Address already in use"
+    assert reason(lines) == f"{option}: cannot listen on {address}: Address already in use"
 
 
 def test_an_address_that_is_not_ours_is_named(tmp_path: Path) -> None:
     code, lines = failed_start(tmp_path, webhook="192.0.2.1:0")
     assert code == 2
     assert reason(lines) == (
-        "webhook: cannot listen on 192.0.2.1:0: Cannot assign requested address"
+        "--listen: cannot listen on 192.0.2.1:0: Cannot assign requested address"
     )
 
 
 def test_a_name_that_does_not_resolve_is_named(tmp_path: Path) -> None:
     code, lines = failed_start(tmp_path, webhook="no such host:0")
     assert code == 2
-    assert reason(lines).startswith("webhook: cannot listen on no such host:0: ")
+    assert reason(lines).startswith("--listen: cannot listen on no such host:0: ")
 
 
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:

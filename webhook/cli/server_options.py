@@ -45,7 +45,8 @@ ops_option = click.option(
     type=Address(),
     default="127.0.0.1:8080",
     show_default=True,
-    help="Where probes and metrics are, plain HTTP.",
+    help="Where probes and metrics are, plain HTTP; port 0 is any free one. Each process needs its"
+    " own.",
 )
 
 announce_option = click.option(

@@ -11,6 +11,13 @@ from typing import Final
 
 BACKLOG: Final = 1024
 _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:]*)):([0-9]{1,5})")
+_GIVEN_BY: Final = {
+    "webhook": "--listen",
+    "ops": "--ops (probes and metrics)",
+    "api": "--embedded-api",
+    "page": "page.port",
+}
+"""Listener → the option, or the field of the configuration, with its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +56,15 @@ def listen(name: str, address: ListenAddress) -> socket.socket:
     """Open a listening socket.
 
     Raises:
-        StartError: It cannot be opened; the text names the listener and the address.
+        StartError: It cannot be opened; the text names its option and the address.
     """
     try:
         return _listen_on(address) if address.host else _listen_everywhere(address.port)
     except OSError as err:
         # create_server puts the address into its text, getaddrinfo has only a code and a text
         reason = os.strerror(err.errno) if err.errno and err.errno > 0 else err.strerror
-        raise StartError(f"{name}: cannot listen on {address}: {reason}") from err
+        given = _GIVEN_BY.get(name, name)
+        raise StartError(f"{given}: cannot listen on {address}: {reason}") from err
 
 
 def _listen_everywhere(port: int) -> socket.socket:

@@ -36,7 +36,7 @@ Examples:
 
 Reviews are posted to /mutate and /validate, of namespaces in shadow mode to /shadow; with
 extender.enabled in the configuration, schedulers ask at /scheduler/filter and /scheduler/preempt.
-/livez, /readyz and /metrics are on the plain port.
+/livez, /readyz and /metrics are at --ops.
 """,
 )
 @cluster_options
@@ -132,7 +132,7 @@ Examples:
   deferred-quota controller --kubeconfig admin.conf --ops 127.0.0.1:0
 
 Of several controllers one leads; the others are ready to follow it. /livez, /readyz and /metrics
-are on the plain port.
+are at --ops.
 """,
 )
 @cluster_options
