@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.builders import a_quota
 from tests.kube.layouts import layout_of
 from webhook.cli import ExitCode, cli
 from webhook.kube.files.documents import read_documents
@@ -111,6 +112,29 @@ def test_what_cannot_be_converted_is_an_error(spec: object, words: str) -> None:
     assert done.exit_code == ExitCode.BAD_INPUT
     assert done.stdout == ""
     assert words in done.stderr
+
+
+def test_all_that_is_to_be_done_by_hand_is_named_at_once() -> None:
+    hard = {"requests.cpu": "-1", "requests.memory": "much", "pods": "1"}
+    annotated = {"selector": {"annotations": {"a": "b"}}, "quota": {"hard": {"requests.cpu": "1"}}}
+    done = convert(
+        theirs(AAQ, "ApplicationAwareResourceQuota", {"hard": {"requests.cpu/vmi": "2"}}),
+        theirs(AAQ, "ApplicationAwareResourceQuota", {"hard": hard}),
+        theirs(AAQ, "ApplicationAwareClusterResourceQuota", annotated),
+        {**a_quota(), "spec": {"priorityClassNameList": ["a b", ""], "hard": {"configmaps": "1"}}},
+    )
+    assert (done.exit_code, done.stdout) == (ExitCode.BAD_INPUT, "")
+    lines = [line.split(": ") for line in done.stderr.splitlines()]
+    assert [(label, place.partition(",")[0], field) for label, _, place, field, *_ in lines] == [
+        ("warning", "document 1", "spec.hard[requests.cpu/vmi]"),
+        ("Error", "document 2", "spec.hard[requests.cpu]"),
+        ("Error", "document 2", "spec.hard[requests.memory]"),
+        ("Error", "document 3", "spec.selector.annotations"),
+        ("Error", "document 3", "spec.selector.labels"),
+        ("Error", "document 4", "spec.priorityClassNameList[0]"),
+        ("Error", "document 4", "spec.priorityClassNameList[1]"),
+        ("Error", "document 4", "spec.hard.configmaps"),
+    ]
 
 
 def test_items_of_a_list_are_converted_and_others_stay() -> None:

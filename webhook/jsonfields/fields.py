@@ -7,7 +7,7 @@ raises `InvalidFieldError` with the YAML path; null is read as the empty value o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import UTC, datetime
@@ -75,6 +75,18 @@ class InvalidFieldError(ValueError):
         return f"{self.field}: {self.detail}" if self.field else self.detail
 
 
+class InvalidFieldsError(InvalidFieldError):
+    """Several fields of an object cannot be read; as one error it is the first of them.
+
+    Attributes:
+        errors: All of them.
+    """
+
+    def __init__(self, errors: Sequence[InvalidFieldError]) -> None:
+        super().__init__(errors[0].field, errors[0].detail)
+        self.errors = tuple(errors)
+
+
 class NewerFormatError(InvalidFieldError):
     """What is stored has a format that a newer release has made.
 
@@ -114,6 +126,20 @@ class FieldError:
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
+
+
+def refuse(errors: Iterable[FieldError], place: Callable[[str], str]) -> None:
+    """Raise what validation has found, if anything.
+
+    Args:
+        errors: What it has found.
+        place: Returns where a field of theirs is.
+
+    Raises:
+        InvalidFieldsError: There is something.
+    """
+    if found := [InvalidFieldError(place(one.field), one.detail or one.message) for one in errors]:
+        raise InvalidFieldsError(found)
 
 
 def child(field: str, name: str) -> str:

@@ -14,7 +14,7 @@ from webhook.cli.files.foreign_quotas import convert_foreign_quota
 from webhook.cli.files.inputs import manifest_files, read_input
 from webhook.cli.printing.output import print_json
 from webhook.jsonfields.encoding import InvalidJsonError, encode_json
-from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.fields import InvalidFieldError, InvalidFieldsError
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
 from webhook.kube.files.json_places import json_spans
 from webhook.kube.files.rewriting import Rewrite, is_same, rewritten
@@ -57,7 +57,7 @@ class _File:
 
 def run(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
     """Convert quotas of 2017 and of other projects."""
-    files = _convert_all(filenames, recursive=recursive)
+    files, problems = _convert_all(filenames, recursive=recursive)
     documents = [each for file in files for each in file.documents if each.value is not None]
     # without any list these are quotas of today, all of which mean what they say
     is_proposed = any(each.has_list for each in documents)
@@ -65,6 +65,8 @@ def run(filenames: tuple[str, ...], recursive: bool, output: str) -> None:
     warnings += [text for each in documents if is_proposed for text in each.warnings]
     for warning in shortened(warnings, "like these"):
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(warning)}", err=True)
+    if problems:  # and nothing is printed of what could be converted
+        raise InputError(problems)
     try:
         if output == "json":
             _print_as_json([each.value for each in documents])
@@ -133,11 +135,13 @@ def _marker(text: str) -> str:
     return "...\n" if begins_itself else "---\n"
 
 
-def _convert_all(filenames: Sequence[str], *, recursive: bool) -> Sequence[_File]:
-    """Convert all documents.
+def _convert_all(
+    filenames: Sequence[str], *, recursive: bool
+) -> tuple[Sequence[_File], Sequence[str]]:
+    """Convert all documents; return also what cannot be read or converted.
 
     Raises:
-        InputError: Anything cannot be read or converted; all such things are named.
+        InputError: There are no files, or not those.
     """
     files: list[_File] = []
     problems: list[str] = []
@@ -150,9 +154,7 @@ def _convert_all(filenames: Sequence[str], *, recursive: bool) -> Sequence[_File
             continue
         converted = tuple(_convert(each, problems) for each in documents)
         files.append(_File(data.decode("utf-8"), converted))
-    if problems:
-        raise InputError(problems)
-    return files
+    return files, problems
 
 
 def _convert(document: Document, problems: list[str]) -> _Converted:
@@ -175,7 +177,8 @@ def _convert(document: Document, problems: list[str]) -> _Converted:
                     continue
                 conversion = convert_class_list(raw, field=path)
             except InvalidFieldError as err:
-                problems.append(str(document.error(err.detail, field=err.field)))
+                every = err.errors if isinstance(err, InvalidFieldsError) else (err,)
+                problems += [str(document.error(one.detail, field=one.field)) for one in every]
                 continue
             warnings += [
                 str(document.error(text, field=field)) for field, text in conversion.warnings

@@ -26,7 +26,14 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.jsonfields.fields import InvalidFieldError, child, key, mapping
+from webhook.jsonfields.fields import (
+    InvalidFieldError,
+    InvalidFieldsError,
+    child,
+    key,
+    mapping,
+    refuse,
+)
 from webhook.quota.elastic.derived_quotas import uncharged_resources
 from webhook.quota.elastic.elastic_quotas import (
     ElasticQuota,
@@ -89,8 +96,7 @@ def _namespaced(raw: Mapping[str, object], field: str) -> ForeignConversion:
     spec = mapping(raw.get("spec"), path)
     hard, notes = _kept(spec, path, is_cluster_wide=False)
     quota = _quota(raw, "v1", "ResourceQuota", {**spec, "hard": hard})
-    for error in quota_errors(quota):
-        raise InvalidFieldError(child(field, error.field), error.detail or error.message)
+    refuse(quota_errors(quota), lambda at: child(field, at))
     return ForeignConversion(quota, notes)
 
 
@@ -100,14 +106,17 @@ def _cluster_wide(raw: Mapping[str, object], field: str) -> ForeignConversion:
     inner = child(path, "quota")
     given = mapping(spec.get("quota"), inner)
     hard, notes = _kept(given, inner, is_cluster_wide=True)
+    selector = mapping(spec.get("selector"), child(path, "selector"))
+    if errors := [*_selector_errors(selector, child(path, "selector"))]:
+        raise InvalidFieldsError(errors)
     if not hard:
         raise InvalidFieldError(child(inner, "hard"), "limits nothing that is deferred")
-    selector = _selector(spec, child(path, "selector"))
-    ours = {"namespaceSelector": selector, **given, "hard": hard}
+    ours = {"namespaceSelector": selector["labels"], **given, "hard": hard}
     quota = _quota(raw, "deferredquota.io/v1alpha1", "ClusterDeferredQuota", ours)
-    for error in quota_errors({**quota, "spec": {**given, "hard": hard}}):
-        at = child(inner, error.field.removeprefix("spec."))
-        raise InvalidFieldError(at, error.detail or error.message)
+    refuse(
+        quota_errors({**quota, "spec": {**given, "hard": hard}}),
+        lambda at: child(inner, at.removeprefix("spec.")),
+    )
     moved = {key(path, name): key(inner, name) for name in given}
     moved[child(path, "namespaceSelector")] = child(path, "selector.labels")
     return ForeignConversion(quota, notes, moved)
@@ -117,8 +126,7 @@ def _elastic(raw: Mapping[str, object], field: str) -> ForeignConversion:
     path = child(field, "spec")
     spec = mapping(raw.get("spec"), path)
     quota = _quota(raw, "nos.nebuly.com/v1alpha1", "ElasticQuota", dict(spec))
-    for error in elastic_quota_errors(quota):
-        raise InvalidFieldError(child(field, error.field), error.detail or error.message)
+    refuse(elastic_quota_errors(quota), lambda at: child(field, at))
     read = read_elastic_quota(quota)
     return ForeignConversion(quota, tuple(_notes_of(read, path)))
 
@@ -164,11 +172,10 @@ def _left_out(names: Set[str], here: str, *, is_cluster_wide: bool) -> Iterator[
             yield key(here, name), _NOT_DEFERRED
 
 
-def _selector(spec: Mapping[str, object], path: str) -> Mapping[str, object]:
-    selector = mapping(spec.get("selector"), path)
+def _selector_errors(selector: Mapping[str, object], path: str) -> Iterator[InvalidFieldError]:
     if mapping(selector.get("annotations"), child(path, "annotations")):
         detail = "has no counterpart: select namespaces by labels"
-        raise InvalidFieldError(child(path, "annotations"), detail)
+        yield InvalidFieldError(child(path, "annotations"), detail)
     if selector.get("labels") is None:
-        raise InvalidFieldError(child(path, "labels"), "must be given; {} selects every namespace")
-    return mapping(selector.get("labels"), child(path, "labels"))
+        yield InvalidFieldError(child(path, "labels"), "must be given; {} selects every namespace")
+    mapping(selector.get("labels"), child(path, "labels"))

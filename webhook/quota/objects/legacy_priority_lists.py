@@ -18,7 +18,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.jsonfields.fields import InvalidFieldError, child, key, mapping, sequence, text
+from webhook.jsonfields.fields import (
+    InvalidFieldError,
+    InvalidFieldsError,
+    child,
+    key,
+    mapping,
+    refuse,
+    sequence,
+    text,
+)
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.charging.scope_validation import may_limit, read_expressions
 from webhook.quota.charging.scopes import EXISTS, PRIORITY_CLASS
@@ -66,8 +75,9 @@ def convert_class_list(raw: Mapping[str, object], *, field: str = "") -> Convers
         field: Its YAML path, for errors.
 
     Raises:
-        InvalidFieldError: The spec or its list cannot be read, a name is not one that an
-            expression can hold, or the converted quota is not one that can be stored.
+        InvalidFieldError: The spec or its list cannot be read, names are not such as an expression
+            can hold, or the converted quota is not one that can be stored: `InvalidFieldsError`
+            has all that is wrong.
     """
     path = child(field, "spec")
     spec = mapping(raw.get("spec"), path)
@@ -80,11 +90,11 @@ def convert_class_list(raw: Mapping[str, object], *, field: str = "") -> Convers
     if not names:
         kept = {**raw, "spec": rest} if given else raw
         return Conversion(kept, tuple(_warnings(rest, path)), has_list=bool(given))
-    expression = _expression(names, child(path, list_field))
-    _require_countable(spec, path)
+    if errors := [*_name_errors(names, child(path, list_field)), *_uncountable(spec, path)]:
+        raise InvalidFieldsError(errors)
+    expression = _expression(names)
     converted = {**raw, "spec": {**rest, "scopeSelector": _selector(spec, expression, path)}}
-    for error in quota_errors(converted):
-        raise InvalidFieldError(child(field, error.field), error.detail or error.message)
+    refuse(quota_errors(converted), lambda at: child(field, at))
     moved = {} if "scopeSelector" in spec else {_place(expression, path): child(path, list_field)}
     return Conversion(converted, has_list=True, moved=moved)
 
@@ -95,13 +105,16 @@ def _names(raw: object, path: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _expression(names: tuple[str, ...], path: str) -> Mapping[str, object]:
-    if _ANY_CLASS in names:
-        return {"scopeName": PRIORITY_CLASS, "operator": EXISTS}
-    for index, name in enumerate(names):
+def _name_errors(names: tuple[str, ...], path: str) -> Iterator[InvalidFieldError]:
+    for index, name in enumerate(() if _ANY_CLASS in names else names):
         error = label_value_error(name) if name else "must name a priority class"
         if error:
-            raise InvalidFieldError(f"{path}[{index}]", error)
+            yield InvalidFieldError(f"{path}[{index}]", error)
+
+
+def _expression(names: tuple[str, ...]) -> Mapping[str, object]:
+    if _ANY_CLASS in names:
+        return {"scopeName": PRIORITY_CLASS, "operator": EXISTS}
     return {"scopeName": PRIORITY_CLASS, "operator": "In", "values": list(names)}
 
 
@@ -122,12 +135,12 @@ def _selector(
     return {**selector, "matchExpressions": [*expressions, *more]}
 
 
-def _require_countable(spec: Mapping[str, object], path: str) -> None:
-    """Refuse keys that a quota for priority classes may not limit today."""
+def _uncountable(spec: Mapping[str, object], path: str) -> Iterator[InvalidFieldError]:
+    """Yield the keys that a quota for priority classes may not limit today."""
     here = child(path, "hard")
     for name in mapping(spec.get("hard"), here):
         if not may_limit(PRIORITY_CLASS, name):
-            raise InvalidFieldError(
+            yield InvalidFieldError(
                 key(here, name),
                 "cannot be limited for priority classes; limit it in a quota of its own",
             )
