@@ -142,6 +142,13 @@ class _Members:
     """Where members begin; None in a flow."""
     absent: dict[str, object]
     """Members that are not there yet; fewer with each that is made."""
+    made: list[str] = field(default_factory=list)
+    """Those that were, in that order."""
+
+    def make(self, name: str) -> object:
+        """Return the value of an absent member, which is absent no more."""
+        self.made.append(name)
+        return self.absent.pop(name)
 
 
 class _Rewriter:
@@ -290,9 +297,9 @@ class _Rewriter:
                 places[entry.key] = index
                 pieces.append(self._kept(entry, entry.key, value[entry.key], here, column))
                 continue
-            before = list(members.absent)
+            before = len(members.made)
             pieces.append(self._dissolved(entry, here, members))
-            places |= {name: index for name in before if name not in members.absent}
+            places |= dict.fromkeys(members.made[before:], index)
         first: list[str] = []
         added = first
         for name, item in value.items():
@@ -329,10 +336,10 @@ class _Rewriter:
             members: The mapping that it goes from; what is made is taken off its absent members.
         """
         new_path = self._new_paths.get(here, "")
-        for name in members.absent:
+        for name in members.absent if new_path else ():  # few are moved, where many may go
             path = key(members.path, name)
             if new_path == path:
-                made = self._kept(entry, name, members.absent.pop(name), here, members.column)
+                made = self._kept(entry, name, members.make(name), here, members.column)
                 return [self._moved(piece, entry, members.column) for piece in made]
             if new_path.startswith(f"{path}."):
                 return self._made(entry, name, new_path, members)
@@ -346,7 +353,7 @@ class _Rewriter:
 
     def _made(self, entry: SourceEntry, name: str, new_path: str, members: _Members) -> list[str]:
         """Return a new member, with the value of an old one at a path within it."""
-        value = members.absent.pop(name)
+        value = members.make(name)
         if members.column is not None:
             within = new_path[len(members.path) :].removeprefix(".")
             with_part = self._with_part(entry, {name: value}, members.column, within)
