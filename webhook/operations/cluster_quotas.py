@@ -18,7 +18,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
 from webhook.operations.counting import scope_fault, taken_at_bind
-from webhook.operations.findings import Finding, Subject, error, information, warning
+from webhook.operations.findings import Finding, Subject, error, first_of, information, warning
 from webhook.operations.reading import Inhabitants
 from webhook.quota.amounts.resources import ResourceList, add, exceeding, mask, render
 from webhook.quota.charging.deferral import DeferredQuota, NamespaceQuotas
@@ -198,6 +198,5 @@ def _with_whom(number: int, held: ResourceList, joining: Sequence[str]) -> str:
     elif number:
         parts.append(f"{number} other namespaces, which hold {what}")
     if joining:
-        more = f" and {len(joining) - _NAMED} more" if len(joining) > _NAMED else ""
-        parts.append(f"{', '.join(joining[:_NAMED])}{more}, opted in together with it")
+        parts.append(f"{first_of(joining, _NAMED)}, opted in together with it")
     return ", and ".join(parts)

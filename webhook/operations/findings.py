@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -75,6 +76,13 @@ def information(
 ) -> Finding:
     """Make a finding of what is worth knowing."""
     return Finding(name, Severity.INFO, subject, message, remedy, details)
+
+
+def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first of some names, and of how many more there are the number."""
+    more = len(names) - most
+    rest = f"{separator.strip(', ')} and {more} more" if more > 0 else ""
+    return separator.join(names[:most]) + rest
 
 
 def subject_of(kind: Kind, raw: Object) -> Subject:

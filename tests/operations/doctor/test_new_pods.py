@@ -21,7 +21,7 @@ from tests.operations.healthy import (
     serious,
     the,
 )
-from tests.operations.scenes import load
+from tests.operations.scenes import a_namespace, load
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, ForbiddenError
@@ -185,6 +185,15 @@ def test_a_namespace_of_which_no_policy_knows_how_to_gate_is_named() -> None:
     assert "by-need" in the(examined(cluster), "creation.ungated").message
     load(cluster, a_pod_gating("by-need"))
     assert "creation.ungated" not in ids(examined(cluster))
+
+
+def test_of_many_namespaces_that_no_policy_gates_the_first_are_named() -> None:
+    cluster = deciding()
+    for name in "bcdefgh":
+        load(cluster, a_namespace(f"team-{name}"))
+    message = the(examined(cluster), "creation.ungated").message
+    assert message.startswith("7 opted-in namespaces")
+    assert message.endswith(": team-b, team-c, team-d, team-e, team-f and 2 more")
 
 
 def test_a_fault_that_the_api_server_finds_is_reported() -> None:

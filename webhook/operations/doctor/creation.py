@@ -30,7 +30,7 @@ from webhook.operations.doctor.errors import NotInSnapshotError
 from webhook.operations.doctor.namespace_selectors import APPLY, OPTED_IN, restore
 from webhook.operations.doctor.shipped import FILLED_IN
 from webhook.operations.emergency_state import is_nowhere, opened_object
-from webhook.operations.findings import Finding, Subject, information, subject_of, warning
+from webhook.operations.findings import Finding, Subject, first_of, information, subject_of, warning
 from webhook.operations.names import (
     GATE_ENTRY,
     SHAPE_ENTRY,
@@ -160,7 +160,7 @@ def _ungated(scene: CheckContext) -> Iterator[Finding]:
             "creation.ungated",
             None,
             f"{len(missing)} opted-in namespaces whose gating is auto have no PodGating, so that no"
-            f" pod is gated there: {', '.join(missing[:_MOST_PATHS])}",
+            f" pod is gated there: {first_of(missing, _MOST_PATHS)}",
             "The controller makes it: see that one of this release leads.",
         )
 

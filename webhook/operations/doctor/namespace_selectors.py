@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
-from webhook.operations.findings import Finding, Subject, error, warning
+from webhook.operations.findings import Finding, Subject, error, first_of, warning
 from webhook.state.webhook_selectors import WebhookSelector
 from webhook.state.well_known import (
     ALWAYS_GATING,
@@ -63,7 +63,7 @@ def selection_findings(
         yield judge(
             "registration.not-selecting",
             subject,
-            f"{field} leaves out namespaces that have opted in: {_some(left_out)}",
+            f"{field} leaves out namespaces that have opted in: {first_of(left_out, _MOST_NAMED)}",
             f"Let it select {MODE_LABEL}: {mode}, as the shipped manifests do.",
             left_out,
         )
@@ -116,7 +116,7 @@ def gate_findings(
     spared.append({**OPTED_IN, NAMESPACE_NAME_LABEL: "", GATING_LABEL: NEVER_GATING})
     taken = tuple(_name(labels) for labels in spared if selector.matches(labels))
     if taken:
-        which = _some(tuple(filter(None, taken)))
+        which = first_of(tuple(filter(None, taken)), _MOST_NAMED)
         yield warning(
             "registration.gating",
             subject,
@@ -151,8 +151,3 @@ def _gating(labels: Mapping[str, str], configured: str) -> str:
 
 def _name(labels: Mapping[str, str]) -> str:
     return labels.get(NAMESPACE_NAME_LABEL, "(unnamed)")
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more

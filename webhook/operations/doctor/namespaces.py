@@ -16,7 +16,15 @@ from webhook.operations.doctor.check_context import (
     unreadable,
     waiting,
 )
-from webhook.operations.findings import Finding, Subject, error, information, subject_of, warning
+from webhook.operations.findings import (
+    Finding,
+    Subject,
+    error,
+    first_of,
+    information,
+    subject_of,
+    warning,
+)
 from webhook.operations.gates import gate_of
 from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.shadow.record_codec import SHADOW_FIELD
@@ -72,13 +80,8 @@ def _strangers(node: FieldReader, subject: Subject) -> Iterator[Finding]:
         *(("annotation", key) for key in annotations if key not in _LABELS),
     ]
     if strangers:
-        message = "; ".join(
-            f"{what} {key}: means nothing{_meant(what, key)}"
-            for what, key in strangers[:_MOST_NAMED]
-        )
-        more = len(strangers) - _MOST_NAMED
-        if more > 0:
-            message += f"; and {more} more"
+        texts = [f"{what} {key}: means nothing{_meant(what, key)}" for what, key in strangers]
+        message = first_of(texts, _MOST_NAMED, "; ")
         remedy = "Correct it, or remove it." if len(strangers) == 1 else "Correct or remove each."
         yield warning("namespace.unknown", subject, message, remedy)
 

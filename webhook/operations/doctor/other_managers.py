@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -17,7 +16,7 @@ from webhook.kube.api import PODS, NotFoundError, Object
 from webhook.kube.kinds import Kind, kind_of
 from webhook.operations.doctor.check_context import CheckContext, Namespace, unreadable, waiting
 from webhook.operations.enable_plan import manager_of_gate
-from webhook.operations.findings import Finding, Subject, information, subject_of, warning
+from webhook.operations.findings import Finding, Subject, first_of, information, subject_of, warning
 from webhook.operations.names import CUSTOM_RESOURCE_DEFINITIONS, OTHER_MANAGERS
 from webhook.operations.server_time import server_time
 from webhook.state.well_known import SCHEDULING_GATE
@@ -133,14 +132,13 @@ def _waiting(
     namespace: str, manager: str, gates: Mapping[str, Sequence[str]], since: str
 ) -> Finding:
     pods = sorted({pod for behind in gates.values() for pod in behind})
-    names = ", ".join(islice(gates, _MOST_NAMED))
-    more = f" and {len(gates) - _MOST_NAMED} more" if len(gates) > _MOST_NAMED else ""
+    names = first_of(tuple(gates), _MOST_NAMED)
     which, them = ("gate", "it") if len(gates) == 1 else ("gates", "them")
     judge = information if manager else warning
     return judge(
         "gates.others",
         Subject("Namespace", namespace),
-        f"{waiting(len(pods))} {since}behind the scheduling {which} {names}{more}, which"
+        f"{waiting(len(pods))} {since}behind the scheduling {which} {names}, which"
         f" {manager or 'another controller'} has to remove: no quota releases them before",
         f"Look at {manager or f'the controller that removes {them}'}.",
         tuple(pods),

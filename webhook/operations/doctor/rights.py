@@ -13,7 +13,7 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import VALIDATING_WEBHOOKS, Kind, Object
 from webhook.operations.doctor.check_context import CheckContext, unreadable
 from webhook.operations.doctor.namespace_selectors import APPLY
-from webhook.operations.findings import Finding, Severity, Subject, error, subject_of
+from webhook.operations.findings import Finding, Severity, Subject, error, first_of, subject_of
 from webhook.operations.names import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from webhook.state.well_known import REGISTRATION
 
@@ -187,8 +187,7 @@ def _counts(scene: CheckContext, namespace: str) -> bool:
 
 
 def _sum(found: tuple[str, ...], power: _Power, most: int = 3) -> str:
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return f"{', '.join(found[:most])}{more} {power.meaning}"
+    return f"{first_of(found, most)} {power.meaning}"
 
 
 def _roles(
