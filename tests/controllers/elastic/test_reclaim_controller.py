@@ -22,6 +22,7 @@ from tests.reactions import (
     Call,
     Proceed,
     Reaction,
+    Reactor,
     conflict,
     fail,
     for_name,
@@ -662,6 +663,83 @@ def test_a_promise_whose_further_victims_may_not_go_outlasts_the_first_alone(
         here.harness.api.delete(PODS, "m0", namespace="team-b", grace_period_seconds=30)
         here.end("b3", "team-b")
         eventually(lambda: here.promises() == [], "what is free is held no longer")
+        said = ["nothing is held for it any more: it got no quota in time"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
+        assert here.ending() == ["m0"]
+
+
+@contextmanager
+def half_way(directory: Path, **fields: Any) -> Iterator[tuple[Reclaiming, Reactor]]:
+    """Open a world in which one of two pods was evicted for a0, and r was released beside it.
+
+    Yields it with what has no other pod evicted. r leaves too little memory on the only node.
+    """
+    memory: Object = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "m", "namespace": "team-a"},
+        "spec": {"hard": {"requests.memory": "1Ti"}},
+    }
+    with reclaiming(directory, **fields) as here:
+        here.harness.api.create(RESOURCE_QUOTAS, memory)
+        here.harness.catch_up()
+        closed = here.harness.client.on(
+            "create", PODS, for_name("b2", unavailable), subresource="eviction"
+        )
+        here.create("a0", "team-a", containers=[asking("2", "60Gi")])
+        eventually(lambda: here.ending() == ["b3"], "one of two is evicted")
+        here.end("b3", "team-b")
+        here.create("r", "team-a", containers=[asking("0", "50Gi")])
+        here.says("r", "team-a", "Released")
+        yield here, closed
+
+
+def asking(cpu: str, memory: str) -> Object:
+    return a_container(requests={"cpu": cpu, "memory": memory})
+
+
+def test_a_promise_whose_place_is_taken_half_way_goes_on_once_it_is_free(tmp_path: Path) -> None:
+    """By a pod that was released meanwhile: the first eviction would have gone in vain."""
+    with half_way(tmp_path) as (here, closed):
+        time.sleep(2.5)
+        closed.remove()
+        time.sleep(2.5)
+        assert (here.promises(), here.ending()) == (["a0"], [])
+        here.end("r", "team-a")
+        eventually(lambda: here.ending() == ["b2"], "then the second goes")
+        here.end("b2", "team-b")
+        here.says("a0", "team-a", "Released")
+        assert here.events("ReclaimWithdrawn") == []
+
+
+def test_a_promise_whose_place_stays_taken_half_way_ends_in_time(tmp_path: Path) -> None:
+    with half_way(tmp_path, timeouts={"gateReleaseSeconds": 3}) as (here, closed):
+        assert here.harness.bind_in_fact("r", namespace="team-a").allowed
+        closed.remove()
+        time.sleep(1.5)
+        assert here.promises() == ["a0"]
+        eventually(lambda: here.promises() == [], "nothing is held for it any more")
+        said = ["nothing is held for it any more: no node has room for it after any plan"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
+        assert here.ending() == []
+
+
+def test_a_promise_whose_further_victims_may_not_go_ends_before_that_of_the_pod_before(
+    tmp_path: Path,
+) -> None:
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
+        least: Object = {"spec": {"min": {"cpu": 2, "memory": "1Gi"}}}
+        for namespace in ("team-a", "team-b"):
+            here.harness.api.patch(ELASTIC_QUOTAS, "q", least, namespace=namespace)
+        here.wait_for(epool_default={**POOL["epool_default"], "requests.memory": "2Gi"})
+        here.start("m0", "team-b", memory="2Gi")
+        here.harness.client.on("create", PODS, for_name("b2", throttle), subresource="eviction")
+        here.harness.client.on("create", PODS, for_name("b1", throttle), subresource="eviction")
+        here.create("a0", "team-a", memory="1Gi")
+        here.create("a1", "team-a", cpu="2")
+        eventually(lambda: here.ending() == ["b3", "m0"], "one is evicted for each")
+        here.end("b3", "team-b")
+        eventually(lambda: here.promises() == ["a0"], "what it cannot use is held no longer")
         said = ["nothing is held for it any more: it got no quota in time"]
         eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
         assert here.ending() == ["m0"]

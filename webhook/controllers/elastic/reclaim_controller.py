@@ -487,30 +487,35 @@ class Reclaimer:
         # an earlier leader may have evicted what is ending
         kept = self._kept.setdefault(promise.uid, _Kept(now, now, now, set(view.ending)))
         kept.look(now)
-        progress = kept.progress
         whole = self._promise_to(self._planner.queued(quota, raw))
         if not self.promises.make(whole, epoch):
             return None  # its ledger or a quota cannot be read now
-        # what ends frees nothing more for a promise that has its room: then the queue is awaited
-        ending = self._ending(view, quota)
-        is_behind = not self._behind(promise).isdisjoint(promises)  # these end in time
-        if is_behind or (ending and not self.promises.has_room(promise.uid)):
-            kept.progress = now
+        ending, obstacle = self._ending(view, quota), ""
         if self._planner.shortage(view, quota, raw).resources:
+            # what ends is not enough, nor is it to be behind another one: what it holds is kept
+            # from all others, so without further evictions only its own victims are waited for
             try:
                 claim = self._planner.plan(view, quota, raw)
             except (ApiError, InvalidFieldError) as err:
                 _note_failure(f"{promise.namespace}/{promise.pod}", err)
-                kept.progress = progress  # what ends is not enough, and no more can be evicted
+                is_progress = False
             else:
-                if not claim.plan.is_possible:
-                    return claim.plan.obstacle
-                # else its room would be lost, and its first victims would go in vain
+                plan, obstacle = claim.plan, claim.plan.obstacle
+                # its node may be taken for a moment, and its first victims would go in vain
+                if not (plan.is_possible or (plan.lacks_node and kept.victims)):
+                    return obstacle
+                # with no evictions left in this minute it waits for the next, as its room would
+                # be lost; an impossible plan has no victims
                 goes_on = self._evict(claim, epoch) or not self._evictor.may_begin(claim)
                 is_progress = goes_on or not ending.isdisjoint(kept.victims)
-                kept.progress = now if is_progress else progress
+        else:
+            # what ends frees nothing for a promise that has its room: then the queue is awaited
+            is_behind = not self._behind(promise).isdisjoint(promises)  # these end in time
+            is_progress = is_behind or bool(ending and not self.promises.has_room(promise.uid))
+        if is_progress:
+            kept.progress = now
         if now - kept.progress > self._parts.patience():
-            return "it got no quota in time"
+            return obstacle or "it got no quota in time"
         self._parts.requeue_after(promise.namespace, 0.0)
         return None
 

@@ -52,6 +52,8 @@ class Plan:
     """In the order in which they are evicted."""
     obstacle: str = ""
     """Why nothing helps."""
+    lacks_node: bool = False
+    """Whether that is that no node has room, though there is quota to take back."""
 
 
 def plan_reclaim(
@@ -94,7 +96,7 @@ def plan_reclaim(
             return blocked
     is_placed_nowhere = unplaced and not state.work.is_too_much
     obstacle = "no node has room for it after any plan" if is_placed_nowhere else state.obstacle()
-    return Plan(shortage, False, obstacle=obstacle)
+    return Plan(shortage, False, obstacle=obstacle, lacks_node=is_placed_nowhere)
 
 
 @dataclass(slots=True)
