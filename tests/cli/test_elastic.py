@@ -477,6 +477,51 @@ def test_what_no_node_names_may_be_devices_and_keeps_no_pod_from_a_node(tmp_path
     assert "no node has room" in planned(tmp_path, with_pods("7"))["reason"]
 
 
+def promising(*pods: dict[str, object]) -> list[dict[str, object]]:
+    """Return some pods without a node, and a pool with promises to them."""
+    names = map(_name, pods)
+    held = [{"uid": f"{ns}-{name}", "namespace": ns, "pod": name} for ns, name in names]
+    pool: dict[str, object] = {
+        "apiVersion": "deferredquota.io/v1alpha1",
+        "kind": "ClusterDeferredQuota",
+        "metadata": {"name": "epool.default"},
+        "spec": {"namespaceSelector": {}, "hard": {}},
+        "status": {"promises": [{**one, "amounts": {}} for one in held]},
+    }
+    return [*pods, pool]
+
+
+def test_what_is_promised_to_others_is_taken(tmp_path: Path) -> None:
+    """As the controller counts it; it is never evicted."""
+    held = pod("c", "held", on="")
+    deleted: Any = {"deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 30}
+    ending = pod("b", "p3", at=3, metadata=deleted)
+    objects = [*(one for one in golden() if _name(one) != ("b", "p3")), ending]
+    assert planned(tmp_path, [*objects, held])["victims"] == []
+    found = planned(tmp_path, [*objects, *promising(held)])
+    assert [one["name"] for one in found["victims"]] == ["p2"]
+    own = next(one for one in objects if _name(one) == ("a", "new"))
+    others = [one for one in objects if one is not own]
+    assert planned(tmp_path, [*others, *promising(own)])["victims"] == []
+
+
+@pytest.mark.parametrize("is_its_own", [False, True])
+def test_a_place_that_is_promised_to_another_pod_is_no_room(
+    tmp_path: Path, *, is_its_own: bool
+) -> None:
+    """But for a pod with a promise, which was planned for beside others."""
+    place: dict[str, object] = node(allocatable={GPU: "8", "pods": "8"})
+    place = {"apiVersion": "v1", "kind": "Node", **place}
+    gone = {("b", "p2"), ("b", "p3"), ("a", "new")}
+    objects = [place, *(one for one in golden() if _name(one) not in gone)]
+    new, others = pod("a", "new", on=""), [pod("c", name, 0, on="") for name in ("h0", "h1")]
+    assert planned(tmp_path, [*objects, new, *others])["possible"] is True
+    made = promising(*others, new) if is_its_own else [new, *promising(*others)]
+    found = planned(tmp_path, [*objects, *made])
+    assert found["possible"] is is_its_own
+    assert ("no node has room" in found["reason"]) is not is_its_own
+
+
 def test_the_victim_on_the_node_that_the_pod_fits_is_preferred(tmp_path: Path) -> None:
     nodes = [
         {"apiVersion": "v1", "kind": "Node", **node("n1", allocatable={GPU: "7", "pods": "20"})},

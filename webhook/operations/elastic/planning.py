@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, POD_GROUPS, Object
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
+    PODS,
+    Object,
+)
 from webhook.kube.metadata import object_namespace
 from webhook.kube.pager import of_newest_version
 from webhook.operations.elastic.reading import Elastic, elastic_pod, priority_of
@@ -31,6 +39,8 @@ from webhook.quota.elastic.victims import AnyRoom, Circumstances
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView, PendingPod
 from webhook.quota.nodes.node_resources import unoffered
+from webhook.quota.nodes.node_room import NodeRoom, PlacedPod, placement_key
+from webhook.quota.nodes.requested import requested_of
 from webhook.quota.objects.model import Pod
 
 
@@ -71,7 +81,14 @@ def plan_for(
         key: [one for one in elastic.pods[key] if one.uid not in elastic.ending]
         for key in pool.quotas
     }
-    nodes = _Nodes(session, elastic, raw)
+    none: dict[str, tuple[ElasticPod, Object]] = {}
+    promised = session.read(lambda: _promised(session, elastic, pool), none, "promises")
+    is_promised = promised.pop(asked.uid, None) is not None
+    for held, _ in promised.values():
+        assigned[pool.quota_of[held.namespace]].append(held)
+    # a pod with a promise was planned for beside the others, see `ReclaimView.unassigned_before`
+    beside = () if is_promised else [other for _, other in promised.values()]
+    nodes = _Nodes(session, elastic, raw, beside)
     circumstances = Circumstances(
         order,
         _budgets(session, elastic).begin,
@@ -93,6 +110,27 @@ def _quota_of(elastic: Elastic, pod: Pod) -> ElasticQuota:
     if quota is None:
         raise NotPlannedError(f"namespace {pod.namespace} has no elastic quota that counts")
     return quota
+
+
+def _promised(
+    session: Session, elastic: Elastic, pool: Pool
+) -> dict[str, tuple[ElasticPod, Object]]:
+    """Return the pods of a pool to which quota is promised and that have no node, by uid."""
+    uids = {
+        promise.text("uid")
+        for raw in session.readable(CLUSTER_DEFERRED_QUOTAS) or ()
+        for promise in FieldReader(raw).child("status").children("promises")
+    }
+    what = "pods to which quota is promised"
+    waiting = session.readable(PODS, what, field_selector="spec.nodeName=") if uids else ()
+    found = {}
+    for raw in waiting or ():
+        namespace = object_namespace(raw)
+        if _uid(raw) in uids and namespace in pool.quota_of:
+            quota = pool.quotas[pool.quota_of[namespace]]
+            held = elastic_pod(Pod.from_stored(raw), raw, quota, elastic.gb_per_gpu, elastic.now)
+            found[held.uid] = replace(held, is_exempt=True), raw
+    return found
 
 
 def _budgets(session: Session, elastic: Elastic) -> DisruptionBudgets:
@@ -126,7 +164,9 @@ def _pod_groups(session: Session) -> PodGroups:
 class _Nodes:
     """The nodes of the cluster, as a plan would leave them."""
 
-    def __init__(self, session: Session, elastic: Elastic, raw: Object) -> None:
+    def __init__(
+        self, session: Session, elastic: Elastic, raw: Object, promised: Iterable[Object]
+    ) -> None:
         nodes = session.readable(NODES)
         self._raw, self._elastic = raw, elastic
         namespace = object_namespace(raw)
@@ -134,12 +174,26 @@ class _Nodes:
         self.notes: list[str] = []
         if self._view is None:
             self.notes.append("nodes are not known: whether one has room is not judged")
+        keys = Counter(filter(None, map(placement_key, promised)))
+        self._beside = self._room_beside(self._view, keys) if self._view and keys else None
+
+    def _room_beside(self, view: NodeView, unassigned: Mapping[bytes, int]) -> NodeRoom:
+        """Return the room beside pods that have no node yet, as the controller judges it."""
+        stay = [one for one in self._elastic.raws if _uid(one) not in self._elastic.ending]
+        placed = [
+            PlacedPod(_uid(one), node.name, requested_of(one))
+            for node in replace(view, pods=stay).infos
+            for one in node.pods
+        ]
+        return NodeRoom(self._raw, view.nodes, placed, unassigned)
 
     def have_room(self, taken: Iterable[ElasticPod]) -> bool:
         """Return whether some node has room once pods are gone; true where it is not known."""
         if self._view is None:
             return True
         gone = {pod.uid for pod in taken} | self._elastic.ending
+        if self._beside is not None and not self._beside.after(gone).fits:
+            return False
         kept = [one for one in self._elastic.raws if _uid(one) not in gone]
         devices = unoffered(PendingPod.from_object(self._raw).amounts, self._view.infos)
         view: NodeView = replace(self._view, pods=kept, devices=devices)
