@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import pytest
 
+from tests.e2e.cluster.command_line import doctor
 from tests.e2e.cluster.installed import (
     ROOT,
     Cluster,
@@ -147,6 +148,12 @@ def lose_secrets(cluster: Cluster, product: Product) -> None:
         cluster.plane.kubectl("delete", "secret", "-n", SYSTEM, name)
 
 
+def of_deployments(cluster: Cluster) -> set[str]:
+    """Return what doctor finds about Deployments."""
+    found = {each["id"] for each in doctor(cluster.plane)["findings"]}
+    return {each for each in found if each.startswith("deployment.")}
+
+
 def test_binds_go_on_while_the_webhook_moves_in_and_out(
     cluster: Cluster, product: Product, tenant: Tenant, tmp_path: Path
 ) -> None:
@@ -178,6 +185,9 @@ def test_binds_go_on_while_the_webhook_moves_in_and_out(
         kubelet.server.kill()
         before = binds.done
         eventually(lambda: binds.done > before + 5, "the former one is asked alone")
+        cluster.plane.kubectl("scale", "deployment", "-n", SYSTEM, "--all", "--replicas=0")
+        unused = {"deployment.unasked", "deployment.unneeded"}
+        eventually(lambda: of_deployments(cluster) == unused, "one outside leads")
 
 
 def test_a_deployment_that_never_gets_ready_leaves_what_worked(
