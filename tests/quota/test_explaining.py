@@ -504,6 +504,14 @@ def test_the_schedulers_words_are_a_note_and_a_lost_reservation_is_reported() ->
     )
 
 
+def test_what_a_container_lacks_is_said_once() -> None:
+    explained = why(namespace(pod("x", "")), "x")
+    assert explained.causes[0].text == "failed quota: p1: must specify requests.cpu for: main"
+    assert explained.unblock[0].text == (
+        "create the pod with what is missing in each container, or a LimitRange first"
+    )
+
+
 def test_an_outage_is_named_before_what_follows_from_it() -> None:
     there = namespace(pod("x"), ledger=None, uncounted="there is no ledger", controller=DOWN)
     explained = why(there, "x")

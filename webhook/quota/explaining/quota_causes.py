@@ -34,7 +34,8 @@ _RULES: Final = {
 _UNBLOCKS: Final[Mapping[CauseKind, tuple[Unblock, ...]]] = {
     CauseKind.MUST_SPECIFY: (
         Unblock(
-            Action.SET_RESOURCES, "name requests and limits in every container, or add a LimitRange"
+            Action.SET_RESOURCES,
+            "create the pod with what is missing in each container, or a LimitRange first",
         ),
     ),
     CauseKind.PRIORITY_CLASS: (
