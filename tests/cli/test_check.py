@@ -885,6 +885,33 @@ def test_pods_of_a_job_that_have_succeeded_are_not_run_again(
     assert verdicts == ["admitted", "waits" if left else "admitted"]
 
 
+CHANGES: Final[Mapping[str, tuple[dict[str, Any], dict[str, Any], bool]]] = {
+    "nothing": ({}, {}, False),
+    "the same amount in other words": ({"requests": {"cpu": "0.5"}}, {}, False),
+    "an amount": ({"requests": {"cpu": "1"}}, {}, True),
+    "a limit more": ({"limits": {"cpu": "1"}}, {}, True),
+    "an image": ({"image": "other"}, {}, True),
+    "an amount of one that rests": ({"requests": {"cpu": "1"}}, {"suspend": True}, False),
+    "an image of one that rests": ({"image": "other"}, {"suspend": True}, True),
+    "another container": ({"name": "other", "requests": {"cpu": "1"}}, {}, False),
+}
+
+
+@pytest.mark.parametrize(("change", "stored", "is_refused"), CHANGES.values(), ids=CHANGES)
+def test_what_the_api_server_refuses_of_a_stored_job_is_refused(
+    change: dict[str, Any], stored: dict[str, Any], is_refused: bool
+) -> None:
+    def night(**change: Any) -> Object:
+        container = a_container(**{"requests": {"cpu": "500m"}, **change})
+        return a_job(container, name="night", **{"suspend": False, **stored})
+
+    write("cluster.yaml", dumped(a_namespace(), night()))
+    files = ("-f", "-", "--snapshot", "cluster.yaml")
+    found = findings(checked(*files, text=dumped(night(**change))))
+    assert [one["rule"] for one in found] == ["invalid"] * is_refused
+    assert all(one["text"].endswith("field is immutable") for one in found)
+
+
 DONE: Final[Object] = {"succeeded": 2, "conditions": [{"type": "Complete", "status": "True"}]}
 JOB_SETS_DONE: Final[Mapping[str, tuple[Object, dict[str, Object], int]]] = {
     "not begun": ({}, {}, 6),

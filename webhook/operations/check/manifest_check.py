@@ -301,6 +301,8 @@ class Checker:
             issue = Issue(Rule.INVALID, Verdict.REFUSED, text, child(one.field, _SCOPES))
             return replace(subject, refusals=(issue, *subject.refusals))
         errors = self._state.refusals_of_elastic(one)
+        if kind == JOBS and status is not None:
+            errors = self._state.refusals_of_job(one)
         if errors:
             issue = invalid(one, errors, child(one.field, errors[0].field))
             return replace(subject, refusals=(issue, *subject.refusals))

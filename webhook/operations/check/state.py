@@ -9,7 +9,16 @@ from typing import TypeVar
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import LIMIT_RANGES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Kind, Object
+from webhook.kube.api import (
+    JOBS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    Kind,
+    Object,
+)
 from webhook.kube.metadata import object_name
 from webhook.operations.check.overlay import Overlay
 from webhook.operations.check.owners import pods_by_owner
@@ -29,6 +38,7 @@ from webhook.quota.checking.limit_ranges import LimitRange
 from webhook.quota.checking.object_usage import FIRST_OBJECTS, first_usage
 from webhook.quota.checking.subjects import ManifestObject
 from webhook.quota.checking.values import Balance, Subject, Terms
+from webhook.quota.jobs.resize_plan import manifest_errors
 from webhook.quota.nodes.model import NodeView
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import SHARED_PREFIX
@@ -92,6 +102,20 @@ class ClusterState:
         if not self._overlay.elastic_quotas:
             return ()
         return self._shared.refusals(one.kind, one.namespace, one.name)
+
+    def refusals_of_job(self, one: ManifestObject) -> Sequence[FieldError]:
+        """Return what the API server has against changes of a Job that is there already.
+
+        Raises:
+            ApiError: The cluster does not answer.
+        """
+        unread: Object | None = None
+        get = partial(self._session.api.get, JOBS, one.name, namespace=one.namespace)
+        stored = self._session.read(get, unread, f"Job {one.namespace}/{one.name}")
+        try:
+            return () if stored is None else manifest_errors(stored, one.raw)
+        except InvalidFieldError:
+            return ()  # what is wrong with the manifest is found elsewhere
 
     def place(self, namespace: str) -> Place:
         """Return a namespace.

@@ -223,6 +223,45 @@ def with_changes(job: _Members, changes: Iterable[ContainerChange]) -> _Members:
     return {**job, "spec": {**spec, "template": {**template, "spec": pod}}}
 
 
+def manifest_errors(job: _Members, manifest: _Members) -> list[FieldError]:
+    """Return what the API server has against a manifest of a Job that is stored.
+
+    Images and amounts are compared of containers that both have: what else differs may have been
+    filled in. It is refused with each setting of the feature gates.
+
+    Raises:
+        InvalidFieldError: A field of either has the wrong type.
+        InvalidQuantityError: An amount is not a quantity.
+    """
+    known = {name for _, _, name, _ in _containers(job)}
+    given = {name: each for _, _, name, each in _containers(manifest) if name in known}
+    wanted = {name: _desired(each) for name, each in given.items()}
+    images = {name: each["image"] for name, each in given.items() if each.get("image")}
+    new = _with_images(with_changes(job, plan_changes(job, wanted)), images)
+    # what the API server had against the stored Job is older than the manifest
+    before = job_update_errors(job, job)
+    return [error for error in job_update_errors(job, new) if error not in before]
+
+
+def _desired(container: _Members) -> DesiredResources:
+    resources = mapping(container.get("resources"), "resources")
+    return DesiredResources(
+        parse_resource_list(resources.get("requests"), field="resources.requests"),
+        parse_resource_list(resources.get("limits"), field="resources.limits"),
+    )
+
+
+def _with_images(job: _Members, images: _Members) -> _Members:
+    spec = mapping(job.get("spec"), "spec")
+    template = mapping(spec.get("template"), "spec.template")
+    lists: dict[str, list[_Members]] = {}
+    for part, _, name, container in _containers(job):
+        given = {"image": images[name]} if name in images else {}
+        lists.setdefault(part, []).append({**container, **given})
+    pod = {**mapping(template.get("spec"), SPEC), **lists}
+    return {**job, "spec": {**spec, "template": {**template, "spec": pod}}}
+
+
 def change_errors(job: _Members, changes: Iterable[ContainerChange]) -> tuple[FieldError, ...]:
     """Return what the API server would say to the changes once the Job is suspended and idle.
 

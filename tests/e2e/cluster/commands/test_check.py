@@ -389,6 +389,39 @@ def test_what_limits_others_is_refused_as_the_api_server_refuses_it(
     assert not wrong, "\n".join(wrong)
 
 
+def test_changes_of_a_stored_job_are_refused_as_the_api_server_refuses_them(
+    own_plane: ControlPlane, tmp_path: Path
+) -> None:
+    def night(
+        *, suspend: bool, image: str = "registry.example.com/work:1", cpu: str = "500m"
+    ) -> Object:
+        container = {"name": "work", "image": image, "resources": {"requests": {"cpu": cpu}}}
+        pod = {"restartPolicy": "Never", "containers": [container]}
+        meta = {"name": f"night-{suspend}".lower(), "namespace": "default"}
+        spec = {"suspend": suspend, "template": {"spec": pod}}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+    api, path, where = (
+        Api(own_plane.rest),
+        tmp_path / "job.json",
+        "/apis/batch/v1/namespaces/default/jobs",
+    )
+    live = ("check", "-f", str(path), "--live", "--kubeconfig", str(own_plane.kubeconfig()))
+    wrong = []
+    for suspend in (False, True):
+        assert api.create(where, night(suspend=suspend)).ok
+        for change in ({}, {"cpu": "0.5"}, {"cpu": "1"}, {"image": "registry.example.com/work:2"}):
+            raw = night(suspend=suspend, **change)
+            path.write_text(json.dumps(raw), "utf-8")
+            report = json.loads(CliRunner().invoke(cli, [*live, "-o", "json"]).stdout)
+            said = [one["text"] for one in report["objects"][0]["findings"]]
+            name = raw["metadata"]["name"]
+            answer = api.patch_strategic(f"{where}/{name}", {"spec": raw["spec"]}, dry_run=True)
+            if any("immutable" in text for text in said) is answer.ok:
+                wrong.append(f"{suspend} {change}: said {said}, was {answer.body}")
+    assert not wrong, "\n".join(wrong)
+
+
 def _faults(messages: list[str]) -> set[str]:
     """Return the faults that messages list, without the values: maps have no order."""
     bare = [_VALUE.sub("", _PREFIX.sub("", one).strip("[]")) for one in messages]
