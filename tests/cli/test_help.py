@@ -56,6 +56,20 @@ def every_command() -> list[tuple[str, ...]]:
     return found
 
 
+def test_help_of_each_command_has_its_exit_statuses() -> None:
+    context = click.Context(cli)
+    lacking = []
+    for name, *below in filter(None, every_command()):
+        command = cli.get_command(context, name)
+        for each in below:
+            assert isinstance(command, click.Group)
+            command = command.get_command(context, each)
+        is_leaf = command is not None and not isinstance(command, click.Group)
+        if is_leaf and "Exit status:" not in str(command.epilog):
+            lacking.append(" ".join((name, *below)))
+    assert lacking == ["completion", "version"], "which fail by their usage alone"
+
+
 @pytest.mark.parametrize("path", every_command(), ids=" ".join)
 def test_help_imports_nothing_heavy(path: tuple[str, ...]) -> None:
     ran = subprocess.run(

@@ -54,6 +54,9 @@ Examples:
   deferred-quota certs bootstrap
   deferred-quota certs bootstrap --dns-name webhook.example --ip 192.0.2.7 --days 90
   deferred-quota certs bootstrap --service deferred-quota-webhook.deferred-quota-system --dir certs
+
+\b
+Exit status: 0 made, or kept, 2 wrong usage, or a file that cannot be read or written.
 """,
 )
 @_directory_option
@@ -103,15 +106,15 @@ def make(**options: Any) -> None:
 Examples:
   deferred-quota certs show
   deferred-quota certs show --dir /etc/deferred-quota/tls -o json
+
+\b
+Exit status: 0 they can be used, 1 they cannot, 2 a file cannot be read.
 """,
 )
 @_directory_option
 @output_option("text", "json")
 def show(**options: Any) -> ExitCode:
-    """Show what certificates say, and whether they can be used.
-
-    The exit status is 1 if they cannot.
-    """
+    """Show what certificates say, and whether they can be used."""
     from webhook.cli.certs import run_show  # noqa: PLC0415 - help must not wait for it
 
     return run_show(**options)
@@ -138,6 +141,11 @@ _dry_run_option = click.option(
 _EXIT_STATUS: Final = """\b
 Exit status: 0 all as it should be, 1 something is not, or may not be read,
 2 there is no way into a cluster, 4 the cluster does not answer.
+"""
+_STATUS_OF_CHANGE: Final = """\b
+Exit status: 0 done, or nothing is due, 1 refused: a right is missing, or the certificates are
+another program's or outside of the cluster, 2 there is no way into a cluster, or no certificate,
+4 the cluster does not answer.
 """
 
 
@@ -167,7 +175,7 @@ def check(**options: Any) -> ExitCode:
     return run_status(only_problems=True, **options)
 
 
-@certs.command("init", cls=Command)
+@certs.command("init", cls=Command, epilog=_STATUS_OF_CHANGE)
 @_installation_options
 @_dry_run_option
 def init(**options: Any) -> ExitCode:
@@ -180,7 +188,7 @@ def init(**options: Any) -> ExitCode:
     return run_rotation(**options)
 
 
-@certs.command("renew", cls=Command)
+@certs.command("renew", cls=Command, epilog=_STATUS_OF_CHANGE)
 @_installation_options
 @_dry_run_option
 def renew(**options: Any) -> ExitCode:
@@ -190,7 +198,7 @@ def renew(**options: Any) -> ExitCode:
     return run_rotation(forces="leaf", **options)
 
 
-@certs.command("rotate-ca", cls=Command)
+@certs.command("rotate-ca", cls=Command, epilog=_STATUS_OF_CHANGE)
 @_installation_options
 @_dry_run_option
 def rotate_ca(**options: Any) -> ExitCode:
@@ -205,7 +213,7 @@ def rotate_ca(**options: Any) -> ExitCode:
     return run_rotation(forces="ca", **options)
 
 
-@certs.command("inject", cls=Command)
+@certs.command("inject", cls=Command, epilog=_STATUS_OF_CHANGE)
 @_installation_options
 @_dry_run_option
 def inject(**options: Any) -> ExitCode:
@@ -218,7 +226,7 @@ def inject(**options: Any) -> ExitCode:
     return run_injection(**options)
 
 
-@certs.command("export", cls=Command)
+@certs.command("export", cls=Command, epilog=_STATUS_OF_CHANGE)
 @_installation_options
 def export(**options: Any) -> ExitCode:
     """Print the CAs that clients of the webhook are to trust, as PEM."""

@@ -96,6 +96,9 @@ Examples:
   kubectl get pods -n team-a -o yaml | deferred-quota usage -f -
   kustomize build . | deferred-quota usage -f - -o json
   deferred-quota usage -f deployment.yaml --node-memory 64Gi
+
+\b
+Exit status: 0 shown, 2 something could not be read.
 """,
 )
 @filename_option
@@ -143,6 +146,9 @@ Examples:
   deferred-quota convert -f quotas.yaml > today.yaml
   deferred-quota convert -f quotas/ -R -o json
   kustomize build . | deferred-quota convert -f - | kubectl apply -f -
+
+\b
+Exit status: 0 converted, 2 something could not be read or converted.
 """,
 )
 @filename_option

@@ -37,6 +37,9 @@ Examples:
 Reviews are posted to /mutate and /validate, of namespaces in shadow mode to /shadow; with
 extender.enabled in the configuration, schedulers ask at /scheduler/filter and /scheduler/preempt.
 /livez, /readyz and /metrics are at --ops.
+
+\b
+Exit status: 0 stopped by a signal, 2 it cannot start: the reason is in the log.
 """,
 )
 @cluster_options
@@ -133,6 +136,9 @@ Examples:
 
 Of several controllers one leads; the others are ready to follow it. /livez, /readyz and /metrics
 are at --ops.
+
+\b
+Exit status: 0 stopped by a signal, 2 it cannot start.
 """,
 )
 @cluster_options

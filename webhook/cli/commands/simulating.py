@@ -27,6 +27,9 @@ Examples:
   deferred-quota simulate -f scenario.yaml
   deferred-quota simulate -f scenario.yaml --mode native --mode gated -o csv
   deferred-quota simulate -f scenario.yaml --seed 7 --events events.csv --html report.html
+
+\b
+Exit status: 0 simulated, 2 something could not be read or written.
 """,
 )
 @click.option(
