@@ -64,8 +64,8 @@ def test_help_of_each_command_has_its_exit_statuses() -> None:
         for each in below:
             assert isinstance(command, click.Group)
             command = command.get_command(context, each)
-        is_leaf = command is not None and not isinstance(command, click.Group)
-        if is_leaf and "Exit status:" not in str(command.epilog):
+        assert command is not None
+        if not isinstance(command, click.Group) and "Exit status:" not in str(command.epilog):
             lacking.append(" ".join((name, *below)))
     assert lacking == ["completion", "version"], "which fail by their usage alone"
 
