@@ -73,6 +73,21 @@ class SlowPods:
             pass
         return self.tried[before:]
 
+    def time_out(self, *namespaces: str) -> None:
+        """Have patches of slow pods in each of the namespaces time out, and delete the pods."""
+        self.answers.set()
+        for name in namespaces:
+            self.enqueue(self.pods(name, "slow-gone-a", "slow-gone-b"))
+        self.remove_all()
+        for name in namespaces:
+            self.remover.enqueue(name, [], since=self.now, is_leader=lambda: True)
+
+    def hold_answers(self) -> None:
+        """Let slow patches last until `answers` is set."""
+        self.answers.clear()
+        while self._waiting.acquire(blocking=False):
+            pass
+
     def wait_for(self, patches: int) -> bool:
         """Wait until so many slow patches are on their way."""
         return all(self._waiting.acquire(timeout=5) for _ in range(patches))
@@ -156,3 +171,40 @@ def test_all_are_tried_when_one_that_was_slow_is_answered() -> None:
     assert world.remove_all() == ["team-a/slow-1"]
     world.enqueue(pods[1:])
     assert world.remove_all() == ["team-a/slow-2"]
+
+
+def test_a_namespace_stays_slow_when_its_slow_pods_are_gone() -> None:
+    """A tenant deletes them, and makes new ones: all slow namespaces have half of the threads."""
+    world = SlowPods()
+    world.time_out("team-1", "team-2", "team-3")
+    quick = world.pods("team-b", "web-1", "web-2")
+    slow = [world.pods(f"team-{one}", f"slow-{one}a", f"slow-{one}b") for one in (1, 2, 3)]
+    world.hold_answers()
+    before = len(world.tried)
+    try:
+        for pods in (*slow, quick):
+            world.enqueue(pods)
+        world.remover.start()
+        api = FakeClient(world.cluster)
+        assert within(5, lambda: not is_gated(api.get(PODS, "web-2", namespace="team-b")))
+        assert sorted(world.tried[before:]) == [
+            "team-1/slow-1a", "team-2/slow-2a", "team-b/web-1", "team-b/web-2"
+        ]  # fmt: skip
+    finally:
+        world.answers.set()
+        world.remover.stop()
+
+
+def test_a_namespace_is_slow_no_more_some_time_after_its_last_timeout() -> None:
+    world = SlowPods()
+    world.time_out("team-1")
+    world.now += 20
+    slow = world.pods("team-1", "slow-a", "slow-b")
+    world.hold_answers()
+    try:
+        world.enqueue(slow)
+        world.remover.start()
+        assert world.wait_for(patches=WORKERS // 2)
+    finally:
+        world.answers.set()
+        world.remover.stop()

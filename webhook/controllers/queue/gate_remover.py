@@ -6,7 +6,9 @@ names the pod's uid and the gate's place, so that it changes nothing else than w
 
 Namespaces take turns, and none has more than half of the threads. The API server compares each
 toleration of a changed pod with every other one: with ten thousand of them no patch is answered in
-time. A namespace with such a pod gets one thread, and its slow pods are tried again one at a time.
+time. A namespace with such a pod gets one thread, and its slow pods are tried again one at a time;
+all such namespaces together get half of the threads. A namespace stays slow for a while when its
+slow pods are gone: else its creator deletes them, makes new ones, and takes all threads again.
 
 Source: kubernetes v1.36, pkg/apis/core/validation/validation.go validateOnlyAddedTolerations.
 """
@@ -22,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.controllers.runtime.periodic import PeriodicThread, stop_all
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff, SlowNamespace
 from webhook.kube.api import (
     PODS,
     ApiError,
@@ -115,6 +117,9 @@ class GateRemover:
         self._turns: dict[str, None] = {}
         """The namespaces with something in their queue; the one that was served last comes last."""
         self._max_sending = max(1, workers // 2)
+        self._slow: dict[str, SlowNamespace] = {}
+        """Namespaces whose patches were not answered in time, also deleted ones, until it is over:
+        no more of them than patches that timed out meanwhile."""
         self._failures = 0
         self._is_stopping = False
         self._threads = [
@@ -213,11 +218,22 @@ class GateRemover:
 
     def _next_namespace(self) -> str:
         """Return the namespace whose turn it is, of those that may send one more; lock held."""
+        now = self._clock()
+        left = self._max_sending - sum(
+            self._namespaces[name].sending
+            for name in self._slow
+            if name in self._namespaces and self._is_slow(name, now)
+        )
         for name in self._turns:
-            removals = self._namespaces[name]
-            if removals.sending < (1 if removals.slow else self._max_sending):
+            limit = min(1, left) if self._is_slow(name, now) else self._max_sending
+            if self._namespaces[name].sending < limit:
                 return name
         return ""
+
+    def _is_slow(self, namespace: str, now: float) -> bool:
+        known = self._slow.get(namespace)
+        is_remembered = known is not None and now < known.retry_at
+        return is_remembered or bool(self._namespaces[namespace].slow)
 
     def _forget_if_idle(self, namespace: str, removals: _NamespaceRemovals) -> None:
         if not (removals.gone_at or removals.queue or removals.sending):
@@ -258,7 +274,10 @@ class GateRemover:
                 removals.gone_at[uid] = gone_at
             self._forget_if_idle(namespace, removals)
             if result == "timeout":
-                return removals.note_slow(uid, self._clock())
+                now = self._clock()
+                self._slow = {name: one for name, one in self._slow.items() if not one.is_over(now)}
+                self._slow.setdefault(namespace, SlowNamespace()).note_timeout(now)
+                return removals.note_slow(uid, now)
             if result in ("removed", "changed"):
                 removals.note_answer(uid)
             self._failures = self._failures + 1 if result == "failed" else 0

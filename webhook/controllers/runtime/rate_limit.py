@@ -54,20 +54,26 @@ _SLOW_BACKOFF: Final = ExponentialBackoff(20.0, 600.0)
 class SlowNamespace:
     """Requests about pods of a namespace that were not answered in time.
 
-    A timeout takes seconds of the one thread that all namespaces share, and what makes a pod slow
-    to write (ten thousand gates, or tolerations) is its creator's to choose.
+    A timeout takes seconds of the threads that all namespaces share, and what makes a pod slow to
+    write (ten thousand gates, or tolerations) is its creator's to choose. So is how soon the pod is
+    gone: what is remembered outlasts it.
     """
 
     timeouts: int = 0
-    """How many, each not long after the pause that the one before brought."""
+    """How many, each not long after the pause that the one before brought; those within that
+    pause, of requests that were sent together, are one with it."""
     retry_at: float = 0.0
-    """Until when its pods rest."""
+    """Until when its pods rest, or have to do with less."""
+
+    def is_over(self, now: float) -> bool:
+        """Return whether nothing of it matters any more."""
+        return now > self.retry_at + _SLOW_BACKOFF.max_seconds
 
     def note_timeout(self, now: float) -> None:
         """Let its pods rest from now on, which is after the timeout."""
-        if now > self.retry_at + _SLOW_BACKOFF.max_seconds:
+        if self.is_over(now):
             self.timeouts = 0
-        self.timeouts += 1
+        self.timeouts += now >= self.retry_at
         self.retry_at = now + _SLOW_BACKOFF.seconds(self.timeouts)
 
 
