@@ -38,6 +38,7 @@ from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import ReservationSource
 from webhook.quota.ledger.ledger_codec import encode_status
 from webhook.quota.ledger.ledger_room import is_large_for_releases
+from webhook.quota.objects.compact import MAX_KEPT_GATES
 from webhook.quota.queue.queued_pods import PendingReason, QueueingStrategy, QueuePolicy
 from webhook.quota.shadow.record import Findings
 from webhook.state.reserver import Reserved
@@ -630,6 +631,35 @@ def test_gates_that_moved_are_looked_at_again(
     harness.pass_time(1.5)
     harness.step()
     assert gates(harness, "web") == []
+
+
+def test_ours_goes_from_a_pod_of_more_gates_than_are_kept_of_one() -> None:
+    others = [f"example.com/{number}" for number in range(MAX_KEPT_GATES)]
+    with new_harness() as harness:
+        gated(harness, "web", "1", *others)
+        harness.step()
+        assert gates(harness, "web") == others
+        assert len(harness.client.calls_of("patch", PODS)) == 1
+
+
+@pytest.mark.parametrize("change", ["ungated", "deleted"])
+def test_a_pod_of_so_many_gates_that_has_changed_is_not_written(change: str) -> None:
+    others = [f"example.com/{number}" for number in range(MAX_KEPT_GATES)]
+    with new_harness() as harness:
+        gated(harness, "web", "1", *others)
+        harness.catch_up()
+
+        def leave(_call: object) -> None:
+            patch: Object = {"spec": {"schedulingGates": [{"name": OTHER}]}}
+            if change == "ungated":
+                harness.api.patch(PODS, "web", patch, namespace=NAMESPACE)
+            else:
+                harness.delete("web")
+
+        harness.client.on("get", PODS, preceded_by(leave), times=1)
+        harness.step()
+        assert harness.client.calls_of("patch", PODS) == []
+        assert harness.metric("gate_removals_total", result="changed") == 1
 
 
 def test_a_gate_is_removed_once_however_late_the_cache_is(harness: ControllerHarness) -> None:

@@ -34,6 +34,7 @@ from webhook.kube.api import (
     NotFoundError,
     RequestTimeoutError,
 )
+from webhook.quota.objects.compact import MAX_KEPT_GATES
 from webhook.quota.objects.model import Pod
 from webhook.state.well_known import SCHEDULING_GATE, gate_removal
 from webhook.telemetry.metrics import Metrics
@@ -245,7 +246,10 @@ class GateRemover:
         if not removal.is_leader() or not self._is_current(removal):
             return "dropped", 0
         try:
-            patched = gate_removal(pod.uid, pod.scheduling_gates.index(SCHEDULING_GATE))
+            gates = self._gates_of(pod)
+            if SCHEDULING_GATE not in gates:
+                return "changed", 0
+            patched = gate_removal(pod.uid, gates.index(SCHEDULING_GATE))
             written = self._api.patch(PODS, pod.name, patched, namespace=pod.namespace)
         except (NotFoundError, ConflictError, InvalidError):
             return "changed", 0  # gone, another pod, or other gates: the watch shows it
@@ -256,6 +260,17 @@ class GateRemover:
             )
             return "timeout" if isinstance(err, RequestTimeoutError) else "failed", 0
         return "removed", written.resource_version
+
+    def _gates_of(self, pod: Pod) -> tuple[str, ...]:
+        """Return all gates of a pod in their order, which the cache does not keep of very many.
+
+        Raises:
+            ApiError: They have to be read, and cannot be.
+        """
+        if len(pod.scheduling_gates) <= MAX_KEPT_GATES:
+            return pod.scheduling_gates
+        stored = self._api.get(PODS, pod.name, namespace=pod.namespace)
+        return Pod.from_stored(stored).scheduling_gates
 
     def _is_current(self, removal: _GateRemoval) -> bool:
         """Return whether the last that was wanted of the namespace still has this pod in it."""

@@ -70,8 +70,8 @@ _SPEC_FIELDS: Final = (
 _CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy")
 _STATUS_FIELDS: Final = ("phase", "qosClass")
 _TOKEN_LENGTH: Final = 64
-_GATES: Final = 8
-"""Gates of others that are kept of a pod, by which it says why it waits."""
+MAX_KEPT_GATES: Final = 8
+"""A pod with more gates keeps ours first, and so many of the others, which say why it waits."""
 _CONTAINERS: Final = 32
 """A pod with more of them keeps summaries."""
 _AMOUNTS: Final = 96
@@ -286,10 +286,10 @@ def _annotations_of(annotations: Mapping[str, str], *, is_assigned: bool) -> Map
 
 def _gates_of(gates: tuple[str, ...]) -> tuple[str, ...]:
     """Return our gate, if it is among them, and some of the others; all where there are few."""
-    if len(gates) <= _GATES:
+    if len(gates) <= MAX_KEPT_GATES:
         return gates
-    ours = [name for name in gates if name.startswith(_OUR_PREFIX)][:_GATES]
-    return (*ours, *[name for name in gates if name not in ours][:_GATES])
+    ours = [name for name in gates if name.startswith(_OUR_PREFIX)][:MAX_KEPT_GATES]
+    return (*ours, *[name for name in gates if name not in ours][:MAX_KEPT_GATES])
 
 
 def _is_large(containers: Sequence[Container]) -> bool:
