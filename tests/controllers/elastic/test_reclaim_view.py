@@ -21,6 +21,9 @@ from webhook.controllers.elastic.reclaim_view import (
     read_view,
 )
 from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.charging.deferral import deferred_part
+from webhook.quota.charging.gpu_memory import GPU_MEMORY
+from webhook.quota.charging.pod_usage import pod_usage
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
 from webhook.quota.elastic.fair_share import Pool
@@ -120,7 +123,12 @@ def view_of(
     ledgers.reserve(RELEASED, ReservationSource.RELEASE)
     ledgers.reserve(LATE, ReservationSource.RELEASE)
     quota = read_elastic_quota(cast("Any", an_elastic_quota("team-a", least, {"cpu": "9"})))
-    sources = ReclaimSources(
+    return read_view({"team-a": quota}, sources_of(ledgers), promises)
+
+
+def sources_of(ledgers: Ledgers) -> ReclaimSources:
+    """Return the view's sources, with one release that was too long ago."""
+    return ReclaimSources(
         cast("Any", ledgers),
         cast("Any", ledgers),
         ElasticSettings(),
@@ -129,7 +137,6 @@ def view_of(
         {LATE},
         NOW,
     )
-    return read_view({"team-a": quota}, sources, promises)
 
 
 def test_pods_go_to_nodes_as_long_as_quota_is_promised_or_reserved_for_them() -> None:
@@ -167,6 +174,26 @@ def test_what_is_reserved_beyond_min_counts_as_leaving_but_for_pods_released_jus
     assert view.unstored == {*leaving}
     everything = [*view.pods[key], *view.leaving[key]]
     assert sum(one.amounts["cpu"] for one in everything) == (3 + int(resized)) * CPU
+
+
+def test_what_is_reserved_of_memory_of_gpus_is_taken() -> None:
+    """Reservations have it by the key of the quota, and need not name the GPUs."""
+    names: dict[str, object] = {GPU_MEMORY: "40", "nvidia.com/gpu": "4"}
+    raw = built_pod(uid="waits", requests={"nvidia.com/gpu": "1", "nvidia.com/mig-1g.5gb": "2"})
+    usage = pod_usage(raw)
+    keys = frozenset({GPU_MEMORY, "requests.nvidia.com/gpu"})
+    for part, amounts in {
+        keys: {GPU_MEMORY: 42 * CPU, "nvidia.com/gpu": CPU},
+        frozenset({GPU_MEMORY}): {GPU_MEMORY: 42 * CPU},
+    }.items():
+        ledgers = Ledgers()
+        one = Reservation(
+            "waits", "waits", ReservationSource.RELEASE, deferred_part(usage, part), {}, (), 1
+        )
+        ledgers.ledger = Ledger({}, {"waits": one})
+        quota = read_elastic_quota(cast("Any", an_elastic_quota("team-a", names)))
+        (taken,) = read_view({"team-a": quota}, sources_of(ledgers), ()).pods.values()
+        assert [pod.amounts for pod in taken] == [amounts]
 
 
 def view_of_ending(ended: float, *, holds_terminating: bool, is_evicted: bool) -> ReclaimView:

@@ -33,8 +33,8 @@ from webhook.quota.charging.pod_usage import is_stuck_terminating, is_terminal
 from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod, ends_within
 from webhook.quota.elastic.derived_quotas import quota_key
-from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
-from webhook.quota.elastic.fair_share import Nanos, Pool, nanos
+from webhook.quota.elastic.elastic_quotas import ElasticQuota
+from webhook.quota.elastic.fair_share import Nanos, Pool
 from webhook.quota.ledger.ledger import Ledger, ReservationSource
 from webhook.quota.nodes.node_room import PlacedPod
 from webhook.state.ledger_store import LedgerStore
@@ -238,14 +238,22 @@ def _reserved(
     ledger = ledger_of(sources.ledgers, namespace)
     for uid, one in ({} if ledger is None else ledger.reservations).items():
         if not one.is_intent:
-            amounts = charge(one.usage, quota.names, sources.settings.gpu_memory_gb)
-            yield _held(namespace, one.pod, uid, nanos(amounts)), one.source
+            amounts = _by_name(one.usage, quota, sources.settings.gpu_memory_gb)
+            yield _held(namespace, one.pod, uid, amounts), one.source
 
 
 def _promised(promise: HeldPromise, quota: ElasticQuota, gb_per_gpu: int) -> Nanos:
     by_key: ResourceList = {}
     for amounts in promise.amounts.values():
         by_key = {**by_key, **amounts}
+    return _by_name(by_key, quota, gb_per_gpu)
+
+
+def _by_name(by_key: ResourceList, quota: ElasticQuota, gb_per_gpu: int) -> Nanos:
+    """Return what is held by quota key as the quota names it.
+
+    Memory of GPUs has a key of its own: what is stored need not name the GPUs it is worked out of.
+    """
     keys = {name: quota_key(name, gb_per_gpu) for name in quota.names}
     return {name: by_key[key].nano for name, key in keys.items() if key and key in by_key}
 
