@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -101,10 +102,10 @@ class Reclaiming(World):
         read = [FieldReader(one).child("metadata") for one in pods]
         return sorted(one.text("name") for one in read if one.has("deletionTimestamp"))
 
-    def promises(self) -> list[str]:
-        """Return the names of the pods to which something of the pool is promised."""
-        pool = self.harness.stored(CLUSTER_DEFERRED_QUOTAS, "epool.default", "")
-        held = FieldReader(pool).child("status").children("promises")
+    def promises(self, pool: str = "default") -> list[str]:
+        """Return the names of the pods to which something of a pool is promised."""
+        stored = self.harness.stored(CLUSTER_DEFERRED_QUOTAS, f"epool.{pool}", "")
+        held = FieldReader(stored).child("status").children("promises")
         return sorted(one.text("pod") for one in held)
 
     def says_of(self, name: str, namespace: str = "team-a") -> str:
@@ -758,6 +759,36 @@ def test_no_promise_outlasts_its_time_by_pods_that_end_in_another_pool(tmp_path:
         said = ["nothing is held for it any more: it got no quota in time"]
         eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
         assert here.ending("team-c") == ["c1"]
+
+
+def test_no_promise_outlasts_its_time_by_promises_of_another_pool_that_end_well(
+    tmp_path: Path,
+) -> None:
+    """A tenant makes a new one as often as it replaces a pod of its own."""
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 2}) as here:
+        lend_in_another_pool(here)
+        here.end("c1", "team-c")
+        here.start("d0", "team-d")
+        let_one_go(here)
+        here.create("a0", "team-a", cpu="2")
+        eventually(lambda: len(here.ending()) == 1, "one of two is evicted")
+        here.end(here.ending()[0], "team-b")
+        ended = time.monotonic() + 8
+        for number in itertools.count(1):
+            former, name = f"d{number - 1}", f"d{number}"
+            here.harness.api.delete(PODS, former, namespace="team-d", grace_period_seconds=30)
+            here.create(name, "team-d")
+            eventually(lambda: here.promises("other") != [], "it is promised to the next")
+            here.end(former, "team-d")
+            here.says(name, "team-d", "Released")
+            eventually(lambda: here.promises("other") == [], "it is promised no more")
+            here.harness.catch_up()
+            assert here.harness.bind_in_fact(name, namespace="team-d").allowed
+            if "a0" not in here.promises():
+                break
+            assert time.monotonic() < ended, f"it is held after {number} other promises"
+        said = ["nothing is held for it any more: it got no quota in time"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
 
 
 def keep(here: Reclaiming, name: str) -> None:

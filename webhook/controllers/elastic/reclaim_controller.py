@@ -453,14 +453,12 @@ class Reclaimer:
 
     def _end_all(self, kept: dict[str, HeldPromise], ends: Mapping[str, str], epoch: int) -> None:
         """End promises, and keep them no longer."""
-        self._end({uid: kept.pop(uid) for uid in ends}, ends, epoch)
-        if not all(ends.values()):  # until then others had to leave room for it twice
-            self._note_progress()
-
-    def _note_progress(self) -> None:
-        now = self._clock()
-        for one in self._kept.values():
-            one.progress = now
+        ended = {uid: kept.pop(uid) for uid in ends}
+        self._end(ended, ends, epoch)
+        now, beside = self._clock(), self._by_pool(kept.values())
+        for pool in self._by_pool(one for one in ended.values() if not ends[one.uid]):
+            for uid in self._kept.keys() & beside.get(pool, ()):
+                self._kept[uid].progress = now  # until now it had to leave room for the other twice
 
     def _end_of(self, promise: HeldPromise) -> str | None:
         """Return why a promise is at its end, empty for a good one; None if it is not."""
