@@ -153,6 +153,24 @@ def test_a_limit_below_what_is_taken_is_legal_and_warned_of(open_harness: OpenHa
     assert lowered(harness, pods="0").warnings == []
 
 
+@pytest.mark.parametrize("part", ["hard", "used"])
+def test_no_amount_in_the_status_keeps_a_quota_from_being_edited(
+    open_harness: OpenHarness, part: str
+) -> None:
+    """The API server counts the claims of a tenant, as large as they are."""
+    harness = open_harness(a_quota("p1", hard={"requests.cpu": "4", "requests.storage": "1Ti"}))
+    harness.pod(node="node-1", requests={"cpu": "2"})
+    harness.wait_until_settled()
+    old = harness.stored(RESOURCE_QUOTAS, "p1")
+    old = {**old, "status": {part: {"requests.storage": "10e399"}}}
+    hard = {"requests.cpu": "1", "requests.storage": "1Ti"}
+    reply = change(harness, old, {**old, "spec": {"hard": hard}})
+    assert (reply.allowed, reply.warnings) == (
+        True,
+        ["requests.cpu: 2 is taken, above the limit 1; no pod is evicted"],
+    )
+
+
 def test_without_a_ledger_there_is_nothing_to_warn_of(open_harness: OpenHarness) -> None:
     harness = open_harness(a_quota("p1"), with_controller=False)
     reply = lowered(harness, requests_cpu="0")

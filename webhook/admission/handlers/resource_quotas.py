@@ -70,7 +70,8 @@ def update(
     if known is None or known.ledger is None:
         return Allowed(decision="valid")
     account = known.ledger.accounts.get(request.name)
-    warnings = _below_usage(ResourceQuota.from_object(new), account) if account else ()
+    # what tenants have the API server count in the status, however large, refuses no change
+    warnings = _below_usage(ResourceQuota.from_stored(new), account) if account else ()
     return Allowed(decision="valid", warnings=warnings)
 
 
