@@ -20,12 +20,14 @@ from tests.quota.jobs.job_updates import (
     TEMPLATE,
     Change,
     a_stored_job,
+    at,
     change_list,
     drop,
     immutable,
     put,
     updated,
 )
+from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.jobs import job_update_errors
 from webhook.quota.jobs.droppable_fields import without_droppable
 
@@ -49,6 +51,27 @@ def test_what_may_be_dropped_is_left_to_the_api_server(change: Change) -> None:
     assert job_update_errors(WITHOUT_CLAIMS, new), "it is a change, if it is not dropped"
     assert job_update_errors(WITHOUT_CLAIMS, without_droppable(WITHOUT_CLAIMS, new)) == []
     assert new == before
+
+
+def deep(levels: int) -> Object:
+    value: Object = {}
+    for _ in range(levels):
+        value = {"f:a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [(f"{TEMPLATE}.metadata", "managedFields"), (SPEC, "schedulingGates")]
+)
+def test_what_nests_deep_is_no_fault(place: str, name: str) -> None:
+    old = updated(RUNNING, put(f"{place}.labels", {}))
+    new = updated(old, put(f"{FIRST}.image", "other"))
+    for job in (old, new):
+        at(job, place)[name] = [{"fieldsV1": deep(10_000)}]
+    left = without_droppable(old, new)
+    assert at(left, FIRST)["image"] == "other"
+    with pytest.raises(InvalidFieldError, match=r"^old\."):
+        job_update_errors(old, left)
 
 
 CERTAIN: Mapping[str, Change] = {

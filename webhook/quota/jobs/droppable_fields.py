@@ -8,7 +8,8 @@ refuses it by itself, where it does not drop it.
 
 1. A field that is gated or not known, and that the stored object does not have, is left out.
 2. An object of which nothing is left by that is left out as well, if the stored one has none.
-3. `procMount` is not dropped but put back to its default, so it never counts.
+3. `procMount` is not dropped but put back to its default, so it never counts. Neither do managed
+   fields: in a template they mean nothing, and nest deeper than can be read.
 4. A volume of an image goes with its mounts, if no stored volume is one.
 5. Claims of containers go, if the stored pod has no claims.
 
@@ -21,12 +22,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from webhook.quota.jobs.equality import ANY, Shape
+from webhook.quota.jobs.equality import ANY, MAX_DEPTH, Shape
 from webhook.quota.jobs.job_fields import JOB_SHAPE
 
 _Members: TypeAlias = Mapping[str, object]
 
 _PUT_BACK: Final = "procMount"
+_MANAGED_FIELDS: Final = "managedFields"
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
 
@@ -40,36 +42,38 @@ def without_droppable(old: _Members, new: _Members) -> _Members:
     before, after = old.get("spec"), new.get("spec")
     if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
         return new
-    return {**new, "spec": _left(before, _without_pod_parts(before, after), JOB_SHAPE)}
+    return {**new, "spec": _left(before, _without_pod_parts(before, after), JOB_SHAPE, 0)}
 
 
-def _left(old: object, new: object, shape: Shape) -> object:
+def _left(old: object, new: object, shape: Shape, depth: int) -> object:
     if shape.read is not None:
         return new
+    if depth > MAX_DEPTH:  # of such a depth no stored Job is compared
+        return old
     if isinstance(new, Mapping) and isinstance(old, Mapping):
-        return _left_members(old, new, shape)
+        return _left_members(old, new, shape, depth)
     if isinstance(new, list) and isinstance(old, list):
         kind = shape.items or ANY
-        paired = [_left(one, other, kind) for one, other in zip(old, new, strict=False)]
+        paired = [_left(one, other, kind, depth + 1) for one, other in zip(old, new, strict=False)]
         return [*paired, *new[len(paired) :]]
     return new
 
 
-def _left_members(old: _Members, new: _Members, shape: Shape) -> dict[str, object]:
+def _left_members(old: _Members, new: _Members, shape: Shape, depth: int) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in new.items():
         before, known = old.get(name), shape.members.get(name)
         may_be_dropped = known is None or name in shape.gated
         if before is None and may_be_dropped:
             continue
-        if name == _PUT_BACK and may_be_dropped:
+        if name == _MANAGED_FIELDS or (name == _PUT_BACK and may_be_dropped):
             found[name] = before
         elif before is None and known is not None and known.members and isinstance(value, Mapping):
-            left = _left_members({}, value, known)
+            left = _left_members({}, value, known, depth + 1)
             if left or not value:
                 found[name] = left
         else:
-            found[name] = _left(before, value, known or ANY)
+            found[name] = _left(before, value, known or ANY, depth + 1)
     return found
 
 

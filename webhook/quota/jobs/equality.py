@@ -39,7 +39,7 @@ from webhook.jsonfields.fields import (
 )
 from webhook.quota.amounts.resources import parse_stored_amount, parse_stored_list
 
-_MAX_DEPTH: Final = 64
+MAX_DEPTH: Final = 64
 """More than twice the depth of any field of a pod template."""
 _NO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -156,7 +156,7 @@ def canonical(value: object, field: str, shape: Shape = ANY, *, depth: int = 0) 
     """
     if value is None:
         return None
-    if depth > _MAX_DEPTH:
+    if depth > MAX_DEPTH:
         raise InvalidFieldError(field, "nests too deep")
     if shape.read is not None:
         return shape.read(value, field)
