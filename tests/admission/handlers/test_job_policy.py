@@ -98,6 +98,58 @@ def test_a_time_that_cannot_be_read_lets_nothing_grow(open_harness: OpenHarness)
     assert change(harness, old, new).code == 422
 
 
+def nested(levels: int) -> Object:
+    fields: Object = {}
+    for _ in range(levels):
+        fields = {"f:a": fields}
+    return {"managedFields": [{"manager": "m", "fieldsV1": fields}]}
+
+
+UNREAD: dict[str, tuple[Object, Object]] = {
+    "nothing": ({}, {}),
+    "managed fields that nest": (nested(70), {}),
+    "managed fields that nest deep": (nested(800), {}),
+    "managed fields of a volume that nest": ({}, nested(800)),
+    "a time": ({"creationTimestamp": "0000-01-01T00:00:00Z"}, {}),
+    "a time of a volume": ({}, {"creationTimestamp": "0000-01-01T00:00:00Z"}),
+}
+"""Metadata of a template and of its volume, as the API server stores it."""
+
+
+def templated(cpu: str, claim: str, metadata: Object, of_volume: Object, **more: object) -> Object:
+    job = sized(cpu)
+    template = job["spec"]["template"]  # type: ignore[index]
+    template["metadata"] = {**metadata, **more}
+    pod = template["spec"]
+    pod["containers"][0]["resources"]["claims"] = [{"name": claim}]
+    pod["volumes"] = [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"metadata": of_volume}}}]
+    return job
+
+
+@pytest.mark.parametrize("metadata", UNREAD.values(), ids=UNREAD.keys())
+def test_nothing_in_the_metadata_hides_a_change(
+    harness: AdmissionHarness, metadata: tuple[Object, Object]
+) -> None:
+    old = templated("1", "gpu", *metadata)
+    for new, field in (
+        (templated("2", "other", *metadata), f"{MAIN}.claims"),
+        (templated("2", "gpu", *metadata, finalizers=["a/b"]), "spec.template.metadata"),
+    ):
+        reply = change(harness, old, new)
+        assert (reply.code, [cause[1] for cause in reply.causes]) == (422, [field])
+    new = templated("2", "gpu", *metadata)
+    assert change(harness, old, new).allowed
+    assert change(harness, old, new, phase=Phase.MUTATING).allowed
+
+
+def test_managed_fields_of_a_template_are_left_to_the_api_server(
+    harness: AdmissionHarness,
+) -> None:
+    old, new = templated("1", "gpu", {}, {}), templated("2", "gpu", nested(800), nested(800))
+    for phase in Phase.MUTATING, Phase.VALIDATING:
+        assert change(harness, old, new, phase=phase).allowed
+
+
 def test_an_amount_that_cannot_be_read_is_refused_where_it_is_new(
     harness: AdmissionHarness,
 ) -> None:

@@ -153,11 +153,7 @@ def _evaluate(
     findings = Findings()
     if state.may_change_resources(gates):
         scheduling = state.may_change_scheduling(gates)
-        try:
-            findings += hidden_changes(rule, old, new, scheduling=scheduling)
-        except InvalidFieldError as err:  # what is judged below is the amounts alone
-            if not _is_about_stored(err):
-                raise
+        findings += hidden_changes(rule, old, new, scheduling=scheduling)
     findings += judged_resizes(rule, resizes)
     resumes = _is_suspended(old) and not _is_suspended(new)
     if resizes or resumes:

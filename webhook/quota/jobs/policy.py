@@ -13,10 +13,12 @@ from enum import StrEnum, unique
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from webhook.jsonfields.fields import FieldError, mapping, text
+from webhook.jsonfields.fields import FieldError, InvalidFieldError, mapping, sequence, text
+from webhook.quota.jobs.equality import canonical, canonical_members
+from webhook.quota.jobs.job_fields import METADATA_SHAPE
 from webhook.quota.jobs.resize_diff import Resize
 from webhook.quota.jobs.template_diff import differences, shown
-from webhook.quota.jobs.templates import TEMPLATE, read_job_template
+from webhook.quota.jobs.templates import TEMPLATE
 from webhook.quota.jobs.update_validation import JobState
 from webhook.quota.objects.label_selectors import LabelSelector
 
@@ -167,20 +169,19 @@ def hidden_changes(rule: JobRule, old: _Members, new: _Members, *, scheduling: b
             the template are part of.
 
     Raises:
-        InvalidFieldError: A template cannot be read.
+        InvalidFieldError: A container, or what it claims, cannot be read.
     """
-    before = read_job_template(_spec(old).get("template"), f"old.{TEMPLATE}")
-    after = read_job_template(_spec(new).get("template"), TEMPLATE)
     legal = {"labels", "annotations"} if scheduling else set()
     path = f"{TEMPLATE}.metadata"
-    changes = differences(_without(before.metadata, legal), _without(after.metadata, legal), path)
+    before, after = _template(old), _template(new)
+    changes = differences(_metadata(before, legal), _metadata(after, legal), path)
     told = [f"{change.field.removeprefix(f'{path}.')} {change.text}" for change in changes]
     found = []
     if told:
         detail = f"field is immutable: {', '.join(told[:4])}"
         error = FieldError("FieldValueInvalid", path, detail)
         found.append(by_verdict(rule.template_metadata, error, f"{path} changes: {told[0]}"))
-    for field_name, one, other in _claims(before.spec, after.spec):
+    for field_name, one, other in _claims(before, after):
         detail = f"field is immutable: from {shown(one)} to {shown(other)}"
         error = FieldError("FieldValueInvalid", field_name, detail)
         found.append(by_verdict(rule.claims, error, f"{field_name} changes"))
@@ -261,21 +262,44 @@ def not_a_resizer(
     return FieldError("FieldValueForbidden", first.field, detail)
 
 
+def _metadata(template: _Members, legal: set[str]) -> _Members:
+    """Return what the metadata of a template means, without what may change.
+
+    Tenants have things stored that cannot be read, such as a time in the year 0. They are compared
+    as they are written, and hide no change beside them. Managed fields nest as deep as one likes,
+    and mean nothing in a template.
+    """
+    metadata = mapping(template.get("metadata"), f"{TEMPLATE}.metadata")
+    found: dict[str, object] = {}
+    for name in metadata.keys() - legal - {"managedFields"}:
+        try:
+            found |= canonical_members({name: metadata[name]}, "", METADATA_SHAPE)
+        except InvalidFieldError:
+            found[name] = metadata[name]
+    return found
+
+
 def _claims(old: _Members, new: _Members) -> Iterator[tuple[str, object, object]]:
+    """Yield the claims that change; nothing else of a pod has to be readable for that."""
+    pods = [mapping(each.get("spec"), f"{TEMPLATE}.spec") for each in (old, new)]
     for name in ("containers", "initContainers"):
-        before, after = _claims_in(old.get(name)), _claims_in(new.get(name))
-        for index, (one, other) in enumerate(zip(before, after, strict=False)):
+        before, after = (_claims_in(pod, name) for pod in pods)
+        for (field_name, one), (_, other) in zip(before, after, strict=False):
             if one != other:
-                yield f"{TEMPLATE}.spec.{name}[{index}].resources.claims", one, other
+                yield field_name, one, other
 
 
-def _claims_in(containers: object) -> list[object]:
-    items = containers if isinstance(containers, list) else []
-    return [mapping(mapping(item, "").get("resources"), "").get("claims") for item in items]
+def _claims_in(pod: _Members, name: str) -> Iterator[tuple[str, object]]:
+    path = f"{TEMPLATE}.spec.{name}"
+    for index, container in enumerate(sequence(pod.get(name), path)):
+        field_name = f"{path}[{index}].resources"
+        resources = mapping(mapping(container, f"{path}[{index}]").get("resources"), field_name)
+        field_name += ".claims"
+        yield field_name, canonical(resources.get("claims"), field_name)
 
 
-def _without(members: _Members, names: set[str]) -> _Members:
-    return {name: value for name, value in members.items() if name not in names}
+def _template(job: _Members) -> _Members:
+    return mapping(_spec(job).get("template"), TEMPLATE)
 
 
 def _spec(job: _Members) -> _Members:
