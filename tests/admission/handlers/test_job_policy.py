@@ -452,6 +452,13 @@ def test_a_resize_and_a_resume_by_two_managers_is_reported(harness: AdmissionHar
     ]
 
 
+def test_a_time_of_a_manager_that_cannot_be_read_refuses_nothing(
+    harness: AdmissionHarness,
+) -> None:
+    new = managed(sized("1", suspend=False), ("queue", "0000-01-01T00:00:00Z", {"f:suspend": {}}))
+    assert change(harness, sized("1"), new).allowed
+
+
 def test_a_user_that_resumes_what_another_created_is_not(harness: AdmissionHarness) -> None:
     new = managed(
         sized("1", suspend=False),

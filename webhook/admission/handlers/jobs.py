@@ -245,7 +245,10 @@ def _count(shares: tuple[Share, ...]) -> int:
 
 
 def _by_two(request: AdmissionRequest) -> tuple[str, ...]:
-    two = two_managers(request.object or {})
+    try:
+        two = two_managers(request.object or {})
+    except InvalidFieldError:  # clients write those fields, for a warning alone
+        return ()
     if two is None:
         return ()
     return (f"resized by {two.resized_by:.30}, resumed by {two.resumed_by:.30}: do both agree?",)
