@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.quota.elastic.pools import a_quota
 from tests.quota.elastic.waiting import CPU, FULL, MAX, MEMORY, POOL, amounts, queued, status
 from webhook.quota.amounts.quantity import ZERO, Quantity
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.elastic.owners_first import (
     PoolShare,
+    PoolView,
     WaitingPod,
     owners_first,
     waiting_for_pools,
 )
+from webhook.quota.ledger.ledger import Account, Ledger, QuotaRevision
 from webhook.quota.queue.queued_pods import Blocker, PendingReason, QueuedPod
 
 
@@ -102,3 +107,21 @@ def test_those_whose_bind_was_refused_hide_none_behind_the_gate() -> None:
     both = replace(status(FULL, {POOL: 4, MAX: 4}), is_retried=True)
     found = waiting_for_pools([*[both] * 7, retried, gated, retried])
     assert found == ({POOL: amounts({CPU: 3})}, {POOL: amounts({CPU: 2})})
+
+
+def test_what_a_quota_holds_is_summed_once_however_many_of_its_pods_wait() -> None:
+    names = [f"c-{number}" for number in range(3)]
+    composite, borrower = a_quota("c", {"cpu": 8}, namespaces=names), a_quota("b", {"cpu": 0})
+    summed: list[tuple[str, ...]] = []
+
+    def held(_pool: str, namespaces: Collection[str]) -> ResourceList:
+        summed.append(tuple(namespaces))
+        return amounts({CPU: 2 * len(namespaces)})
+
+    view = PoolView({**dict.fromkeys(names, composite), "b": borrower}, held, 8)
+    account = Account(QuotaRevision(POOL, "u", "h"), amounts({CPU: 8}), {}, {}, {})
+    lacking = [{POOL: amounts({CPU: size})} for size in (1, 2, 3)]
+    shares = view.shares("b", Ledger({POOL: account}, {}), dict.fromkeys(names, lacking))
+    owners = [(one.namespace, one.lacks[CPU]) for one in shares[POOL].owners]
+    assert owners == [(name, Quantity.of_units(size)) for name in names for size in (1, 2)]
+    assert sorted(summed) == [(), (*names,)]

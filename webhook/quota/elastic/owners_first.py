@@ -101,6 +101,14 @@ class PoolView:
     ) -> PoolShare:
         others = [one for one in quota.namespaces if one != namespace]
         held = add(need(ledger.accounts[pool]), self.held(pool, others))
+        parts: dict[str, PoolShare] = {}
+
+        def stays_within_min(owner: ElasticQuota, lacks: ResourceList) -> bool:
+            if owner.key not in parts:  # once for all of its pods: it may have many namespaces
+                part = self.held(pool, owner.namespaces)
+                parts[owner.key] = PoolShare(part, self._least(owner))
+            return not any(parts[owner.key].borrows(key, amount) for key, amount in lacks.items())
+
         owners = [
             WaitingPod(owner.account, name, lacking[pool])
             for name, pods in sorted(waiting.items())
@@ -108,15 +116,9 @@ class PoolView:
             if pool in lacking
             and (owner := self.quotas.get(name)) is not None
             and owner.key != quota.key
-            and self._stays_within_min(owner, pool, lacking[pool])
+            and stays_within_min(owner, lacking[pool])
         ]
         return PoolShare(held, self._least(quota), owners)
-
-    def _stays_within_min(self, quota: ElasticQuota, pool: str, lacks: ResourceList) -> bool:
-        held, least = self.held(pool, quota.namespaces), self._least(quota)
-        return all(
-            held.get(key, ZERO) + amount <= least.get(key, ZERO) for key, amount in lacks.items()
-        )
 
     def _least(self, quota: ElasticQuota) -> ResourceList:
         keys = {name: quota_key(name, self.gb_per_gpu) for name in quota.min}
