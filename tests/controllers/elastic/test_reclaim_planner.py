@@ -10,7 +10,7 @@ from tests.builders import a_pod
 from tests.quota.elastic.pools import Cluster, a_quota
 from tests.quota.nodes.objects import node
 from tests.reactions import Call, ReactiveClient
-from webhook.config import ElasticSettings
+from webhook.config import ElasticSettings, NodeFit, ReclaimSettings
 from webhook.controllers.elastic.assigned_pods import AssignedPod, read_assigned_pod
 from webhook.controllers.elastic.reclaim_planner import ReclaimPlanner
 from webhook.controllers.elastic.reclaim_view import ReclaimView
@@ -18,6 +18,7 @@ from webhook.kube.api import NODES, POD_DISRUPTION_BUDGETS, PODS
 from webhook.kube.informer import Informer
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.fair_share import Pool
+from webhook.quota.shared.grants import MAX_PROMISES
 
 
 class Planning:
@@ -157,3 +158,33 @@ def test_of_pods_without_a_node_some_are_read_in_each_look_and_no_others_remembe
         for looked_at in (released, released, released, [], released)
     ]
     assert found == [(True, 64), (False, 36), (False, 0), (True, 0), (True, 64)]
+
+
+def test_a_quota_with_many_promises_leaves_some_to_others() -> None:
+    """Its pods that end slowly would have them all, as what ends counts as gone."""
+    quotas = {name: a_quota(name, {"cpu": 0 if name == "b" else 5}) for name in "abc"}
+    cluster, most = Cluster(*quotas.values(), resource="cpu"), MAX_PROMISES // 2
+    cluster.run("b", 5, 5)
+    settings = ElasticSettings(reclaim=ReclaimSettings(node_fit=NodeFit.OFF))
+    planner = ReclaimPlanner(ReactiveClient(), lambda: settings, tuple)
+
+    def obstacle(namespace: str, name: str, promised: int) -> str:
+        held = [ElasticPod("a", f"a-{one}", f"a-{one}", None, 0, {}) for one in range(promised)]
+        view = ReclaimView(
+            quotas,
+            {"default": cluster.pool},
+            cluster.pods,
+            {key: [] for key in cluster.pods},
+            frozenset(),
+            cast("Informer[AssignedPod]", SimpleNamespace(items=dict)),
+            promised={one.uid: one for one in held},
+        )
+        raw = a_pod(name=name, namespace=namespace, requests={"cpu": "1"}, uid=name)
+        claim = planner.plan(view, quotas[namespace], raw)
+        assert bool(claim.plan.victims) == claim.plan.is_possible == (not claim.plan.obstacle)
+        return claim.plan.obstacle
+
+    assert not obstacle("a", "new", most - 1)
+    assert "promises" in obstacle("a", "new", most)
+    assert not obstacle("c", "new", most)
+    assert not obstacle("a", "a-0", most + 1)  # goes on with its own

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook.jsonfields.encoding import decode_json, encode_json
 from webhook.jsonfields.fields import InvalidFieldError
@@ -18,6 +21,7 @@ from webhook.quota.shared.grants import (
     grants_from_status,
     grants_status,
     mark_complete,
+    may_promise,
     with_headroom,
     with_lowered,
     with_promise,
@@ -126,6 +130,17 @@ def test_promises_have_a_bound() -> None:
     assert with_promise(full, a_promise("0")).promises == full.promises
     with pytest.raises(ValueError, match="promises are made already"):
         with_promise(full, a_promise("one more"))
+
+
+@given(st.lists(st.integers(0, 12), max_size=40))
+def test_quotas_that_take_all_they_may_leave_one_for_a_quota_without_any(asking: list[int]) -> None:
+    made: Counter[int] = Counter()
+    for quota in asking:
+        while may_promise(made[quota], made.total() - made[quota]):
+            made[quota] += 1
+    assert made.total() <= MAX_PROMISES
+    assert may_promise(0, made.total()) == (made.total() < MAX_PROMISES)
+    assert made.total() < MAX_PROMISES or len(+made) > 8  # one alone has half, two three quarters
 
 
 def test_raising_never_takes_away_and_lets_take_part() -> None:

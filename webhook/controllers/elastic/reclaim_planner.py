@@ -47,8 +47,12 @@ from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
 from webhook.quota.elastic.victims import AnyRoom, Circumstances, Disruptions, Room
 from webhook.quota.nodes.node_room import NOT_JUDGED, NodeRoom
 from webhook.quota.objects.model import Pod
+from webhook.quota.shared.grants import MAX_PROMISES, may_promise
 
 _NAMED_VICTIMS: Final = 8
+_TOO_MANY: Final = (
+    f"its quota has half of what others leave of the {MAX_PROMISES} promises of the pool"
+)
 _LONG: Final = 1.0
 """Seconds after which a pool leaves the others their turn."""
 _FACTOR: Final = 3.0
@@ -165,6 +169,8 @@ class ReclaimPlanner:
         waits = (
             found.is_possible and not found.victims and self._awaits_leaving(view, quota, queued)
         )
+        if (found.victims or waits) and not _may_be_promised(view, quota, queued.pod.uid):
+            found, waits = Plan(found.shortage, False, obstacle=_TOO_MANY), False
         return PlannedClaim(queued, quota, found, judges_nodes, waits)
 
     def _awaits_leaving(self, view: ReclaimView, quota: ElasticQuota, queued: Queued) -> bool:
@@ -238,6 +244,14 @@ class ReclaimPlanner:
             return rooms[0].after(one.uid for one in gone)
 
         return room
+
+
+def _may_be_promised(view: ReclaimView, quota: ElasticQuota, uid: str) -> bool:
+    """Return whether a pod has a promise, or its quota may get one more."""
+    owners = [view.quotas[one.namespace] for one in view.promised.values()]
+    own = sum(1 for one in owners if one.key == quota.key)
+    others = sum(1 for one in owners if one.pool == quota.pool) - own
+    return uid in view.promised or may_promise(own, others)
 
 
 def _first(pages: Iterable[Page], most_bytes: int) -> Iterator[Object]:

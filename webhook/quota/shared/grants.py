@@ -192,6 +192,19 @@ def with_promise(grants: Grants, promise: Promise) -> Grants:
     return replace(grants, promises=promises, sequence=grants.sequence + 1)
 
 
+def may_promise(own: int, others: int) -> bool:
+    """Return whether an elastic quota may get one more promise of a pool.
+
+    It gets at most half of what others leave. A tenant chooses how many of its pods wait, and how
+    slowly those end that make room for them: one quota would have all promises for as long.
+
+    Args:
+        own: How many it has.
+        others: How many the other quotas of the pool have.
+    """
+    return own < (MAX_PROMISES - others + 1) // 2
+
+
 def without_promises(grants: Grants, uids: Iterable[str]) -> Grants:
     """Hold nothing for some pods any more."""
     dropped = frozenset(uids)
