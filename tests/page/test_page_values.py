@@ -16,7 +16,11 @@ from tests.page.page_harness import ALL, PageHarness, new_page
 from tests.reactions import Hold
 from webhook.controllers.overview import ClusterOverview
 from webhook.controllers.queue.controller import ReleaseOptions
+from webhook.controllers.queue.gated_pods import GatedPods
 from webhook.kube.api import NAMESPACES, NODES, PODS
+from webhook.quota.charging.deferral import deferred_quotas
+from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, QueuePolicy
 
 TEAM = "/api/namespaces/team-a"
 SCRIPT = "<script>alert(1)</script>"
@@ -122,6 +126,47 @@ def test_a_standby_shows_the_same_as_the_leader(page: PageHarness) -> None:
     assert [one.pod.name for one in standby.queue] == [one.pod.name for one in leader.queue]
     assert standby.cycle.pending == leader.cycle.pending
     assert standby.consumers == leader.consumers
+
+
+def test_looks_have_pods_judged_anew_a_tenth_of_the_time_at_most(
+    page: PageHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[QueueCriteria] = []
+    ordered = GatedPods.ordered
+
+    def slowly(pods: GatedPods, criteria: QueueCriteria) -> tuple[QueuedPod, ...]:
+        if not any(one is criteria for one in judged):
+            judged.append(criteria)
+            page.controller.pass_time(0.5)
+        return ordered(pods, criteria)
+
+    def look(number: int) -> list[str]:
+        page.controller.policy = QueuePolicy(max_overtakes=number)
+        snapshot = page.overview.snapshot("team-a")
+        assert snapshot is not None
+        assert snapshot.cycle.ledger is not None
+        return [one.pod.name for one in snapshot.queue]
+
+    monkeypatch.setattr(GatedPods, "ordered", slowly)
+    assert {tuple(look(number)) for number in range(3)} == {("waits", "fits", "behind")}
+    assert len(judged) == 1
+    page.controller.pass_time(4.5)
+    look(3)
+    assert len(judged) == 2
+
+
+def test_pods_judged_by_former_quotas_are_not_decided_by_a_ledger_of_others(
+    page: PageHarness,
+) -> None:
+    harness = page.controller
+    harness.create(a_quota("p0", uid="quota-uid-0"))
+    harness.step()
+    harness.state().rests_until = harness.clock[0] + 5
+    with harness.controller.usage_cache.lock:
+        harness.state().pod_queue.criteria = QueueCriteria(deferred_quotas((), DEFERRED_KEYS))
+    snapshot = page.overview.snapshot("team-a")
+    assert snapshot is not None
+    assert (snapshot.undecided, snapshot.cycle.ledger) == ("", None)
 
 
 def test_nothing_is_decided_by_a_ledger_that_is_being_counted(page: PageHarness) -> None:

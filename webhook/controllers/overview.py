@@ -109,11 +109,14 @@ class ClusterOverview:
             if state is None or state.is_opted_out:
                 return None
             history = state.pod_queue.history(self._timings.clock())
-        queue = cache.queue(namespace, state)
+        queue, criteria = cache.shown_queue(namespace, state)
         preemptors = state.pod_queue.preemptors
         view = cache.managed.quotas_of(namespace)
         ledger = self.ledger(namespace)
         undecided = self._undecided(namespace, ledger, view)
+        judged_by = None if criteria is None else criteria.quotas.observed
+        # it decides nothing of pods that were judged by other quotas than it counts
+        decides = not undecided and ledger is not None and judged_by in (None, ledger.observed)
         now = self._timings.now()
         return NamespaceSnapshot(
             namespace,
@@ -121,7 +124,7 @@ class ClusterOverview:
             ledger,
             undecided,
             queue,
-            self._cycle(namespace, None if undecided else ledger, queue, history, preemptors),
+            self._cycle(namespace, ledger if decides else None, queue, history, preemptors),
             _consumers(namespace, now, ledger, view, cache.pods.in_namespace(namespace)),
         )
 

@@ -22,6 +22,7 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     NotFoundError,
 )
+from webhook.quota.queue.queued_pods import QueueingStrategy, QueuePolicy
 from webhook.state.reserver import Reserved
 from webhook.state.well_known import POD_GATING
 
@@ -169,6 +170,25 @@ def test_a_pod_that_never_fits_does_not(gating: Gating) -> None:
     gated(gating.harness, "never", "9")
     gating.settle()
     assert gating.most() == "2"
+
+
+def test_waiting_pods_are_judged_by_other_rules_where_the_namespace_rests_for_it_alone(
+    gating: Gating,
+) -> None:
+    harness = gating.harness
+    cache, queue = harness.controller.usage_cache, harness.state().pod_queue
+    gated(harness, "never", "9")
+    gating.settle()
+    former = queue.criteria
+    harness.policy = QueuePolicy(order=QueueingStrategy.BEST_EFFORT)
+    demand = cache.demand(NAMESPACE, ())
+    assert demand is not None
+    assert (demand.is_counted, queue.criteria) == (False, former)
+    harness.controller.requeue_waiting()
+    gating.settle()
+    demand = cache.demand(NAMESPACE, ())
+    assert demand is not None
+    assert (demand.is_counted, gating.most()) == (True, "2")
 
 
 def test_one_that_is_reserved_for_counts_once(gating: Gating) -> None:

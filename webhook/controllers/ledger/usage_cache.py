@@ -32,7 +32,7 @@ from webhook.quota.ledger.ledger import EMPTY, Ledger, QuotaRevision, Reservatio
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import SHARED_PREFIX
-from webhook.quota.queue.queued_pods import QueuedPod
+from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod
 from webhook.quota.shared.cluster_quotas import ClusterQuotaSpec, named_namespaces
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import SCHEDULING_GATE
@@ -72,7 +72,8 @@ class Demand:
     observed: frozenset[QuotaRevision]
     """The quotas as they are cached."""
     is_counted: bool
-    """Whether pods are counted for these quotas; otherwise nothing here is to be gone by."""
+    """Whether pods are counted for these quotas, and judged by them; otherwise nothing here is to
+    be gone by."""
     errors: tuple[str, ...]
     """Why some of them cannot be read."""
 
@@ -299,7 +300,6 @@ class UsageCache:
         with self.lock:
             if self.namespaces.get(namespace) is not state:
                 return None
-            began = self._timings.clock()
             complete = self.complete_version(state)
             if ledger is not None and complete < ledger.pods_resource_version:
                 return None
@@ -308,17 +308,26 @@ class UsageCache:
             following = apply_usage(ledger, count, expired=expired, is_from_before=is_before)
             if following is None:
                 return None
-            former = state.pod_queue.criteria
-            queue = self._queue(namespace, state)
-            is_judged_anew = former is not None and former is not state.pod_queue.criteria
-            if is_judged_anew:
-                self._rest(state, began)
-            return LedgerUpdate(following, queue)
+            return LedgerUpdate(following, self._queue(namespace, state))
 
     def queue(self, namespace: str, state: NamespaceState) -> tuple[QueuedPod, ...]:
         """Return the pods that wait, in their order."""
         with self.lock:
             return self._queue(namespace, state)
+
+    def shown_queue(
+        self, namespace: str, state: NamespaceState
+    ) -> tuple[tuple[QueuedPod, ...], QueueCriteria | None]:
+        """Return the pods that wait, and what they are judged by.
+
+        While the namespace rests that is what they were judged by before: a look judges none anew.
+        """
+        with self.lock:
+            queue, now = state.pod_queue, self._timings.clock()
+            if queue.criteria is None or now >= state.rests_until:
+                return self._queue(namespace, state), queue.criteria
+            earliest = self._earliest_in_flight(namespace, now)
+            return queue.as_judged(earliest=earliest, now=now), queue.criteria
 
     def demand(self, namespace: str, reserved: Collection[str]) -> Demand | None:
         """Return what the pods of a namespace will take; None where none is counted.
@@ -332,9 +341,12 @@ class UsageCache:
                 return None
             gated = state.usage.gated_pods
             quotas = self.managed.quotas_of(namespace)
-            # otherwise it is not counted yet, and how many wait decides nothing
-            is_counted = state.usage.counts_for(quotas.deferred)
             policy = self._options.policy()
+            # otherwise how many wait decides nothing. It is for the next look at the namespace, for
+            # which it rests, to judge them anew: as often as here its tenants could have it done
+            is_counted = state.usage.counts_for(quotas.deferred) and (
+                not len(gated) or state.pod_queue.is_judged_by(state.usage.quotas, quotas, policy)
+            )
             waiting = len(gated) if is_counted else 0
             requested: ResourceList | None = None  # of very many not even the order is made
             if waiting <= _MAX_SUMMED + len(reserved):
@@ -385,13 +397,22 @@ class UsageCache:
     # -- with the lock held --------------------------------------------------------------------
 
     def _queue(self, namespace: str, state: NamespaceState) -> tuple[QueuedPod, ...]:
+        """Return the pods that wait; the namespace rests where all are judged anew for it."""
         if state.usage.gated_pods.is_empty:
             return ()
-        earliest, now = math.inf, self._timings.clock()
-        if self._options.may_admit_ungated(namespace):
-            earliest = now - self._options.gate_release_seconds()
+        former, began = state.pod_queue.criteria, self._timings.clock()
+        earliest = self._earliest_in_flight(namespace, began)
         quotas, policy = self.managed.quotas_of(namespace), self._options.policy()
-        return state.queue(quotas, policy, earliest=earliest, now=now)
+        queue = state.queue(quotas, policy, earliest=earliest, now=began)
+        if former is not None and former is not state.pod_queue.criteria:
+            self._rest(state, began)
+        return queue
+
+    def _earliest_in_flight(self, namespace: str, now: float) -> float:
+        """Return since when a pod without a gate may be without a node and have room kept."""
+        if not self._options.may_admit_ungated(namespace):
+            return math.inf
+        return now - self._options.gate_release_seconds()
 
     def mark_dirty(
         self, namespace: str, state: NamespaceState, *, delay_seconds: float = 0.0

@@ -108,6 +108,19 @@ class PodQueueState:
                 this time; None for the gated pods alone.
         """
         self.criteria = next_criteria(self.criteria, counted, cached, policy)
+        return self.as_judged(earliest=earliest, now=now)
+
+    def is_judged_by(
+        self, counted: NamespaceQuotas, cached: NamespaceQuotaView, policy: QueuePolicy
+    ) -> bool:
+        """Return whether these are the quotas and rules by which pods were judged last."""
+        former = self.criteria
+        return former is not None and next_criteria(former, counted, cached, policy) is former
+
+    def as_judged(self, *, earliest: float | None, now: float) -> tuple[QueuedPod, ...]:
+        """Return the pods as `ordered`, by the quotas and rules that they were judged by last."""
+        if self.criteria is None:
+            return ()
         self.preemptors = self.gated_pods.preemptors(self.criteria)
         if earliest is None:
             return self.gated_pods.ordered(self.criteria)
