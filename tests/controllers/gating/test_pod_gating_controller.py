@@ -15,6 +15,7 @@ from tests.controllers.queue.queue_steps import gated
 from tests.controllers.shared.shared_quota_steps import OTHER, granted, shared_quota
 from tests.reactions import unavailable
 from webhook.controllers.gating.controller import PodGatingController
+from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
@@ -237,6 +238,28 @@ def test_headroom_of_another_namespace_closes_none(gating: Gating) -> None:
     assert granted(harness)[OTHER] == "4500m"
     gating.settle()
     assert gating.most() == "1"  # of 7 that are free; of 3500m it would be half of that
+
+
+def test_namespaces_are_walked_through_once_for_all_shared_quotas_that_have_changed(
+    gating: Gating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[str] = []
+    for name in ("sharing_namespaces", "all_sharing"):
+        walk = getattr(UsageCache, name)
+
+        def walked(*args: Any, walk: Any = walk) -> Any:
+            walks.append(walk.__name__)
+            return walk(*args)
+
+        monkeypatch.setattr(UsageCache, name, walked)
+    for number in range(3):
+        quota = shared_quota("8", f"shared-{number}")
+        gating.harness.api.create(CLUSTER_DEFERRED_QUOTAS, quota)
+    gating.harness.step()
+    gating.harness.pass_time(1)
+    walks.clear()
+    gating.controller.workers.drain()
+    assert len(walks) == 1
 
 
 def test_without_a_quota_nothing_is_limited(gating: Gating) -> None:

@@ -58,6 +58,8 @@ _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 5.0
 _SHARED_SECONDS: Final = 1.0
 """The same for shared quotas, each of which may concern every namespace."""
+_SHARED: Final = "/"
+"""Key of all shared quotas that have changed: no namespace has this name."""
 _OTHERWISE: Final = {
     ALWAYS_GATING: UngatedLimits(gates_all=True, reason="all pods are gated here"),
     NEVER_GATING: UngatedLimits(),
@@ -98,6 +100,8 @@ class PodGatingController:
         self._leadership = Leadership(context.leader_epoch, self.requeue_all)
         self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=self._clock)
         self._written_at: dict[str, float] = {}
+        self._changed_shared: dict[str, None] = {}
+        """Names of shared quotas whose namespaces are to be looked at."""
         self._is_following = False
         self.gatings: Final[Informer[_Stored]] = Informer(
             context.api, POD_GATINGS, transform=_stored, timings=context.timings.informer
@@ -144,11 +148,10 @@ class PodGatingController:
         """Write what is to be stored for a namespace, if that differs.
 
         Args:
-            namespace: Its name; or that of a shared quota, for all namespaces that share it.
+            namespace: Its name; or `_SHARED`, for all that share a quota that has changed.
         """
-        if "/" in namespace:  # the name of a shared quota
-            for one in self._usage_cache.sharing_namespaces(namespace):
-                self._add(one, 0.0)
+        if namespace == _SHARED:
+            self._add_sharing()
             return DONE
         stored = self.gatings.get(f"{namespace}/{POD_GATING}")
         former = None if stored is None else stored.limits
@@ -250,6 +253,13 @@ class PodGatingController:
         if self._gating(namespace) is not None:
             self._queue.add_after(namespace, seconds)
 
+    def _add_sharing(self) -> None:
+        """Look at the namespaces of changed shared quotas, found in one walk through all."""
+        changed = [self._changed_shared.popitem()[0] for _ in range(len(self._changed_shared))]
+        sharing = self._usage_cache.all_sharing()
+        for namespace in {one for name in changed for one in sharing.get(name, ())}:
+            self._add(namespace, 0.0)
+
     def _on_pod(self, change: Change[Pod]) -> None:
         self._add(split_key(change.key)[0], _POD_SECONDS)
 
@@ -265,7 +275,8 @@ class PodGatingController:
     def _on_shared(self, change: Change[SharedQuotaVersion]) -> None:
         version = change.new or change.old
         if version is not None:
-            self._queue.add_after(version.name, _SHARED_SECONDS)
+            self._changed_shared[version.name] = None
+            self._queue.add_after(_SHARED, _SHARED_SECONDS)
 
 
 class _Stored:
