@@ -341,7 +341,8 @@ class ElasticSimulation(SharingSimulation):
         task.promised |= now.promises.keys() - before.promises.keys()
         left = {uid for one in self.read_stored().quotas.values() for uid in one.promises}
         ended = before.promises.keys() - left - task.promised
-        task.withdrawn |= {uid for uid in ended if uid not in self.had_quota}
+        bound = {uid for uid in ended if uid in self.pods and self.pods[uid].is_assigned}
+        task.withdrawn |= ended - self.had_quota - bound  # while it had opted out, nothing is asked
         self.tried["ended"] += len(ended)
 
     def check_owners_first(
