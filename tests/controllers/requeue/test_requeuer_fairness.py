@@ -11,8 +11,14 @@ from tests.builders import a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness
 from tests.controllers.requeue.requeue_harness import NO_NODE, REFUSED, RequeueHarness
 from tests.controllers.shared.shared_quota_steps import shared_quota, steps
-from tests.reactions import fail, for_name, in_namespace, unavailable
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, RESOURCE_QUOTAS
+from tests.reactions import Call, fail, for_name, in_namespace, preceded_by, unavailable
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    RequestTimeoutError,
+)
 from webhook.kube.errors import ForbiddenError
 from webhook.quota.shared.grants import Grants, with_headroom
 from webhook.state.well_known import MODE_LABEL
@@ -128,6 +134,32 @@ def test_a_namespace_in_which_nothing_is_answered_keeps_no_other_asleep(
     for _ in range(60):
         requeue_harness.reconcile(after=1)
     assert len(requeue_harness.reads) - tries <= 8
+
+
+@pytest.mark.parametrize("comes_anew", [False, True])
+def test_pods_that_take_too_long_to_change_seldom_have_the_thread(
+    requeue_harness: RequeueHarness, *, comes_anew: bool
+) -> None:
+    harness, slow = requeue_harness.harness, "slow-0"
+
+    def late(call: Call) -> None:
+        if "slow" in call.name:
+            harness.pass_time(10)
+            raise RequestTimeoutError("no answer within 10 s")
+
+    requeue_harness.api.on("patch", PODS, preceded_by(late))
+    requeue_harness.reject_pod(*(f"slow-{number}" for number in range(5)), cpu="1m")
+    began = harness.clock[0]
+    for number in range(5, 605):
+        requeue_harness.reconcile(after=1)
+        if comes_anew:
+            harness.delete(slow)
+            slow = f"slow-{number}"
+            requeue_harness.reject_pod(slow, cpu="1m")
+        elif number % 5 == 0:  # one that is answered
+            requeue_harness.reject_pod(f"web-{number}", cpu="1m")
+    spent = 10 * sum("slow" in name for name in requeue_harness.touched)
+    assert 0 < spent < (harness.clock[0] - began) / 10
 
 
 def test_what_fails_in_no_foreseen_way_keeps_no_other_asleep(

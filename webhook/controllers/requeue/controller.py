@@ -154,6 +154,7 @@ class Requeuer:
                 for name, entry in self._namespaces.items()
                 if (entry.pods or entry.requeued)
                 and max(entry.pause.until, entry.rests_until) <= now
+                and not self._client.is_slow(name, now)
             )
         begin = bisect_right(names, self._client.last_served)
         return names[begin:] + names[:begin]

@@ -1,6 +1,7 @@
 """Requests that requeue pods: read the reason of a pod, and write an annotation.
 
-A pod whose request fails rests, and so does its namespace where others may fare no better.
+A pod whose request fails rests, and so does its namespace where others may fare no better: much
+longer where a request was not answered in time, which keeps the one thread for as long.
 """
 
 from __future__ import annotations
@@ -16,9 +17,20 @@ from webhook.controllers.requeue.unschedulable import (
     RequeuedPod,
     UnschedulablePods,
 )
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff, TokenBucket
+from webhook.controllers.runtime.rate_limit import (
+    ExponentialBackoff,
+    SlowNamespace,
+    TokenBucket,
+)
 from webhook.controllers.runtime.timings import ControllerTimings
-from webhook.kube.api import PODS, ApiError, ClusterApi, ConflictError, NotFoundError
+from webhook.kube.api import (
+    PODS,
+    ApiError,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    RequestTimeoutError,
+)
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.scheduler_messages import is_denied_by_quota
 from webhook.quota.queue.queued_pods import QueuedPod
@@ -59,6 +71,8 @@ class RequeueClient:
         self._lock = lock
         self._may_write = may_write
         self._bucket = TokenBucket(lambda: _PER_SECOND, timings.clock)
+        self._slow: dict[str, SlowNamespace] = {}
+        """Namespaces with requests that were not answered in time, also when its pods are gone."""
         self.last_served = ""
         """The namespace that was served last."""
 
@@ -75,6 +89,11 @@ class RequeueClient:
         self.last_served = namespace
         return True
 
+    def is_slow(self, namespace: str, now: float) -> bool:
+        """Return whether a namespace rests because requests about its pods take too long."""
+        known = self._slow.get(namespace)
+        return known is not None and now < known.retry_at
+
     @contextmanager
     def backing_off(self, pods: UnschedulablePods, pod: Pod) -> Iterator[None]:
         """Let a pod rest whose request fails, and all of its namespace if that may be no better.
@@ -85,8 +104,12 @@ class RequeueClient:
         try:
             yield
         except ApiError as err:
+            now = self._timings.clock()
             with self._lock:
-                pods.back_off_pod(pod.uid, self._timings.clock())
+                pods.back_off_pod(pod.uid, now)
+            if isinstance(err, RequestTimeoutError):
+                self._slow = {name: one for name, one in self._slow.items() if not one.is_over(now)}
+                self._slow.setdefault(pod.namespace, SlowNamespace()).note_timeout(now)
             if err.code >= _SERVER_ERRORS or err.code in _TRANSIENT:
                 raise
             key = f"{pod.namespace}/{pod.name}"
