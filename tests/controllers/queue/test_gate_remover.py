@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.builders import a_pod
 from tests.reactions import Call, ReactiveClient, preceded_by
 from webhook.controllers.queue.gate_remover import GateRemover
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import PODS, Object, RequestTimeoutError
+from webhook.kube.api import PODS, ForbiddenError, Object, RequestTimeoutError
 from webhook.quota.objects.model import Pod
 from webhook.state.well_known import SCHEDULING_GATE
 from webhook.telemetry.metrics import Metrics
@@ -94,6 +95,8 @@ class SlowPods:
 
     def _before_patch(self, call: Call) -> None:
         self.tried.append(call.key)
+        if "refused" in call.key:
+            raise ForbiddenError("a policy does not let the gate go")
         if self.is_slow and "slow" in call.key:
             self._waiting.release()
             self.answers.wait(10)
@@ -208,3 +211,16 @@ def test_a_namespace_is_slow_no_more_some_time_after_its_last_timeout() -> None:
     finally:
         world.answers.set()
         world.remover.stop()
+
+
+def test_a_pod_that_is_refused_is_tried_ever_later_whatever_becomes_of_others() -> None:
+    world = SlowPods()
+    (refused,) = world.pods("team-a", "refused")
+    for number in range(92):
+        world.enqueue([refused, *world.pods("team-a", f"web-{number}")])
+        world.remove_all()
+        world.now += 1
+    assert world.tried.count("team-a/refused") == 8  # after 1, 2, 4, 8, 16, 30 and 30 s
+    assert len(world.tried) == 92 + 8
+    world.enqueue([replace(refused, resource_version="1000")])
+    assert world.remove_all() == ["team-a/refused"]

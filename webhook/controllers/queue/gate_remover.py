@@ -1,8 +1,9 @@
 """Remove our scheduling gate from pods that may go, several at a time.
 
 What is to be done is said again after every look at a namespace, as long as the cache shows the
-gate: a patch that failed, or that a leader before this one never sent, is sent then. A patch
-names the pod's uid and the gate's place, so that it changes nothing else than what was meant.
+gate: a patch that failed, or that a leader before this one never sent, is sent then, the former
+less and less often as long as its pod does not change. A patch names the pod's uid and the gate's
+place, so that it changes nothing else than what was meant.
 
 Namespaces take turns, and none has more than half of the threads. The API server compares each
 toleration of a changed pod with every other one: with ten thousand of them no patch is answered in
@@ -21,7 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from webhook.controllers.runtime.periodic import PeriodicThread, stop_all
 from webhook.controllers.runtime.rate_limit import ExponentialBackoff, SlowNamespace
@@ -45,6 +46,7 @@ _IDLE_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 10.0
 _BACKOFF: Final = ExponentialBackoff(1.0, 30.0)
 _SLOW_BACKOFF: Final = ExponentialBackoff(1.0, 120.0)
+_Known = TypeVar("_Known")
 _IN_PROGRESS: Final = 2**64
 """The version in which the gate will be gone, of a pod whose patch was not answered yet."""
 
@@ -56,6 +58,15 @@ class _GateRemoval:
     pod: Pod
     since: float
     is_leader: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Patches of a pod that came to nothing: of which version, how many in a row, and a pause."""
+
+    version: str
+    times: int
+    retry_at: float
 
 
 @dataclass(slots=True)
@@ -73,6 +84,21 @@ class _NamespaceRemovals:
     """How many patches in a row were not answered in time, of pods that were slow before."""
     retry_at: float = -math.inf
     """When the first of the slow ones is tried again."""
+    failed: dict[str, _Failure] = field(default_factory=dict)
+    """Pod uid → what came of it last; a policy may forbid it for good."""
+
+    def pause_of(self, pod: Pod, now: float) -> float:
+        """Return how long a pod that is as it was when a patch of it failed is left alone."""
+        known = self.failed.get(pod.uid)
+        return known.retry_at - now if known and known.version == pod.resource_version else 0.0
+
+    def note_failure(self, pod: Pod, now: float) -> float:
+        """Note a patch that came to nothing; return how long its pod is left alone."""
+        known = self.failed.get(pod.uid)
+        times = 1 if known is None else known.times + 1
+        pause = _BACKOFF.seconds(times)
+        self.failed[pod.uid] = _Failure(pod.resource_version, times, now + pause)
+        return pause
 
     def note_slow(self, uid: str, now: float) -> float:
         """Note a patch that was not answered in time; return how long the slow ones wait."""
@@ -121,7 +147,6 @@ class GateRemover:
         self._slow: dict[str, SlowNamespace] = {}
         """Namespaces whose patches were not answered in time, also deleted ones, until it is over:
         no more of them than patches that timed out meanwhile."""
-        self._failures = 0
         self._is_stopping = False
         self._threads = [
             PeriodicThread(f"gates-{number}", self._work, retry_seconds=0.0)
@@ -156,6 +181,7 @@ class GateRemover:
         with self._condition:
             removals = self._namespaces.setdefault(namespace, _NamespaceRemovals())
             removals.slow = _of_these(removals.slow, pods)
+            removals.failed = _of_these(removals.failed, pods)
             retried = next(iter(removals.slow), "") if removals.retry_at <= now else ""
             if removals.slow and not retried:
                 wait = removals.retry_at - now
@@ -163,6 +189,9 @@ class GateRemover:
             for pod in pods:
                 gone_at = removals.gone_at.get(pod.uid, 0)
                 is_due = pod.uid == retried or pod.uid not in removals.slow
+                pause = removals.pause_of(pod, now)
+                if pause > 0:
+                    is_due, wait = False, min(wait, pause)
                 if is_due and int(pod.resource_version or 0) >= gone_at:  # nothing is on its way
                     removals.queue.append(_GateRemoval(pod, since, is_leader))
                     self._turns.setdefault(namespace)
@@ -295,13 +324,14 @@ class GateRemover:
                 return removals.note_slow(uid, now)
             if result in ("removed", "changed"):
                 removals.note_answer(uid)
-            self._failures = self._failures + 1 if result == "failed" else 0
-            return _BACKOFF.seconds(max(1, self._failures))
+            if result in ("failed", "changed"):
+                return removals.note_failure(removal.pod, self._clock())
+            return _BACKOFF.first_seconds
 
 
-def _of_these(uids: Mapping[str, None], pods: Sequence[Pod]) -> dict[str, None]:
-    """Return those of the uids that some of the pods have, in their order."""
-    if not uids:
+def _of_these(known: Mapping[str, _Known], pods: Sequence[Pod]) -> dict[str, _Known]:
+    """Return what is known by uid of some of the pods, in its order."""
+    if not known:
         return {}
     wanted = {pod.uid for pod in pods}
-    return dict.fromkeys(uid for uid in uids if uid in wanted)
+    return {uid: one for uid, one in known.items() if uid in wanted}
