@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import a_pod, a_quota, an_expression
+from tests.builders import a_container, a_pod, a_quota, an_expression
 from webhook.controllers.ledger import namespace_usage
+from webhook.controllers.ledger.ledger_conditions import MAX_REASON_CHARACTERS
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.quota.amounts.go_format import expression_text
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.amounts.resources import to_text
-from webhook.quota.charging import scopes
+from webhook.quota.amounts.resources import ResourceList, to_text, uncountable_names
+from webhook.quota.charging import deferral, scopes
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.charging.scopes import matches
 from webhook.quota.objects.model import Pod, ResourceQuota, ScopeExpression
@@ -211,6 +212,48 @@ def test_a_pod_is_charged_what_is_deferred_though_no_quota_names_it() -> None:
     assert to_text(seen.usage) == {gpus: "2"}
     count.remove("u")
     assert not count.totals(1).quotas["p1"].pending
+
+
+def test_pods_that_cannot_be_counted_are_named_when_they_change_and_not_at_each_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All namespaces wait for a look, and tenants decide how many such pods there are."""
+    count = NamespaceUsage()
+    count.set_quotas(chosen({0}))
+    for uid in ("u1", "u2", "u3"):
+        count.put(huge_pod(uid))
+    count.put(Pod.from_object(a_pod(uid="u2", name="u2", requests={"cpu": "1"})))
+    count.remove("u3")
+    with monkeypatch.context() as patch:
+        patch.setattr(deferral, "uncountable_names", fail)
+        field = "spec.containers[0].resources.requests.cpu"
+        assert count.uncountable == {"u1": f"team-a/u1: {field}"}
+    count.set_quotas(deferred_quotas((), frozenset()))
+    assert count.uncountable == {}
+
+
+def test_of_a_pod_that_cannot_be_counted_no_more_is_looked_for_than_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Counting a namespace again has all such pods looked at, and all others wait for that."""
+    count = NamespaceUsage()
+    count.set_quotas(chosen({0}))
+    looks: list[ResourceList] = []
+
+    def noted(amounts: ResourceList) -> list[str]:
+        looks.append(amounts)
+        return uncountable_names(amounts)
+
+    monkeypatch.setattr(deferral, "uncountable_names", noted)
+    count.put(huge_pod("u1", containers=100))
+    assert len(looks) < 20
+    assert len(count.uncountable["u1"]) == MAX_REASON_CHARACTERS
+
+
+def huge_pod(uid: str, *, containers: int = 1) -> Pod:
+    """A pod each of whose containers asks for more than can be counted."""
+    asked = [a_container(f"c{index}", requests={"cpu": "1e40"}) for index in range(containers)]
+    return Pod.from_object(a_pod(*asked, uid=uid, name=uid))
 
 
 @pytest.mark.parametrize("when", ["a pod", "a change", "other quotas"])

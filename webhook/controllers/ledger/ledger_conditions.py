@@ -30,7 +30,8 @@ _OPTED_OUT: Final = Condition(
 )
 
 _MAX_NAMED: Final = 8
-_MAX_REASON_CHARACTERS: Final = 300
+MAX_REASON_CHARACTERS: Final = 300
+"""Length of what is said of one pod or quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,6 @@ def _countable(pods: list[str]) -> Condition:
 
 
 def _listed(texts: list[str]) -> str:
-    named = "; ".join(text[:_MAX_REASON_CHARACTERS] for text in texts[:_MAX_NAMED])
+    named = "; ".join(text[:MAX_REASON_CHARACTERS] for text in texts[:_MAX_NAMED])
     more = len(texts) - _MAX_NAMED
     return f"{named}; and {more} more" if more > 0 else named

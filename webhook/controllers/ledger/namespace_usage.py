@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
+from webhook.controllers.ledger.ledger_conditions import MAX_REASON_CHARACTERS
 from webhook.controllers.queue.gated_pods import GatedPods
 from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, add, subtract, uncountable_names
@@ -20,7 +22,7 @@ from webhook.quota.charging.deferral import (
     DeferredQuota,
     NamespaceQuotas,
     deferred_part,
-    uncountable_fields,
+    uncountable_places,
 )
 from webhook.quota.charging.pod_usage import charged_to, is_terminal
 from webhook.quota.charging.scopes import ScopeError, matches
@@ -30,6 +32,8 @@ from webhook.quota.objects.model import Pod
 _NO_QUOTAS = NamespaceQuotas((), frozenset())
 MAX_DELETED_PODS: Final = 200
 """Deleted pods of a namespace that are remembered until it is looked which of them matter."""
+_MAX_FIELDS: Final = 8
+"""Fields of a pod that are named as too large: those of containers fill what a condition takes."""
 
 
 @dataclass(slots=True)
@@ -54,6 +58,11 @@ def _charged(pod: Pod) -> ResourceList:
     return charged_to(seen)
 
 
+def _uncountable_text(pod: Pod, names: list[str]) -> str:
+    places = dict.fromkeys(islice(uncountable_places(pod, names), _MAX_FIELDS))
+    return f"{pod.key}: {', '.join(places or names)}"[:MAX_REASON_CHARACTERS]
+
+
 class NamespaceUsage:
     """The running count of one namespace. Not safe to use from several threads, save `observed`."""
 
@@ -64,7 +73,8 @@ class NamespaceUsage:
         self._stuck: set[str] = set()
         self._used: dict[str, _Sum] = {}
         self._pending: dict[str, _Sum] = {}
-        self._uncountable: set[str] = set()
+        self._uncountable: dict[str, str] = {}
+        """Pod uid → its text, made when the pod is counted: each look would else make them all."""
         self._deleted: set[str] = set()
         self.gated_pods: Final = GatedPods()
         """Those of the pods that wait behind our gate."""
@@ -81,12 +91,8 @@ class NamespaceUsage:
 
     @property
     def uncountable(self) -> dict[str, str]:
-        """Pods that count as more than any limit of a resource: uid → name and fields."""
-        return {
-            uid: f"{pod.key}: {', '.join(uncountable_fields(pod, self._quotas.keys))}"
-            for uid in self._uncountable
-            if (pod := self._pods.get(uid)) is not None
-        }
+        """Pods that count as more than any limit of a resource: uid → name and first fields."""
+        return dict(self._uncountable)
 
     @property
     def stuck(self) -> frozenset[str]:
@@ -120,7 +126,7 @@ class NamespaceUsage:
             return
         self._quotas = quotas
         self._unmatchable = {}
-        self._uncountable = set()
+        self._uncountable = {}
         self._used = {each.name: _Sum() for each in quotas.quotas}
         self._pending = {each.name: _Sum() for each in quotas.quotas}
         try:
@@ -205,12 +211,12 @@ class NamespaceUsage:
             usage, sums = self._usage(pod), self._sums(pod)
             for name in self._applying(pod, self._unmatchable):
                 sums[name].put(usage)
-            if uncountable_names(usage):
-                self._uncountable.add(pod.uid)
+            if names := uncountable_names(usage):
+                self._uncountable[pod.uid] = _uncountable_text(pod, names)
 
     def _take(self, uid: str) -> None:
         """Take a pod out of the sums as it was put in: nothing that decides this has changed."""
-        self._uncountable.discard(uid)
+        self._uncountable.pop(uid, None)
         pod = self._pods.get(uid)
         if pod is not None and self._is_live(pod):
             usage, sums = self._usage(pod), self._sums(pod)

@@ -147,12 +147,15 @@ def uncountable_fields(pod: Pod, keys: Set[str]) -> tuple[str, ...]:
     names too many resources.
     """
     names = uncountable_names(deferred_part(charged_to(pod), keys))
-    found: dict[str, None] = {}
+    return tuple(dict.fromkeys(uncountable_places(pod, names)) or names)
+
+
+def uncountable_places(pod: Pod, names: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of the amounts of some quota keys that are too large; one may come twice."""
     for name in names:
         resource = name.removeprefix("requests.").removeprefix("limits.")
         side = "limits" if name.startswith("limits.") else "requests"
-        found.update(dict.fromkeys(_places(pod, side, resource)))
-    return tuple(found or names)
+        yield from _places(pod, side, resource)
 
 
 def _places(pod: Pod, side: str, resource: str) -> Iterator[str]:
