@@ -22,10 +22,11 @@ from tests.reactions import (
 )
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
 from webhook.fakecluster.storage import FakeClient
-from webhook.kube.api import NAMESPACES, PODS, ListOptions, Page
+from webhook.kube.api import NAMESPACES, PODS, BadRequestError, ListOptions, Page
 from webhook.quota.ledger.apply_usage import Expiry, ObservedPod
 from webhook.quota.ledger.ledger import Ledger, Reservation, ReservationSource
 from webhook.quota.objects.model import Pod
+from webhook.quota.objects.names import object_name_errors
 
 NS = "team-a"
 SECONDS = 45.0
@@ -143,6 +144,30 @@ def test_an_api_server_that_does_not_answer_proves_nothing(watching: ExpiryHarne
     watching.client.on("get", PODS, unreachable)
     watching.clock[0] += 50
     assert watching.expired(holding("u", "v")) == {}
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "Upper", "a%2fb"])
+def test_a_pod_whose_name_no_pod_may_have_keeps_no_other_from_its_proof(
+    watching: ExpiryHarness, name: str
+) -> None:
+    """A stolen token writes such a name; a client refuses to ask for it."""
+    forged = {
+        f"f{n}": Reservation(f"f{n}", name, ReservationSource.BIND, {}, {}, (), 1)
+        for n in range(12)
+    }
+    ledger = Ledger({}, {**forged, **holding("former").reservations})
+    watching.client.on("get", PODS, refused_if_odd)
+    watching.look(ledger)
+    watching.clock[0] += 50
+    assert watching.expired(ledger).keys() == ledger.reservations.keys()
+    assert [call.name for call in watching.client.calls_of("get")] == ["web"]
+
+
+def refused_if_odd(call: Call, proceed: Proceed) -> object:
+    """Refuse names that can be part of no path, as the client of a real cluster does."""
+    if object_name_errors(call.name):
+        raise BadRequestError(f"metadata.name: Invalid value: {call.name!r}")
+    return proceed()
 
 
 def test_nothing_is_due_without_reservations(watching: ExpiryHarness) -> None:
