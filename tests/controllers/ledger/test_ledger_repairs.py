@@ -15,9 +15,16 @@ from tests.controllers.controller_harness import (
     ControllerHarness,
     new_harness,
 )
-from tests.reactions import unreachable
+from tests.reactions import Call, Proceed, unreachable
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
-from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
+    BadRequestError,
+)
 from webhook.quota.ledger.ledger import Undecided
 from webhook.quota.objects.model import Pod
 from webhook.state.ledger_store import LEDGER_NAME
@@ -276,6 +283,24 @@ def test_a_forged_condition_does_not_stay(
     look(harness)
     said = {(one.type, one.status, one.reason, one.message) for one in harness.ledger().conditions}
     assert said == {(one.type, one.status, one.reason, one.message) for one in before}
+
+
+@pytest.mark.parametrize("name", ["cdq/a/b", "cdq/", "cdq/..", "cdq/Upper"])
+def test_a_forged_account_of_a_quota_that_no_quota_is_called_does_not_stay(
+    harness: ControllerHarness, name: str
+) -> None:
+    """A client refuses to ask for such a name."""
+
+    def refused(call: Call, _proceed: Proceed) -> object:
+        raise BadRequestError(f"metadata.name: Invalid value: {call.name!r}")
+
+    observed = {"uid": "u", "specHash": "h"}
+    forged = {"name": name, "observed": observed, "hard": {"requests.cpu": "1"}, "used": {}}
+    harness.client.on("get", CLUSTER_DEFERRED_QUOTAS, refused)
+    hand_edit(harness, "quotas/-", forged, "add")
+    assert name in harness.ledger().accounts
+    look(harness)
+    assert harness.ledger().accounts.keys() == {"p1"}
 
 
 @pytest.mark.parametrize(
