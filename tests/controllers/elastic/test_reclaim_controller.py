@@ -47,6 +47,7 @@ from webhook.kube.api import (
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    BadRequestError,
     InternalError,
     ListOptions,
     NotFoundError,
@@ -566,6 +567,22 @@ def test_many_promises_of_pods_that_are_not_there_go_with_one_list_and_one_write
         here.create("a1", "team-a")
         eventually(lambda: here.ending() == ["b2"], "its quota is not kept from further plans")
         assert here.events("ReclaimWithdrawn") == []
+
+
+def test_a_few_promises_of_pods_that_none_may_be_called_end(tmp_path: Path) -> None:
+    """A client refuses to ask for them; what is promised would be held for good."""
+
+    def refused_if_odd(call: Call, proceed: Proceed) -> object:
+        if "/" in call.name or "/" in call.namespace:
+            raise BadRequestError(f"metadata.name: Invalid value: {call.name!r}")
+        return proceed()
+
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        here.harness.client.on("get", PODS, refused_if_odd)
+        forge(here, [promise("a/b", "0-1"), promise("web", "0-2", "team-a/pods")])
+        eventually(lambda: here.promises() == ["a0"], "only the leader's is left")
 
 
 def test_promises_that_cannot_be_looked_into_keep_no_other_from_being_kept(tmp_path: Path) -> None:
