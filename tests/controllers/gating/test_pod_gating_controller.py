@@ -13,19 +13,21 @@ from tests.builders import a_quota
 from tests.controllers.controller_harness import NAMESPACE, ControllerHarness, second_harness
 from tests.controllers.queue.queue_steps import gated
 from tests.controllers.shared.shared_quota_steps import OTHER, granted, shared_quota
-from tests.reactions import unavailable
+from tests.reactions import fail, unavailable
 from webhook.controllers.gating.controller import PodGatingController
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     POD_GATINGS,
+    PODS,
     RESOURCE_QUOTAS,
+    ForbiddenError,
     NotFoundError,
 )
 from webhook.quota.queue.queued_pods import QueueingStrategy, QueuePolicy
 from webhook.state.reserver import Reserved
-from webhook.state.well_known import POD_GATING
+from webhook.state.well_known import MODE_LABEL, POD_GATING
 
 Object = dict[str, Any]
 
@@ -379,3 +381,35 @@ def test_a_write_that_fails_is_tried_again(gating: Gating) -> None:
     gating.harness.bind("large")
     gating.settle()
     assert gating.most() == "0"
+
+
+def refuse_creation(gating: Gating) -> None:
+    """Let nothing be created in the place of what is stored, as by a quota of a tenant."""
+    refusal = fail(ForbiddenError("exceeded quota: none, requested: count/podgatings=1"))
+    gating.harness.client.on("create", POD_GATINGS, refusal)
+    gating.harness.api.delete(POD_GATINGS, POD_GATING, namespace=NAMESPACE)
+
+
+def test_what_is_refused_is_not_tried_again_with_each_pod(gating: Gating) -> None:
+    refuse_creation(gating)
+    gating.harness.pod("web", "1")
+    before = gating.writes()
+    for number in range(50):
+        labels = {"number": str(number)}
+        gating.harness.api.patch(PODS, "web", {"metadata": {"labels": labels}}, namespace=NAMESPACE)
+        gating.step(0.2)
+    assert 3 < gating.writes() - before < 10
+
+
+def test_what_was_refused_is_tried_at_once_where_the_namespace_opts_in_again(
+    gating: Gating,
+) -> None:
+    refuse_creation(gating)
+    for _ in range(30):
+        gating.step()
+    gating.harness.client.reset()
+    for mode in (None, "deferred"):
+        labels = {"metadata": {"labels": {MODE_LABEL: mode}}}
+        gating.harness.api.patch(NAMESPACES, NAMESPACE, labels)
+        gating.settle()
+    assert gating.most() == "2"

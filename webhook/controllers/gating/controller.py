@@ -98,7 +98,9 @@ class PodGatingController:
         self._max_reservations = max_reservations
         self._are_ledgers_seen = are_ledgers_seen
         self._leadership = Leadership(context.leader_epoch, self.requeue_all)
-        self._queue: WorkQueue[str] = WorkQueue(_BACKOFF, clock=self._clock)
+        self._queue: WorkQueue[str] = WorkQueue(
+            _BACKOFF, rests_after_failure=True, clock=self._clock
+        )
         self._written_at: dict[str, float] = {}
         self._changed_shared: dict[str, None] = {}
         """Names of shared quotas whose namespaces are to be looked at."""
@@ -267,6 +269,8 @@ class PodGatingController:
         self._add(split_key(change.key)[0], _LEDGER_SECONDS)
 
     def _on_namespace(self, change: Change[bool]) -> None:
+        if change.old is not change.new:  # what was refused is not refused to one that is new
+            self._queue.rest(change.key, 0.0)
         self._queue.add_after(change.key, _LEDGER_SECONDS)
 
     def _on_gating(self, change: Change[_Stored]) -> None:
