@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from webhook.kube.cache import Entry, NamespacedCache
+from webhook.kube.kinds import split_key
 
 KEYS = st.sampled_from(["a/x", "a/y", "b/x", "cluster-wide"])
 TEXTS = st.text(alphabet="pqr", max_size=3)
@@ -48,6 +49,8 @@ class CacheAgainstDict(RuleBasedStateMachine):
         for namespace in ("a", "b", ""):
             expected = tuple(t for k, t in readable if k.rpartition("/")[0] == namespace)
             assert self.cache.in_namespace(namespace) == expected
+            odd = {k for k, t in self.model.items() if t is None and split_key(k)[0] == namespace}
+            assert self.cache.errors_in(namespace).keys() == odd
 
 
 TestCacheAgainstDict = CacheAgainstDict.TestCase

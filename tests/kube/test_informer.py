@@ -349,9 +349,8 @@ class TestUnreadable:
         next_changes(seen, 2)
         assert informer.items() == {"team-a/good": "one"}
         assert informer.get("team-a/bad") is None
-        assert {key: str(error) for key, error in informer.errors().items()} == {
-            "team-a/bad": "cannot be read"
-        }
+        errors = {key: str(entry.error) for key, entry in informer.errors_in("team-a").items()}
+        assert errors == {"team-a/bad": "cannot be read"}
         assert len(informer) == 2
 
     def test_what_becomes_unreadable_loses_its_value_and_is_reported(
@@ -371,7 +370,7 @@ class TestUnreadable:
         write(api, "a", "unreadable")
         rewrite(api, "a", "two")
         assert next_changes(seen, 2)[1] == ("UPDATED", "a", None, "two")
-        assert informer.errors() == {}
+        assert informer.errors_in("team-a") == {}
 
     def test_a_handler_that_fails_does_not_keep_others_from_hearing(self, api: FakeClient) -> None:
         informer, seen = an_informer(api), queue.Queue[Change[str]]()

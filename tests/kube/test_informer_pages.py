@@ -192,7 +192,7 @@ class TestPages:
         assert informer.wait_for_version(version, SOON)
         informer.stop()
         assert informer.items() == {"team-a/c": "good"}
-        errors = {key: str(error) for key, error in informer.errors().items()}
+        errors = {key: str(entry.error) for key, entry in informer.errors_in("team-a").items()}
         assert errors == {"team-a/a": "no such shape", "team-a/b": "no such shape"}
         del cluster
 

@@ -39,6 +39,8 @@ class NamespacedCache(Generic[T]):
         self._lock = threading.Lock()
         self._entries: dict[str, Entry[T]] = {}
         self._namespaces: dict[str, _NamespaceValues[T]] = {}
+        self._errors: dict[str, dict[str, Entry[T]]] = {}
+        """Namespace → its entries that have an error, by key."""
 
     def __len__(self) -> int:
         """Return how many objects are known, readable or not."""
@@ -63,6 +65,11 @@ class NamespacedCache(Generic[T]):
                 found.listed = tuple(found.values[key] for key in sorted(found.values))
             return found.listed
 
+    def errors_in(self, namespace: str) -> dict[str, Entry[T]]:
+        """Return the entries of a namespace that could not be read, by key."""
+        with self._lock:
+            return dict(self._errors.get(namespace, {}))
+
     def namespaces(self) -> set[str]:
         """Return the namespaces that have values."""
         with self._lock:
@@ -74,6 +81,8 @@ class NamespacedCache(Generic[T]):
             old = self._entries.get(key)
             self._unlist(key, old)
             self._entries[key] = entry
+            if entry.error is not None:
+                self._errors.setdefault(split_key(key)[0], {})[key] = entry
             if entry.value is not None:
                 found = self._namespaces.setdefault(split_key(key)[0], _NamespaceValues())
                 found.values[key] = entry.value
@@ -88,9 +97,15 @@ class NamespacedCache(Generic[T]):
             return old
 
     def _unlist(self, key: str, old: Entry[T] | None) -> None:
-        if old is None or old.value is None:
+        if old is None:
             return
         namespace = split_key(key)[0]
+        if old.error is not None:
+            del self._errors[namespace][key]
+            if not self._errors[namespace]:
+                del self._errors[namespace]
+        if old.value is None:
+            return
         found = self._namespaces[namespace]
         del found.values[key]
         found.listed = None

@@ -88,6 +88,7 @@ class Informer(Generic[T]):
         self._cache: NamespacedCache[T] = NamespacedCache()
         self.entry: Final = self._cache.entry
         self.in_namespace: Final = self._cache.in_namespace
+        self.errors_in: Final = self._cache.errors_in
         self._handlers: list[Handler[T]] = []
         self._moved = threading.Condition()
         self._stopping = threading.Event()
@@ -178,11 +179,6 @@ class Informer(Generic[T]):
         """Return all readable values by key, at one moment."""
         entries = self._cache.entries().items()
         return {key: entry.value for key, entry in entries if entry.value is not None}
-
-    def errors(self) -> dict[str, Exception]:
-        """Return the objects that cannot be read, by key."""
-        entries = self._cache.entries().items()
-        return {key: entry.error for key, entry in entries if entry.error is not None}
 
     def _run(self) -> None:
         attempt = 0

@@ -27,6 +27,7 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
 )
+from webhook.kube.cache import NamespacedCache
 from webhook.kube.informer import Change
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.charging.deferral import NamespaceQuotas
@@ -621,6 +622,19 @@ def test_a_pod_that_could_not_be_read_before_the_namespace_opted_in_is_not_overl
         harness.step()
         version = harness.version()
         assert version is None or version.ledger is None
+
+
+def test_a_namespace_that_opts_in_has_its_own_pods_looked_at_alone(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All namespaces wait for that, and as many may opt in as there are."""
+    harness.cluster.load([(PODS, unreadable())])
+    harness.catch_up()
+    monkeypatch.delattr(NamespacedCache, "entries")
+    usage_cache = harness.controller.usage_cache
+    with usage_cache.lock:
+        assert [*usage_cache.track(NS).unreadable_pods] == ["uid-odd"]
+        assert [*usage_cache.track("team-b").unreadable_pods] == []
 
 
 def test_a_pod_that_cannot_be_read_stops_no_other_namespace(harness: ControllerHarness) -> None:

@@ -440,10 +440,8 @@ class UsageCache:
                 key = f"{namespace}/{pod.name}"
                 _log.exception("a pod cannot be counted", extra={"pod": key})
                 state.unreadable_pods[pod.uid] = f"{key}: {err}"
-        for key, error in self.pods.errors().items():
-            entry = self.pods.entry(key)
-            if entry is not None and key.partition("/")[0] == namespace:
-                state.unreadable_pods[entry.uid] = f"{key}: {error}"
+        for key, entry in self.pods.errors_in(namespace).items():
+            state.unreadable_pods[entry.uid] = f"{key}: {entry.error}"
         self._rest(state, began)
         self.mark_dirty(namespace, state)
         return state
