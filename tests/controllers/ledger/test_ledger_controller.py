@@ -17,7 +17,7 @@ from tests.controllers.controller_harness import (
     second_harness,
 )
 from tests.controllers.shared.shared_quota_steps import shared_quota
-from tests.reactions import preceded_by, unreachable
+from tests.reactions import Call, Proceed, preceded_by, unreachable
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.kube.api import (
@@ -472,6 +472,26 @@ def test_events_of_a_namespace_that_opted_out_are_not_counted(harness: Controlle
 
 def test_a_deleted_namespace_is_forgotten(harness: ControllerHarness) -> None:
     harness.api.delete(NAMESPACES, NS)
+    harness.step()
+    assert not harness.has_ledger()
+    harness.create(a_namespace())
+    harness.create(a_quota("p1"))
+    harness.pod("web", node="node-1")
+    harness.step()
+    assert harness.used() == {"requests.cpu": "1"}
+
+
+def test_one_that_was_deleted_while_its_ledger_was_written_and_is_made_anew_has_lost_none(
+    harness: ControllerHarness,
+) -> None:
+    def deleted_after(_call: Call, proceed: Proceed) -> object:
+        answer = proceed()
+        harness.api.delete(NAMESPACES, NS)
+        harness.catch_up()
+        return answer
+
+    harness.client.on("update", QUOTA_LEDGERS, deleted_after, times=1)
+    harness.pod("web", node="node-1")
     harness.step()
     assert not harness.has_ledger()
     harness.create(a_namespace())

@@ -1227,6 +1227,9 @@ class _SimulatedUsageCache:
         names = [one.quota.name for one in self._shared_specs()]
         return {name: set(self.sharing_namespaces(name)) for name in names}
 
+    def note_ledger(self, namespace: str) -> None:
+        self.had_ledger.add(namespace)
+
     def requeue_after(self, _namespace: str, _seconds: float) -> None:
         """The world looks when it likes."""
 

@@ -76,7 +76,7 @@ class LedgerReader:
                     namespace, "", "LedgerUnreadable", f"the ledger is replaced: {err}"
                 )
             with self._usage_cache.lock:
-                self._usage_cache.had_ledger.add(namespace)
+                self._usage_cache.note_ledger(namespace)
             state.has_reconciled = True  # the handlers say that they cannot decide
             return self._ledgers.fetch_blank(namespace)
         else:

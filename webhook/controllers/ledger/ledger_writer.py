@@ -96,7 +96,7 @@ class LedgerWriter:
         with self._usage_cache.lock:
             if is_newest:
                 state.usage.forget_deleted(new_ledger.reservations)
-            self._usage_cache.had_ledger.add(namespace)
+            self._usage_cache.note_ledger(namespace)
             state.lost_since = state.listing = None
             state.is_rejoining = False
             state.last_write = LastWrite(version.uid, version.resource_version, new_ledger.accounts)

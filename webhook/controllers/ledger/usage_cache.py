@@ -414,6 +414,14 @@ class UsageCache:
             return math.inf
         return now - self._options.gate_release_seconds()
 
+    def note_ledger(self, namespace: str) -> None:
+        """Note that there is a ledger, except where the namespace has gone meanwhile.
+
+        Of one that is made anew by that name it would have been lost, and be waited for.
+        """
+        if namespace in self.namespaces:
+            self.had_ledger.add(namespace)
+
     def mark_dirty(
         self, namespace: str, state: NamespaceState, *, delay_seconds: float = 0.0
     ) -> None:
