@@ -18,6 +18,7 @@ from tests.controllers.controller_harness import (
     second_harness,
 )
 from tests.reactions import Reaction, forbid, preceded_by, unavailable, unreachable
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.state.ledger_store import LedgerVersion
@@ -333,6 +334,26 @@ def test_a_pod_that_nothing_is_reserved_for_is_counted_at_once(
     contended.catch_up()
     settle(contended)
     assert races_lost(contended) > 5
+
+
+def test_of_a_few_namespaces_it_is_known_without_a_walk_whether_one_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cluster quota asks for each namespace that holds headroom, and all wait for the answer."""
+
+    class Unwalked(dict[str, NamespaceState]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("all namespaces are walked")
+
+    with new_harness(a_quota("p1")) as harness:
+        harness.step()
+        cache = harness.controller.usage_cache
+        monkeypatch.setattr(cache, "namespaces", Unwalked(cache.namespaces))
+        assert not cache.any_failing({NAMESPACE})
+        for namespace in (NAMESPACE, "gone"):
+            cache.workqueue.add_rate_limited(namespace)
+        assert cache.any_failing({NAMESPACE, "gone"})
+        assert not cache.any_failing({"gone"})
 
 
 @pytest.mark.parametrize(

@@ -215,8 +215,8 @@ class UsageCache:
         """Return whether one of these namespaces could not be reconciled when it was tried last."""
         with self.lock:
             return any(
-                namespace in namespaces and self.workqueue.failures(namespace)
-                for namespace in self.namespaces
+                namespace in self.namespaces and self.workqueue.failures(namespace)
+                for namespace in namespaces
             )
 
     def is_stuck(self, namespace: str) -> bool:
