@@ -194,6 +194,34 @@ def test_waiting_pods_are_judged_by_other_rules_where_the_namespace_rests_for_it
     assert (demand.is_counted, gating.most()) == (True, "2")
 
 
+def test_a_new_leader_closes_no_namespace_in_which_pods_wait(gating: Gating) -> None:
+    """It has counted them while another one led, and judged none yet."""
+    gated(gating.harness, "never", "9")
+    gating.settle()
+    gating.harness.epoch[0] = 0
+    other = ControllerHarness(
+        gating.harness.cluster,
+        gating.harness.clock,
+        may_admit_ungated=True,
+        follows_ledgers=True,
+        epoch=[0],
+    )
+    following = Gating(other)
+    other.start()
+    try:
+        other.step()
+        other.epoch[0] = 2
+        following.controller.poll()
+        wait_until_seen(other.cluster, [following.controller.gatings])
+        assert following.controller.poll()
+        following.controller.workers.drain()
+        following.settle()
+        assert following.writes() == 0
+    finally:
+        following.controller.stop()
+        other.stop()
+
+
 def test_one_that_is_reserved_for_counts_once(gating: Gating) -> None:
     gated(gating.harness, "fits", "4")
     gating.settle()

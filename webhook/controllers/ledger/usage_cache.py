@@ -72,8 +72,8 @@ class Demand:
     observed: frozenset[QuotaRevision]
     """The quotas as they are cached."""
     is_counted: bool
-    """Whether pods are counted for these quotas, and judged by them; otherwise nothing here is to
-    be gone by."""
+    """Whether pods are counted for these quotas, and judged by no others; otherwise nothing here is
+    to be gone by."""
     errors: tuple[str, ...]
     """Why some of them cannot be read."""
 
@@ -344,8 +344,9 @@ class UsageCache:
             policy = self._options.policy()
             # otherwise how many wait decides nothing. It is for the next look at the namespace, for
             # which it rests, to judge them anew: as often as here its tenants could have it done
-            is_counted = state.usage.counts_for(quotas.deferred) and (
-                not len(gated) or state.pod_queue.is_judged_by(state.usage.quotas, quotas, policy)
+            is_counted = state.usage.counts_for(quotas.deferred) and not (
+                len(gated)
+                and state.pod_queue.is_judged_otherwise(state.usage.quotas, quotas, policy)
             )
             waiting = len(gated) if is_counted else 0
             requested: ResourceList | None = None  # of very many not even the order is made

@@ -110,12 +110,12 @@ class PodQueueState:
         self.criteria = next_criteria(self.criteria, counted, cached, policy)
         return self.as_judged(earliest=earliest, now=now)
 
-    def is_judged_by(
+    def is_judged_otherwise(
         self, counted: NamespaceQuotas, cached: NamespaceQuotaView, policy: QueuePolicy
     ) -> bool:
-        """Return whether these are the quotas and rules by which pods were judged last."""
+        """Return whether pods were judged, by other quotas or rules than these."""
         former = self.criteria
-        return former is not None and next_criteria(former, counted, cached, policy) is former
+        return former is not None and next_criteria(former, counted, cached, policy) is not former
 
     def as_judged(self, *, earliest: float | None, now: float) -> tuple[QueuedPod, ...]:
         """Return the pods as `ordered`, by the quotas and rules that they were judged by last."""
