@@ -227,6 +227,17 @@ def test_scopes_that_cannot_be_evaluated_are_found() -> None:
     assert "so every bind is refused" in found.message
 
 
+@pytest.mark.parametrize("namespace", ["team-a", "elsewhere"])
+def test_quotas_that_keep_us_from_writing_our_objects_are_found(namespace: str) -> None:
+    """A namespace may opt in later."""
+    cluster = healthy()
+    load(cluster, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "elsewhere"}})
+    keys = {"count/quotaledgers.deferredquota.io": "0", "count/jobs.batch": "0"}
+    load(cluster, a_quota("counts", hard=keys, namespace=namespace, uid="uid-counts"))
+    found = the(examined(cluster), "quota.counts-ours")
+    assert found.message.startswith("limits count/quotaledgers.deferredquota.io: ")
+
+
 @pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())
 def test_quotas_for_which_nothing_is_bound_are_found(quotas: list[Object], reason: str) -> None:
     cluster = healthy()

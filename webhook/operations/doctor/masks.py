@@ -48,6 +48,8 @@ from webhook.quota.objects.names import is_pod_quota_key
 from webhook.quota.objects.quota_bounds import undecided_by
 from webhook.state.webhook_selectors import WebhookSelector, uncovered
 
+_COUNTS_OURS: Final = re.compile(r"count/.*\.deferredquota\.io")
+"""Keys of quotas that limit the number of our objects."""
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 
 
@@ -241,7 +243,7 @@ def _hidden(scene: CheckContext, quota: ResourceQuota) -> Finding | None:
 
 
 def quotas(scene: CheckContext) -> Iterator[Finding]:
-    """Name quotas that cannot be read, are too large, or whose scopes cannot be evaluated."""
+    """Name quotas that cannot be read, are too large, count our objects, or have unclear scopes."""
     deferred = {one.name: one.is_deferred for one in scene.namespaces()}
     for raw in scene.objects(RESOURCE_QUOTAS):
         subject = subject_of(RESOURCE_QUOTAS, raw)
@@ -252,6 +254,10 @@ def quotas(scene: CheckContext) -> Iterator[Finding]:
         except InvalidFieldError as err:
             yield unreadable(subject, err)
             continue
+        ours = sorted(filter(_COUNTS_OURS.fullmatch, quota.hard))
+        if ours:
+            message = f"limits {', '.join(ours)}: what is kept of this namespace may not be written"
+            yield error("quota.counts-ours", subject, message, "Take them out of spec.hard.")
         fault = scope_fault(quota) if deferred[subject.namespace] else ""
         if fault:
             message = f"its scopes cannot be evaluated, so every bind is refused: {fault}"

@@ -769,6 +769,28 @@ def test_a_tenant_writes_no_ledger_whatever_rights_it_has(world: World, owner: A
     assert world.admin.get(path).body.get("status") == before.get("status")
 
 
+@pytest.mark.parametrize("namespace", [TEAM, PLAIN])
+def test_no_quota_keeps_what_we_write_out_of_a_namespace(
+    world: World, owner: Api, namespace: str
+) -> None:
+    """Before it opts in, too."""
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    counts = {"count/podgatings.deferredquota.io": "0"}
+    quota: Object = {"metadata": {"name": "counts"}, "spec": {"hard": {"count/jobs.batch": "1"}}}
+    eventually(lambda: owner.get(path).ok, "the rights are in force")
+    assert owner.create(path, quota).ok
+    try:
+        for api in (owner, world.admin):
+            is_refused(api.create(path, {**quota, "spec": {"hard": counts}}), LEDGERS_POLICY)
+            is_refused(
+                api.patch(f"{path}/counts", {"spec": {"hard": counts}}, dry_run=True),
+                LEDGERS_POLICY,
+            )
+        assert owner.patch(f"{path}/counts", {"spec": {"hard": {"count/jobs.batch": "2"}}}).ok
+    finally:
+        assert owner.delete(f"{path}/counts").ok
+
+
 def a_gating(**metadata: object) -> Object:
     made = {"apiVersion": KINDS.removeprefix("/apis/"), "kind": "PodGating"}
     return {**made, "metadata": {"name": "gating", **metadata}, "spec": {"state": "Open"}}
