@@ -85,6 +85,19 @@ def test_entries_that_rules_about_classes_need_are_missed() -> None:
     assert "webhooks.incomplete" in ids(examined(cluster, creation=rules))
 
 
+def test_a_condition_that_leaves_nothing_out_is_right() -> None:
+    """The chart writes it where it cannot write the rules."""
+    rules = CreationRules(policy=IN_CLASS)
+
+    def widen(raw: Any) -> None:
+        (entry,) = (one for one in raw["webhooks"] if one["name"] == "ungated.deferredquota.io")
+        entry["matchConditions"][-1]["expression"] = "true"
+
+    cluster = deciding(rules)
+    edit(cluster, VALIDATING_WEBHOOKS, "deferred-quota", widen)
+    assert serious(examined(cluster, creation=rules)) == []
+
+
 def drop(name: str) -> Any:
     def change(raw: Any) -> None:
         raw["webhooks"] = [one for one in raw["webhooks"] if one["name"] != name]

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from webhook.jsonfields.reader import FieldReader
+from webhook.operations.doctor.namespace_selectors import selection_findings
+from webhook.operations.findings import Subject
 from webhook.state.webhook_selectors import WebhookSelector, uncovered
 
 LABELS = {"team": "a", "mode": "deferred"}
@@ -33,6 +35,14 @@ SELECTORS: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize(("selector", "expected"), SELECTORS.values(), ids=SELECTORS)
 def test_selectors_select_as_in_the_api_server(selector: dict[str, Any], expected: bool) -> None:
     assert WebhookSelector.read(FieldReader(selector)).matches(LABELS) is expected
+
+
+def test_no_name_of_a_namespace_that_is_left_out_makes_a_finding() -> None:
+    opted_in = an_expression("deferredquota.io/mode", "In", "deferred")["matchExpressions"]
+    for name in "a", "b":
+        left_out = an_expression("kubernetes.io/metadata.name", "NotIn", name)["matchExpressions"]
+        selector = WebhookSelector.read(FieldReader({"matchExpressions": opted_in + left_out}))
+        assert not [*selection_findings(selector, Subject("x", "y"), "z", (), is_strict=True)]
 
 
 RULES: dict[str, tuple[str, str, bool]] = {

@@ -21,9 +21,10 @@ from webhook.state.well_known import (
 APPLY: Final = "Run scripts/install, or apply the shipped manifests again."
 _MOST_NAMED: Final = 5
 
-ANY_NAMESPACE: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a"}
-"""Labels of some namespace that has not opted in."""
-OPTED_IN: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "a", MODE_LABEL: DEFERRED_MODE}
+ANY_NAMESPACE: Final[Mapping[str, str]] = {NAMESPACE_NAME_LABEL: "-"}
+"""Labels of some namespace that has not opted in, with a name that none has: no selector leaves it
+out by that."""
+OPTED_IN: Final[Mapping[str, str]] = {**ANY_NAMESPACE, MODE_LABEL: DEFERRED_MODE}
 
 
 def restore(subject: Subject, apply: str = APPLY) -> str:

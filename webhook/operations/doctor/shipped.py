@@ -135,6 +135,7 @@ def edited_conditions(
     found = {
         one.text("name"): _hash(_text(one).replace(ours, shipped))
         for one in node.children("matchConditions")
+        if one.text("expression") != "true"  # it leaves nothing out: so the chart writes one
     }
     besides = {one.text("name"): _hash(_text(one)) for one in configured}
     wanted = {**CONDITIONS.get(name, {}), **{one: besides[one] for one in besides if one in found}}
