@@ -43,7 +43,8 @@ Examples:
   deferred-quota elastic plan train-0 -n team-a
 
 \b
-Exit status: 0 shown, 1 something may not be read, 2 wrong usage, 4 the cluster does not answer.
+Exit status: 0 shown, with notes of what may not be read, 2 wrong usage,
+4 the cluster does not answer.
 """,
 )
 @click.option("--watch", "watches", is_flag=True, help="Print the table whenever it changes.")
