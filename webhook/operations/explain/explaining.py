@@ -118,7 +118,7 @@ def _explained(session: Session, inside: Inside, subject: PodFacts, raw: Object)
 
 
 def _reclaimed(session: Session, explained: Explanation) -> Iterator[str]:
-    """Yield how a plan is shown that nobody carries out, of a pod that a pool has no room for."""
+    """Yield how a plan that is not carried out is shown, of a pod that a pool has no room for."""
     elastic = session.options.configuration.elastic
     lacks_pool = any(
         one.kind is CauseKind.CLUSTER_QUOTA and name_quota(one.quota).is_pool
