@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from webhook.controllers.runtime.rate_limit import SlowNamespace, TokenBucket
+from webhook.controllers.runtime.rate_limit import SlowNamespaces, TokenBucket
 
 
 class Clock:
@@ -59,15 +59,17 @@ def test_a_slow_rate_allows_one_at_a_time() -> None:
 
 
 def test_a_namespace_is_slow_for_longer_each_time_and_then_forgotten() -> None:
-    slow, now, pauses = SlowNamespace(), 5.0, []
+    slow, now, pauses = SlowNamespaces(), 5.0, []
     for _ in range(7):
-        slow.note_timeout(now)
-        slow.note_timeout(now)  # of those that were sent before the first was known
-        pauses.append(slow.retry_at - now)
-        assert not slow.is_over(now)
-        now = slow.retry_at
+        slow.note_timeout("team-a", now)
+        slow.note_timeout("team-a", now)  # of those that were sent before the first was known
+        pauses.append(slow.retry_at("team-a") - now)
+        now = slow.retry_at("team-a")
+        slow.note_timeout("team-b", now)
     assert pauses == [20, 40, 80, 160, 320, 600, 600]
     now += 601
-    assert slow.is_over(now)
-    slow.note_timeout(now)
-    assert slow.retry_at == now + 20
+    slow.note_timeout("team-c", now)
+    assert list(slow) == ["team-b", "team-c"]
+    slow.note_timeout("team-a", now)
+    assert slow.retry_at("team-a") == now + 20
+    assert slow.retry_at("elsewhere") == 0

@@ -46,7 +46,7 @@ from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.periodic import PeriodicThread
 from webhook.controllers.runtime.rate_limit import (
     ExponentialBackoff,
-    SlowNamespace,
+    SlowNamespaces,
     TokenBucket,
 )
 from webhook.kube.api import (
@@ -159,7 +159,7 @@ class PodConditionController:
         self._looks = TokenBucket(lambda: per_second() * _CHECKS_PER_WRITE, self._timings.clock)
         self._opted_out: set[str] = set()
         """Namespaces whose refusal was logged."""
-        self._slow: dict[str, SlowNamespace] = {}
+        self._slow = SlowNamespaces()
         self._epoch = 0
         self._failures = 0
         self._paused_until = 0.0
@@ -273,11 +273,14 @@ class PodConditionController:
 
     def _is_resting(self, state: PodConditionState, now: float) -> bool:
         """Return whether its namespace rests after a timeout, and come back to the pod then."""
-        slow = self._slow.get(state.namespace)
-        if slow is None or now >= slow.retry_at:
+        if now >= self._slow.retry_at(state.namespace):
             return False
-        self._queue.requeue_at(state, _turn_of(slow, state))
+        self._queue.requeue_at(state, self._turn_of(state))
         return True
+
+    def _turn_of(self, state: PodConditionState) -> float:
+        """Return when a pod has its turn: after the others, if it could not be written before."""
+        return self._slow.retry_at(state.namespace) + _SLOW_TURN_SECONDS * (state.failures > 0)
 
     def _waits_for_first_count(
         self, state: PodConditionState, pending: PendingStatus, now: float
@@ -444,9 +447,9 @@ class PodConditionController:
             return
         self._count("failed")
         if isinstance(err, RequestTimeoutError):
-            slow = self._slow.setdefault(state.namespace, SlowNamespace())
-            slow.note_timeout(self._timings.clock())  # the request has taken a while
-            retry_at = _turn_of(slow, state)
+            # the request has taken a while
+            self._slow.note_timeout(state.namespace, self._timings.clock())
+            retry_at = self._turn_of(state)
         elif isinstance(err, _NOT_ANSWERING):
             self._failures += 1
             retry_at = self._paused_until = now + _OUTAGE_BACKOFF.seconds(self._failures)
@@ -467,11 +470,6 @@ class PodConditionController:
 
     def _export_backlog(self) -> None:
         self._metrics.pod_conditions.backlog.set(self._queue.backlog)
-
-
-def _turn_of(slow: SlowNamespace, state: PodConditionState) -> float:
-    """Return when a pod has its turn: after the others, if it could not be written before."""
-    return slow.retry_at + _SLOW_TURN_SECONDS * (state.failures > 0)
 
 
 def _is_outdated(pod: Pod) -> bool:

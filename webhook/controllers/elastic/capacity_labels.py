@@ -34,7 +34,7 @@ from webhook.controllers.runtime.controller import (
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.rate_limit import (
     ExponentialBackoff,
-    SlowNamespace,
+    SlowNamespaces,
     TokenBucket,
     rest_seconds,
 )
@@ -102,7 +102,7 @@ class CapacityLabels:
         self._is_following = False
         self._refused: dict[str, frozenset[str]] = {}
         """Key of the queue → pods whose labels were refused, by uid: the others go first."""
-        self._slow: dict[str, SlowNamespace] = {}
+        self._slow = SlowNamespaces()
         self.pods: Final = follow_assigned_pods(context.api, known, context.timings.informer)
         self.pods.add_handler(self._on_pod)
         self.workers: Final = Controller(
@@ -182,8 +182,7 @@ class CapacityLabels:
 
     def _pause(self, namespace: str) -> float:
         """Return how long the pods of a namespace rest after a timeout; 0 where they do not."""
-        slow = self._slow.get(namespace)
-        return 0.0 if slow is None else max(0.0, slow.retry_at - self._clock())
+        return max(0.0, self._slow.retry_at(namespace) - self._clock())
 
     def _take(self, number: int) -> int:
         """Return how many of so many labels may be written now, and count them."""
@@ -218,7 +217,7 @@ class CapacityLabels:
                 pass  # what one raises is raised here
         late = [pod for pod in pods if isinstance(errors.get(pod.uid), RequestTimeoutError)]
         for namespace in {pod.namespace for pod in late}:
-            self._slow.setdefault(namespace, SlowNamespace()).note_timeout(self._clock())
+            self._slow.note_timeout(namespace, self._clock())
         return errors
 
     def _write(self, pod: Pod, value: str | None) -> ApiError | None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from webhook.controllers.runtime.periodic import PeriodicThread, stop_all
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff, SlowNamespace
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff, SlowNamespaces
 from webhook.kube.api import (
     PODS,
     ApiError,
@@ -144,7 +144,7 @@ class GateRemover:
         self._turns: dict[str, None] = {}
         """The namespaces with something in their queue; the one that was served last comes last."""
         self._max_sending = max(1, workers // 2)
-        self._slow: dict[str, SlowNamespace] = {}
+        self._slow = SlowNamespaces()
         """Namespaces whose patches were not answered in time, also deleted ones, until it is over:
         no more of them than patches that timed out meanwhile."""
         self._is_stopping = False
@@ -261,9 +261,7 @@ class GateRemover:
         return ""
 
     def _is_slow(self, namespace: str, now: float) -> bool:
-        known = self._slow.get(namespace)
-        is_remembered = known is not None and now < known.retry_at
-        return is_remembered or bool(self._namespaces[namespace].slow)
+        return now < self._slow.retry_at(namespace) or bool(self._namespaces[namespace].slow)
 
     def _forget_if_idle(self, namespace: str, removals: _NamespaceRemovals) -> None:
         if not (removals.gone_at or removals.queue or removals.sending):
@@ -319,8 +317,7 @@ class GateRemover:
             self._forget_if_idle(namespace, removals)
             if result == "timeout":
                 now = self._clock()
-                self._slow = {name: one for name, one in self._slow.items() if not one.is_over(now)}
-                self._slow.setdefault(namespace, SlowNamespace()).note_timeout(now)
+                self._slow.note_timeout(namespace, now)
                 return removals.note_slow(uid, now)
             if result in ("removed", "changed"):
                 removals.note_answer(uid)

@@ -19,7 +19,7 @@ from webhook.controllers.requeue.unschedulable import (
 )
 from webhook.controllers.runtime.rate_limit import (
     ExponentialBackoff,
-    SlowNamespace,
+    SlowNamespaces,
     TokenBucket,
 )
 from webhook.controllers.runtime.timings import ControllerTimings
@@ -71,7 +71,7 @@ class RequeueClient:
         self._lock = lock
         self._may_write = may_write
         self._bucket = TokenBucket(lambda: _PER_SECOND, timings.clock)
-        self._slow: dict[str, SlowNamespace] = {}
+        self._slow = SlowNamespaces()
         """Namespaces with requests that were not answered in time, also when its pods are gone."""
         self.last_served = ""
         """The namespace that was served last."""
@@ -91,8 +91,7 @@ class RequeueClient:
 
     def is_slow(self, namespace: str, now: float) -> bool:
         """Return whether a namespace rests because requests about its pods take too long."""
-        known = self._slow.get(namespace)
-        return known is not None and now < known.retry_at
+        return now < self._slow.retry_at(namespace)
 
     @contextmanager
     def backing_off(self, pods: UnschedulablePods, pod: Pod) -> Iterator[None]:
@@ -108,8 +107,7 @@ class RequeueClient:
             with self._lock:
                 pods.back_off_pod(pod.uid, now)
             if isinstance(err, RequestTimeoutError):
-                self._slow = {name: one for name, one in self._slow.items() if not one.is_over(now)}
-                self._slow.setdefault(pod.namespace, SlowNamespace()).note_timeout(now)
+                self._slow.note_timeout(pod.namespace, now)
             if err.code >= _SERVER_ERRORS or err.code in _TRANSIENT:
                 raise
             key = f"{pod.namespace}/{pod.name}"

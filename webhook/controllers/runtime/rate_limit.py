@@ -51,30 +51,47 @@ _SLOW_BACKOFF: Final = ExponentialBackoff(20.0, 600.0)
 
 
 @dataclass(slots=True)
-class SlowNamespace:
-    """Requests about pods of a namespace that were not answered in time.
+class _SlowNamespace:
+    timeouts: int = 0
+    """How many, each not long after the pause that the one before brought; those within that
+    pause, of requests that were sent together, are one with it."""
+    retry_at: float = 0.0
+
+    def is_over(self, now: float) -> bool:
+        """Return whether nothing of it matters any more."""
+        return now > self.retry_at + _SLOW_BACKOFF.max_seconds
+
+
+class SlowNamespaces:
+    """Namespaces with requests about pods that were not answered in time. The caller locks.
 
     A timeout takes seconds of the threads that all namespaces share, and what makes a pod slow to
     write (ten thousand gates, or tolerations) is its creator's to choose. So is how soon the pod is
     gone: what is remembered outlasts it.
     """
 
-    timeouts: int = 0
-    """How many, each not long after the pause that the one before brought; those within that
-    pause, of requests that were sent together, are one with it."""
-    retry_at: float = 0.0
-    """Until when its pods rest, or have to do with less."""
+    def __init__(self) -> None:
+        self._known: dict[str, _SlowNamespace] = {}
 
-    def is_over(self, now: float) -> bool:
-        """Return whether nothing of it matters any more."""
-        return now > self.retry_at + _SLOW_BACKOFF.max_seconds
+    def __iter__(self) -> Iterator[str]:
+        """Yield the namespaces that are remembered."""
+        return iter(self._known)
 
-    def note_timeout(self, now: float) -> None:
-        """Let its pods rest from now on, which is after the timeout."""
-        if self.is_over(now):
-            self.timeouts = 0
-        self.timeouts += now >= self.retry_at
-        self.retry_at = now + _SLOW_BACKOFF.seconds(self.timeouts)
+    def note_timeout(self, namespace: str, now: float) -> None:
+        """Let the pods of a namespace rest from now on, which is after the timeout."""
+        self._known = {name: one for name, one in self._known.items() if not one.is_over(now)}
+        one = self._known.setdefault(namespace, _SlowNamespace())
+        one.timeouts += now >= one.retry_at
+        one.retry_at = now + _SLOW_BACKOFF.seconds(one.timeouts)
+
+    def retry_at(self, namespace: str) -> float:
+        """Return until when the pods of a namespace rest, or have to do with less; 0 without."""
+        one = self._known.get(namespace)
+        return 0.0 if one is None else one.retry_at
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
 
 
 class TokenBucket:
