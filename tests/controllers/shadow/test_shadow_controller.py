@@ -15,6 +15,7 @@ from tests.admission.handlers.harness import (
 )
 from tests.builders import a_binding, a_container, a_pod, a_quota
 from tests.reactions import ReactiveClient, unreachable
+from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.shadow.controller import ShadowController
@@ -29,6 +30,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.quota.amounts.quantity import Quantity
+from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.ledger.ledger import Claim, Ledger, Verdict, admit
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.names import DEFERRED_KEYS
@@ -501,3 +503,69 @@ def test_quotas_that_change_at_other_times_are_watched_as_long(watching: ShadowH
     former = before.quotas["q"].resources["requests.cpu"]
     assert span.full_milliseconds == 60_000
     assert span.assigned_area - former.assigned_area == (30 + 2 * 40) * 1000 * 10**9
+
+
+@pytest.fixture
+def counts_for_quotas(
+    watching: ShadowHarness, monkeypatch: pytest.MonkeyPatch
+) -> list[NamespaceQuotas]:
+    """Quotas that pods are counted for, which takes half a second."""
+    counted: list[NamespaceQuotas] = []
+    original = NamespaceUsage.set_quotas
+
+    def slow(usage: NamespaceUsage, quotas: NamespaceQuotas) -> None:
+        if not usage.counts_for(quotas):
+            counted.append(quotas)
+            watching.clock += 0.5
+        original(usage, quotas)
+
+    monkeypatch.setattr(NamespaceUsage, "set_quotas", slow)
+    return counted
+
+
+def edit_and_poll(watching: ShadowHarness, seconds: float) -> None:
+    """Edit the quota and look, again and again, for some seconds."""
+    until = watching.clock + seconds
+    while watching.clock < until:
+        hard = str(int(watching.clock * 4))
+        patch = {"spec": {"hard": {"requests.cpu": hard}}}
+        watching.api.patch(RESOURCE_QUOTAS, "q", patch, namespace=NAMESPACE)
+        watching.step(0.25)
+
+
+def test_a_namespace_rests_after_a_long_count_for_other_quotas(
+    watching: ShadowHarness, counts_for_quotas: list[NamespaceQuotas]
+) -> None:
+    """The events of all namespaces wait for it."""
+    edit_and_poll(watching, 30)
+    assert 4 <= len(counts_for_quotas) <= 7
+    watching.step(5)
+    hard = counts_for_quotas[-1].quotas[0].hard["requests.cpu"]
+    assert hard == watching.record().quotas["q"].resources["requests.cpu"].hard
+    stored = watching.api.get(RESOURCE_QUOTAS, "q", namespace=NAMESPACE)
+    assert str(hard) == stored["spec"]["hard"]["requests.cpu"]  # type: ignore[index]
+
+
+def test_and_where_it_leaves_shadow_mode_and_comes_again(
+    watching: ShadowHarness, counts_for_quotas: list[NamespaceQuotas]
+) -> None:
+    until = watching.clock + 30
+    while watching.clock < until:
+        for mode in (None, "shadow"):
+            watching.label(mode)
+            watching.catch_up()
+            watching.clock += 0.25
+            watching.watch.reconcile()
+    assert 4 <= len(counts_for_quotas) <= 7
+
+
+def test_a_quota_of_another_namespace_waits_for_no_count(watching: ShadowHarness) -> None:
+    watching.step()
+    others = [
+        a_quota(name, namespace="other", uid=f"uid-{name}", hard={"requests.cpu": "1"})
+        for name in ("a", "b")
+    ]
+    with watching.watch._lock:
+        watching.cluster.load([(RESOURCE_QUOTAS, one) for one in others])
+        watching.catch_up()
+    assert watching.quotas.informer.get("other/b") is not None
