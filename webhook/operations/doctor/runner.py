@@ -19,7 +19,6 @@ from webhook.operations.doctor import (
     namespaces,
     nodes,
     other_managers,
-    port,
     registrations,
     rights,
     stamps,
@@ -84,7 +83,7 @@ CHECKS: Final = (
     Check("nodes", "what pods request of nodes", nodes.overcommitted),
     Check("rights", "who could go around it", rights.rights),
     Check("identities", "what our own identities may write", identities.identities),
-    Check("port", "who may ask the webhook", port.port),
+    Check("port", "who may ask the webhook", webhook_probe.port),
     Check("control-plane", "the API server's own configuration", _limited_resources),
 )
 
