@@ -658,10 +658,6 @@ class SharingSimulation:
         self.terminating.add(namespace)
         self._forget(namespace)
 
-    def let_ledger(self, namespace: str) -> None:
-        """Let a ledger be made again where one was refused, beside the pods that are there."""
-        self.terminating.discard(namespace)
-
     def make_anew(self, namespace: str) -> None:
         """Let a namespace be gone with its pods, and made with the same name."""
         pods = {pod.uid for pod in self.pods.values() if pod.namespace == namespace}
@@ -1343,7 +1339,6 @@ def _namespace_state(*, is_hasty: bool) -> Any:
         reconciling_since=None,
         last_write=None,
         lost_since=None,
-        lose_ledger=lambda _now: None,
         is_opted_out=False,
         is_rejoining=False,
         has_reconciled=False,
@@ -1523,7 +1518,7 @@ def _delete(world: SharingSimulation, namespace: str) -> None:
 
 def _terminate(world: SharingSimulation, namespace: str) -> None:
     if namespace in world.terminating:
-        world.rng.choice((world.make_anew, world.let_ledger))(namespace)
+        world.make_anew(namespace)
     else:
         world.terminate(namespace)
 

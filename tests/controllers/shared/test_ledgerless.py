@@ -1,9 +1,8 @@
-"""A namespace without a ledger, where none can be made, keeps no shared quota from others."""
+"""A namespace that is Terminating, and whose ledger is gone, keeps no shared quota from others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
 
 import pytest
 
@@ -14,7 +13,6 @@ from tests.controllers.controller_harness import (
     ControllerHarness,
 )
 from tests.controllers.shared.shared_quota_steps import (
-    NAME,
     OTHER,
     TEAM,
     granted,
@@ -36,19 +34,6 @@ from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Undecided
 from webhook.state.reserver import Reserved
 
-TERMINATING = ForbiddenError(
-    "it is being terminated",
-    details={"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]},
-)
-COUNT_QUOTA = ForbiddenError(
-    'quotaledgers.deferredquota.io "ledger" is forbidden: exceeded quota: none, requested: '
-    "count/quotaledgers.deferredquota.io=1, used: count/quotaledgers.deferredquota.io=0, "
-    "limited: count/quotaledgers.deferredquota.io=0"
-)
-each_refusal = pytest.mark.parametrize(
-    "refusal", [TERMINATING, COUNT_QUOTA], ids=["terminating", "count quota"]
-)
-
 
 @pytest.fixture
 def harness() -> Iterator[ControllerHarness]:
@@ -60,20 +45,16 @@ def harness() -> Iterator[ControllerHarness]:
         yield made
 
 
-def refuse_ledgers(harness: ControllerHarness, refusal: ForbiddenError) -> Reactor:
-    """Let no ledger be made in the other namespace, as API servers answer."""
+def terminate(harness: ControllerHarness) -> Reactor:
+    """Delete the ledger of the other namespace; none can be made there, as API servers answer."""
 
     def refuse(call: Call, proceed: Proceed) -> object:
         if call.namespace != OTHER:
             return proceed()
-        raise refusal
+        causes = [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]
+        raise ForbiddenError("it is being terminated", details={"causes": causes})
 
-    return harness.client.on("create", QUOTA_LEDGERS, refuse)
-
-
-def terminate(harness: ControllerHarness, refusal: ForbiddenError = TERMINATING) -> Reactor:
-    """Delete the ledger of the other namespace, in which none can be made."""
-    reactor = refuse_ledgers(harness, refusal)
+    reactor = harness.client.on("create", QUOTA_LEDGERS, refuse)
     harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=OTHER)
     steps(harness, 1)
     return reactor
@@ -88,16 +69,6 @@ def edit_limit(harness: ControllerHarness) -> None:
     edit(harness, **{"requests.cpu": "5"})
 
 
-def total_assigned(harness: ControllerHarness) -> int:
-    """How many cpu the pods with a node take."""
-    specs = [cast("Any", one)["spec"] for one in harness.api.list(PODS).items]
-    return sum(
-        int(one["containers"][0]["resources"]["requests"]["cpu"])
-        for one in specs
-        if "nodeName" in one
-    )
-
-
 def wait(harness: ControllerHarness) -> None:
     """Let pauses after failures and the time of requests pass."""
     for _ in range(4):
@@ -105,11 +76,8 @@ def wait(harness: ControllerHarness) -> None:
         steps(harness)
 
 
-@each_refusal
-def test_the_others_go_on_after_an_edit(
-    harness: ControllerHarness, refusal: ForbiddenError
-) -> None:
-    terminate(harness, refusal)
+def test_the_others_go_on_after_an_edit(harness: ControllerHarness) -> None:
+    terminate(harness)
     edit_limit(harness)
     wait(harness)
     assert is_complete(harness)
@@ -123,13 +91,12 @@ def test_the_others_go_on_after_an_edit(
     assert isinstance(harness.reserve("late", OTHER), Undecided)
 
 
-@each_refusal
 def test_what_its_pods_take_of_another_resource_is_counted_before(
-    harness: ControllerHarness, refusal: ForbiddenError
+    harness: ControllerHarness,
 ) -> None:
     harness.pod("large", "1", OTHER, node="node-1", requests={"cpu": "1", "memory": "3Gi"})
     steps(harness)
-    terminate(harness, refusal)
+    terminate(harness)
     edit(harness, **{"requests.memory": "4Gi"})
     wait(harness)
     assert is_complete(harness)
@@ -140,14 +107,11 @@ def test_what_its_pods_take_of_another_resource_is_counted_before(
     assert isinstance(harness.reserve("one"), QuotaExceeded)
 
 
-@each_refusal
-def test_its_pods_are_compared_with_a_list_before_they_count(
-    harness: ControllerHarness, refusal: ForbiddenError
-) -> None:
+def test_its_pods_are_compared_with_a_list_before_they_count(harness: ControllerHarness) -> None:
     """No version in a ledger says how far the cache has to have come."""
     harness.pod("large", "1", OTHER, node="node-1", requests={"cpu": "1", "memory": "3Gi"})
     steps(harness)
-    terminate(harness, refusal)
+    terminate(harness)
     harness.client.calls.clear()
     edit(harness, **{"requests.memory": "4Gi"})
     wait(harness)
@@ -155,14 +119,11 @@ def test_its_pods_are_compared_with_a_list_before_they_count(
     assert OTHER in {call.namespace for call in harness.client.calls_of("list", PODS)}
 
 
-@each_refusal
-def test_a_bind_that_its_ledger_admitted_last_is_waited_for(
-    harness: ControllerHarness, refusal: ForbiddenError
-) -> None:
+def test_a_bind_that_its_ledger_admitted_last_is_waited_for(harness: ControllerHarness) -> None:
     harness.pod("last", "1", OTHER, requests={"cpu": "1", "memory": "3Gi"})
     harness.catch_up()
     assert isinstance(harness.reserve("last", OTHER), Reserved)
-    terminate(harness, refusal)
+    terminate(harness)
     edit(harness, **{"requests.memory": "4Gi"})
     for _ in range(10):
         harness.pass_time(EXPIRE_SECONDS / 20)
@@ -235,91 +196,6 @@ def test_one_that_is_gone_is_dropped(harness: ControllerHarness) -> None:
     wait(harness)
     harness.api.delete(PODS, "other", namespace=OTHER)
     harness.api.delete(NAMESPACES, OTHER)
-    wait(harness)
-    assert granted(harness) == {NAMESPACE: "0"}
-    assert is_complete(harness)
-
-
-def test_one_that_had_no_ledger_before_keeps_nothing_from_others_either() -> None:
-    with sharing() as harness:
-        harness.api.delete(NAMESPACES, OTHER)
-        wait(harness)
-        assert granted(harness) == {NAMESPACE: "0"}
-        refuse_ledgers(harness, COUNT_QUOTA)
-        harness.create(a_namespace(OTHER))
-        harness.pod("runs", "3", OTHER, node="node-1")
-        edit_limit(harness)
-        wait(harness)
-        assert is_complete(harness)
-        assert granted(harness) == {NAMESPACE: "0", OTHER: "3"}
-        harness.pod("one", "2")
-        harness.pod("more", "1")
-        harness.catch_up()
-        assert isinstance(harness.reserve("one"), Reserved)
-        assert isinstance(harness.reserve("more"), QuotaExceeded)
-
-
-def test_it_joins_again_once_a_ledger_can_be_made(harness: ControllerHarness) -> None:
-    """At every moment another namespace takes what is left, and nothing is given away twice."""
-    refusals = terminate(harness, COUNT_QUOTA)
-    edit_limit(harness)
-    wait(harness)
-    assert is_complete(harness)
-    reserved: list[str] = []
-
-    def try_both(moment: int) -> None:
-        for namespace, cpu in ((NAMESPACE, "1"), (OTHER, "2")):
-            name = f"{namespace}-{moment}"
-            harness.pod(name, cpu, namespace)
-            harness.catch_up()
-            if isinstance(harness.reserve(name, namespace), Reserved):
-                harness.bind(name, namespace)
-                reserved.append(name)
-        assert total_assigned(harness) <= 5
-
-    try_both(0)
-    assert reserved == [f"{NAMESPACE}-0"]
-    refusals.remove()
-    for moment in range(1, 30):
-        harness.pass_time(1.5)
-        steps(harness, 1)
-        try_both(moment)
-    assert total_assigned(harness) == 5
-    wait(harness)
-    assert is_complete(harness)
-    used = [int(harness.used(NAME, one)["requests.cpu"]) for one in (NAMESPACE, OTHER)]
-    assert sum(used) == 5
-    assert sum(int(one) for one in granted(harness).values()) == 5
-
-
-def test_a_ledger_that_another_process_has_made_is_not_passed_over(
-    harness: ControllerHarness,
-) -> None:
-    """The API server refuses by a count before it looks whether the name is taken."""
-
-    def make_and_refuse(call: Call, proceed: Proceed) -> object:
-        if call.namespace != OTHER:
-            return proceed()
-        proceed()
-        raise COUNT_QUOTA
-
-    harness.client.on("create", QUOTA_LEDGERS, make_and_refuse)
-    harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=OTHER)
-    harness.client.calls.clear()
-    edit_limit(harness)
-    wait(harness)
-    assert is_complete(harness)
-    assert len(harness.client.calls_of("create", QUOTA_LEDGERS)) == 1
-    assert harness.used(NAME, OTHER) == {"requests.cpu": "1"}
-
-
-def test_one_that_opts_out_is_dropped(harness: ControllerHarness) -> None:
-    terminate(harness, COUNT_QUOTA)
-    edit_limit(harness)
-    wait(harness)
-    assert granted(harness) == {NAMESPACE: "0", OTHER: "1"}
-    patch = {"metadata": {"labels": {"deferredquota.io/mode": None}}}
-    harness.api.patch(NAMESPACES, OTHER, patch)
     wait(harness)
     assert granted(harness) == {NAMESPACE: "0"}
     assert is_complete(harness)

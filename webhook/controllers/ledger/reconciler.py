@@ -28,7 +28,7 @@ from webhook.controllers.shared.grant_transaction import GrantTransaction, begin
 from webhook.controllers.shared.ledgerless import grant_counted, is_all_granted
 from webhook.controllers.shared.shared_context import SharedQuotaContext
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.errors import ForbiddenError
+from webhook.kube.errors import ForbiddenError, is_namespace_terminating
 from webhook.quota.ledger.apply_usage import Expiry, only_folds
 from webhook.quota.ledger.ledger import Ledger
 from webhook.quota.ledger.ledger_codec import is_derived_edited
@@ -179,17 +179,15 @@ class LedgerReconciler:
             return self._write(transaction, state, found, epoch)
 
     def _create(self, namespace: str, state: NamespaceState, epoch: int) -> LedgerVersion | None:
-        """Create a ledger; None where pods have to be seen first, or it came or went meanwhile.
+        """Create a ledger; None where pods have to be seen first, or it went meanwhile.
 
-        Where none may be made, it has what is counted granted before that is raised: other
-        namespaces wait for its count, perhaps for good.
+        Where none can be made, because the namespace is being deleted, it has what is counted
+        granted before that is raised: other namespaces wait for its count, perhaps for good.
         """
         try:
             return self._writer.create(namespace, epoch)
-        except ForbiddenError:
-            # that is said before the name is looked at: another process may have made one
-            is_there = self._reader.fetch(namespace, state) is not None
-            if is_there or not self._is_granted(namespace, state, epoch):
+        except ForbiddenError as err:
+            if is_namespace_terminating(err) and not self._is_granted(namespace, state, epoch):
                 return None
             raise
 

@@ -1,15 +1,13 @@
-"""Grants of namespaces without a ledger, in which the API server lets none be made.
+"""Grants of namespaces that are being deleted, and whose ledger went first.
 
-It refuses one where the namespace is being deleted and the ledger went first (a finalizer of a
-tenant can keep such a namespace for good), and where a ResourceQuota of the namespace limits
-`count/quotaledgers.deferredquota.io`. Nothing is admitted there: each admission is a write of the
-ledger, and what claims nothing passes only while the API server lists no quota. Once what was
-reserved in a former ledger is over, a count of its pods has all that they take, as it has for a
-ledger that is made anew. So it is granted by force what is counted, without a ledger, and the
-others do not wait for it.
+The API server lets no other ledger be made there, and a finalizer of a tenant can keep such a
+namespace for good. Nothing is admitted in it any more: each admission is a write of its ledger, and
+no pod can be created or bound. Once what was reserved in the former ledger is over, a count of its
+pods has all that they take, as it has for a ledger that is made anew. So it is granted by force
+what is counted, without a ledger, and the others do not wait for it.
 
-It holds at least what it held, until it is gone or has a ledger. Before one counts the quota after
-all, be it of a namespace that is made anew, the quota is marked incomplete, as ever
+It holds at least what it held, until it is gone. Should a ledger of that name count the quota after
+all, of a namespace that is made anew, the quota is marked incomplete before, as ever
 (`grant_transaction`).
 """
 
