@@ -9,7 +9,7 @@ import pytest
 
 from tests.admission.handlers.harness import a_namespace
 from tests.builders import a_pod, a_quota
-from tests.controllers.controller_harness import NAMESPACE, new_harness
+from tests.controllers.controller_harness import EXPIRE_SECONDS, NAMESPACE, new_harness
 from tests.controllers.shared.shared_quota_steps import (
     HIGH,
     OTHER,
@@ -22,10 +22,16 @@ from tests.controllers.shared.shared_quota_steps import (
     status_of,
     steps,
 )
-from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, NAMESPACES, PODS, RESOURCE_QUOTAS
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    NAMESPACES,
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+)
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Undecided
-from webhook.state.ledger_store import LedgerStore
+from webhook.state.ledger_store import LEDGER_NAME, LedgerStore
 from webhook.state.reserver import Reserved
 from webhook.state.well_known import MODE_LABEL
 
@@ -49,6 +55,37 @@ def test_handlers_wait_until_all_namespaces_that_take_part_are_counted() -> None
         steps(harness)
         assert is_complete(harness)
         assert isinstance(harness.reserve("one"), Reserved)
+
+
+def test_one_that_lost_its_ledger_is_counted_anew_before_the_others_go_on() -> None:
+    """As after an emergency, which deletes all ledgers while pods are bound unasked.
+
+    The quota had been edited, and one of two namespaces was counted since.
+    """
+    with sharing() as harness:
+        harness.pod("waits", "5")
+        harness.catch_up()
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
+        )
+        harness.catch_up()
+        for _ in range(5):
+            settle(harness, OTHER)
+        for namespace in (NAMESPACE, OTHER):
+            harness.api.delete(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        harness.pod("unasked", "3", OTHER, node="node-1")
+        harness.catch_up()
+        for namespace in (NAMESPACE, OTHER):
+            settle(harness, namespace)
+        harness.pass_time(EXPIRE_SECONDS + 1)
+        for _ in range(5):
+            settle(harness, NAMESPACE)
+            harness.catch_up()
+        assert not is_complete(harness)
+        assert isinstance(harness.reserve("waits"), Undecided)
+        steps(harness)
+        assert is_complete(harness)
+        assert isinstance(harness.reserve("waits"), QuotaExceeded)
 
 
 def test_one_is_complete_soon_when_the_last_that_was_not_counted_is_gone() -> None:

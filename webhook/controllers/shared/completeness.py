@@ -8,7 +8,7 @@ spec, or one that it had stopped to count: handlers may not rely on what is gran
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -53,8 +53,10 @@ class Completeness:
         self._usage_cache = usage_cache
         self._write = write
         self._now = now
-        self._counted: dict[str, tuple[QuotaRevision, Set[str]]] = {}
-        """Quota → what it is now, and which namespaces have counted and been granted that."""
+        self._counted: dict[str, tuple[QuotaRevision, Mapping[str, int]]] = {}
+        """Quota → what it is now, and which namespaces have counted and been granted that; each
+        with how often its ledger had been lost. One that was lost since is not counted any more:
+        in an emergency pods may be bound meanwhile that are in no grant."""
 
     def reset(self) -> None:
         """Forget what an earlier leadership has seen."""
@@ -72,7 +74,8 @@ class Completeness:
         self, namespace: str, observed: QuotaRevision, version: SharedQuotaVersion, epoch: int
     ) -> SharedQuotaVersion:
         """Note that a namespace is counted and granted; mark the quota complete once all are."""
-        self._counted[observed.name] = (observed, self._counted_namespaces(observed) | {namespace})
+        counted = {**self._noted(observed), **self._usage_cache.losses([namespace])}
+        self._counted[observed.name] = (observed, counted)
         return self.mark_complete(observed, version, epoch)
 
     def mark_complete(
@@ -124,13 +127,15 @@ class Completeness:
             self._usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
         return written
 
-    def _counted_namespaces(self, observed: QuotaRevision) -> Set[str]:
-        known, namespaces = self._counted.get(observed.name, (observed, frozenset()))
-        return namespaces if known == observed else frozenset()
+    def _noted(self, observed: QuotaRevision) -> Mapping[str, int]:
+        known, namespaces = self._counted.get(observed.name, (observed, {}))
+        return namespaces if known == observed else {}
 
     def _missing(self, observed: QuotaRevision, shared: Shared) -> list[str]:
         named = shared.grants.namespaces.keys()
-        done = self._counted_namespaces(observed) & named
+        noted = self._noted(observed)
+        present = self._usage_cache.losses(noted.keys() & named)
+        done = {one for one, losses in present.items() if losses == noted[one]}
         missing = self._usage_cache.sharing_namespaces(observed.name, except_for=done)
         return sorted({*missing, *(named - done)})
 
