@@ -148,10 +148,29 @@ def test_an_open_emergency_is_named_above_the_table(tmp_path: Path) -> None:
 
 
 def test_one_namespace_is_shown_alone(tmp_path: Path) -> None:
-    done = run(tmp_path, TWO, "-n", "team-b", "-n", "other", "-o", "json")
+    objects = [*TWO, a_namespace("other", mode="")]
+    done = run(tmp_path, objects, "-n", "team-b", "-n", "other", "-o", "json")
     assert [one["namespace"] for one in rows(done)] == ["team-b"]
     assert "namespace other has not opted in" in done.stderr
-    assert run(tmp_path, TWO, "-n", "other").stdout == "no deferred quotas\n"
+    assert run(tmp_path, objects, "-n", "other").stdout == "no deferred quotas\n"
+
+
+def test_a_namespace_that_does_not_exist_is_an_error_beside_what_others_use(
+    tmp_path: Path,
+) -> None:
+    objects = [*TWO, a_namespace("team-b")]
+    done = run(tmp_path, objects, "-n", "team-b", "-n", "typo")
+    assert done.exit_code == ExitCode.FINDINGS
+    assert "team-b" in done.stdout
+    assert done.stderr == 'Error: namespaces "typo" not found\n'
+    alone = run(tmp_path, objects, "-n", "typo")
+    assert (alone.exit_code, alone.stdout) == (ExitCode.FINDINGS, "")
+
+
+def test_a_file_without_namespaces_does_not_say_which_exist(tmp_path: Path) -> None:
+    done = run(tmp_path, TWO, "-n", "other")
+    assert (done.exit_code, done.stdout) == (ExitCode.OK, "no deferred quotas that are counted\n")
+    assert done.stderr == "note: namespace other has no ledger that counts\n"
 
 
 def test_a_namespace_that_has_opted_out_is_one_that_has_not_opted_in(tmp_path: Path) -> None:
@@ -159,7 +178,8 @@ def test_a_namespace_that_has_opted_out_is_one_that_has_not_opted_in(tmp_path: P
     condition = {"type": "Counted", "status": "False", "reason": "OptedOut"}
     left["status"] = {**cast("Any", left["status"]), "conditions": [condition]}
     assert run(tmp_path, [left]).stderr == ""
-    assert "namespace team-a has not opted in" in run(tmp_path, [left], "-n", "team-a").stderr
+    done = run(tmp_path, [left, a_namespace("team-a", mode="")], "-n", "team-a")
+    assert "namespace team-a has not opted in" in done.stderr
 
 
 def test_a_shared_quota_is_as_full_as_all_its_namespaces_make_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from webhook.cli.cluster_options import live_cluster, snapshot_reader, watched
+from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader, watched
 from webhook.cli.exit_codes import ExitCode, printable
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.output import print_structured, print_table
@@ -88,8 +88,10 @@ def _print(report: UsageReport, order: QuotaOrder, output: str) -> None:
         width = shutil.get_terminal_size().columns - _TABLE_WIDTH
         bar = max(_NARROWEST_BAR, min(_WIDEST_BAR, width))
         print_table(_HEAD, list(_lines(rows, bar)), right=range(3, 3 + len(_FIGURES)))
-    else:
+    elif not report.absent:
         click.echo(f"no deferred quotas{report.lack}")
+    if report.absent:
+        raise RefusedError(report.absent)
 
 
 def _lines(rows: Sequence[QuotaUsage], width: int) -> Iterator[tuple[str, ...]]:

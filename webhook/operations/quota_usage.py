@@ -9,7 +9,7 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, Object
+from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, NotFoundError, Object
 from webhook.kube.metadata import object_name
 from webhook.operations.cluster_quotas import SharedQuota, shared_quotas
 from webhook.operations.emergency_state import emergency_notes
@@ -80,6 +80,8 @@ class UsageReport:
     notes: tuple[str, ...]
     lack: str = ""
     """Why rows may be missing, behind "no deferred quotas"; empty where none is."""
+    absent: tuple[str, ...] = ()
+    """What the API server says of namespaces that were asked for and do not exist."""
 
 
 def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
@@ -96,6 +98,7 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     unread: set[str | None] = set()
     found = dict(_ledgers(session, wanted, notes, unread))
     ledgers = {name: ledger for name, ledger in found.items() if ledger is not None}
+    absent: list[str] = []
     is_uncounted = len(ledgers) < len(found)
     if session.has_no_ledgers and not unread:
         if session.may_lack(PODS):
@@ -105,7 +108,11 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
     known = {*found, *ledgers}
     for name in wanted:
         if name not in known and name not in unread:
-            why, is_known = _without_ledger(session, name)
+            try:
+                why, is_known = _without_ledger(session, name)
+            except NotFoundError as err:
+                absent.append(err.message)
+                continue
             notes.append(why)
             is_uncounted = is_uncounted or not is_known
     if not (wanted or unread):
@@ -125,7 +132,7 @@ def read_usage(session: Session, namespaces: Iterable[str] = ()) -> UsageReport:
         lack = _LACKS_LEDGERS if is_offline else " that may be read"
         if is_offline or None in unread:
             notes.append(_OTHER_SNAPSHOT if is_offline else _OF_A_NAMESPACE)
-    return UsageReport(tuple(rows), (*session.unknown, *notes), lack)
+    return UsageReport(tuple(rows), (*session.unknown, *notes), lack, tuple(absent))
 
 
 def _ledgers(
@@ -162,12 +169,19 @@ def _ledgers(
 
 
 def _without_ledger(session: Session, namespace: str) -> tuple[str, bool]:
-    """Return why a namespace has no ledger that counts, and whether nothing is to be counted."""
+    """Return why a namespace has no ledger that counts, and whether nothing is to be counted.
+
+    Raises:
+        NotFoundError: It does not exist.
+    """
     before = len(session.unknown)
     what = f"the labels of namespace {namespace}"
-    joined = _opted_in(session, lambda: [session.api.get(NAMESPACES, namespace)], what)
-    if len(session.unknown) > before:
+    raw = session.read(lambda: session.api.get(NAMESPACES, namespace), None, what)
+    joined = _opted_in(session, lambda: () if raw is None else (raw,), what)
+    if len(session.unknown) > before or session.may_lack(NAMESPACES):
         return f"namespace {namespace} has no ledger that counts", False
+    if raw is None:
+        raise NotFoundError.of(NAMESPACES, namespace)
     if not joined:
         return f"namespace {namespace} has not opted in", True
     return _NOT_YET.format(namespace), False

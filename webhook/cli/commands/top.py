@@ -33,8 +33,8 @@ Examples:
   deferred-quota top --snapshot cluster.yaml -o json
 
 \b
-Exit status: 0 shown, with notes of what may not be read, 2 wrong usage,
-4 the cluster does not answer.
+Exit status: 0 shown, with notes of what may not be read, 1 a namespace does
+not exist, 2 wrong usage, 4 the cluster does not answer.
 """,
 )
 @click.option(
