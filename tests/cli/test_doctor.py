@@ -14,7 +14,15 @@ from click.testing import CliRunner, Result
 
 from tests.builders import a_quota
 from tests.cli.clusters import kubeconfig_of
-from tests.operations.healthy import NOW, Guard, Pulse, guarded, healthy, renewing
+from tests.operations.healthy import (
+    NOW,
+    Guard,
+    Pulse,
+    guarded,
+    healthy,
+    renewing,
+    shipped_objects,
+)
 from tests.operations.scenes import Crowd, a_namespace, load
 from webhook.cli import ExitCode, cli
 from webhook.cli.cluster_context import read_bundle
@@ -138,6 +146,45 @@ def test_a_snapshot_tells_what_there_is_none_of_from_what_it_does_not_have(
     assert {name: reasons.get(name) for name in lacked} == (
         lacked if unread else dict.fromkeys(lacked)
     )
+
+
+def written_manifests(path: Path, **edited: Any) -> None:
+    """Write what `helm template` prints: no Namespace, no CA yet, and nothing runs."""
+    objects: list[Any] = [one for one in shipped_objects() if one["kind"] != "Namespace"]
+    for one in objects:
+        one.pop("status", None)
+        for entry in one.get("webhooks", ()):
+            del entry["clientConfig"]["caBundle"]
+            if entry["name"] == "bind.deferredquota.io":
+                entry.update(edited)
+    path.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+
+
+def test_manifests_are_compared_as_far_as_they_go(tmp_path: Path) -> None:
+    path = tmp_path / "rendered.yaml"
+    written_manifests(path)
+    result = run("--snapshot", str(path), "-o", "json")
+    found: Any = json.loads(result.stdout)
+    assert [one for one in found["findings"] if one["severity"] != "info"] == []
+    assert result.exit_code == ExitCode.OK
+    reasons = {one["check"]: one["reason"] for one in found["skipped"]}
+    lacked = {
+        "webhooks": "namespaces and no caBundle of webhooks",
+        "mask": "namespaces",
+        "workloads": "status of Deployments",
+    }
+    for name, lack in lacked.items():
+        assert reasons[name] == f"in part, as the snapshot has no {lack}"
+    assert reasons["quotas"] == "the snapshot has no namespaces"
+
+
+def test_faults_of_manifests_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "rendered.yaml"
+    written_manifests(path, failurePolicy="Ignore", namespaceSelector={})
+    result = run("--snapshot", str(path))
+    assert result.exit_code == ExitCode.FINDINGS
+    assert "[webhooks.failure-policy]" in result.stdout
+    assert "[registration.widened]" in result.stdout
 
 
 def test_what_the_webhook_trusts_stands_in_the_configuration(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ Examples:
   deferred-quota doctor team-a team-b --fail-on warn
   deferred-quota doctor -o json | jq '.findings[] | select(.severity == "error")'
   deferred-quota doctor --snapshot cluster.yaml
+  kubectl kustomize manifests/overlays/default | deferred-quota doctor --snapshot /dev/stdin
   deferred-quota doctor --pause 120
 
 \b

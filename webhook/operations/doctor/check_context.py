@@ -230,6 +230,8 @@ class CheckContext:
     def __init__(self, api: ClusterApi, settings: Settings) -> None:
         self.api = api
         self.settings = settings
+        self.lacks: dict[str, None] = {}
+        """What a snapshot lacks of what the running check compares; it goes on without."""
         self._lists: dict[tuple[Kind, str], tuple[Object, ...]] = {}
         self._pods: dict[str, tuple[Pod | str, ...]] = {}
         self._quotas: _Parsed[Mapping[str, list[ResourceQuota]]] = _Parsed(_by_namespace)
@@ -423,6 +425,19 @@ class CheckContext:
     def shadow_namespaces(self) -> list[Namespace]:
         """Return the namespaces that are only watched."""
         return [one for one in self.namespaces() if one.is_shadow and not one.is_ending]
+
+    def labels_in(self, mode: str) -> list[dict[str, str]]:
+        """Return the labels of the namespaces in a mode; of a snapshot without any, none."""
+        namespaces = self.deferred_namespaces if mode == DEFERRED_MODE else self.shadow_namespaces
+        try:
+            return [one.labels for one in namespaces()]
+        except NotInSnapshotError as err:
+            self.lacks[err.resource] = None
+            return []
+
+    def is_manifest(self, node: FieldReader) -> bool:
+        """Return whether an object of a snapshot is yet to be applied: API servers give uids."""
+        return self.settings.is_offline and not node.child("metadata").text("uid")
 
     def wanted(self) -> list[Object]:
         """Return the Namespaces that are looked at as they are, also those that cannot be read."""

@@ -47,6 +47,7 @@ from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import is_pod_quota_key
 from webhook.quota.objects.quota_bounds import undecided_by
 from webhook.state.webhook_selectors import WebhookSelector, uncovered
+from webhook.state.well_known import DEFERRED_MODE
 
 _COUNTS_OURS: Final = re.compile(r"count/.*\.deferredquota\.io")
 """Keys of quotas that limit the number of our objects."""
@@ -158,7 +159,7 @@ def _selection(
     ]
     terms = tuple(term for one in selectors for term in one.terms)
     joined = without_emergency(WebhookSelector(terms))
-    opted_in = [one.labels for one in scene.deferred_namespaces()]
+    opted_in = scene.labels_in(DEFERRED_MODE)
     return selection_findings(joined, subject, "its namespaceSelector", opted_in, is_strict=True)
 
 

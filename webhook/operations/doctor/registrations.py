@@ -112,10 +112,7 @@ def _configuration(
     if raw is None:
         yield _missing(Subject(kind.kind, configuration), entries)
         return
-    by_mode = {
-        DEFERRED_MODE: [one.labels for one in scene.deferred_namespaces()],
-        SHADOW_MODE: [one.labels for one in scene.shadow_namespaces()],
-    }
+    by_mode = {mode: scene.labels_in(mode) for mode in (DEFERRED_MODE, SHADOW_MODE)}
     by_policies = _decided_by_policies(scene) if is_by_policy else frozenset()
     spared = {MASK_ENTRY, *by_policies}  # the mask may be a policy too
     if is_by_policy is None or scene.lacks_policies:
@@ -135,6 +132,8 @@ def _configuration(
                 message = f"has no webhook {name}: {entry.without}"
                 yield strict("webhooks.incomplete", subject, message, APPLY)
         known = {name: found[name] for name in entries if name in found.keys() - by_policies}
+        if scene.is_manifest(node):
+            known = dict(_written(scene, known))
         yield from _bundles(scene, known, subject)
         for name in sorted(found.keys() - entries.keys()):
             message = f"has a webhook that this release does not know: {name}"
@@ -190,6 +189,18 @@ def _entry(
         )
     yield from _narrowing(scene, node, subject, name, entry)
     yield from _call(node, subject, name, entry)
+
+
+def _written(
+    scene: CheckContext, entries: Mapping[str, FieldReader]
+) -> Iterator[tuple[str, FieldReader]]:
+    """Yield the entries of a manifest but for those whose CA is written when it is applied."""
+    for name, node in entries.items():
+        client = node.child("clientConfig")
+        if client.text("caBundle") or client.has("url"):
+            yield name, node
+        else:
+            scene.lacks["caBundle of webhooks"] = None
 
 
 def _bundles(

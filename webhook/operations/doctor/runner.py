@@ -139,6 +139,7 @@ def _knock(scene: CheckContext) -> None:
 
 def _run(check: Check, scene: CheckContext, found: Examination) -> None:
     """Run one check: the outermost frame of it. What it found before it failed stays."""
+    scene.lacks.clear()
     try:
         for finding in check.run(scene):
             found.add(scene.explained(finding))
@@ -157,7 +158,11 @@ def _run(check: Check, scene: CheckContext, found: Examination) -> None:
         remedy = "This is a fault of deferred-quota doctor; please report it."
         found.add(error("check.failed", None, message, remedy))
     else:
-        found.checked.append(check.name)
+        if scene.lacks:
+            lacks = " and no ".join(scene.lacks)
+            found.skipped[check.name] = f"in part, as the snapshot has no {lacks}"
+        else:
+            found.checked.append(check.name)
 
 
 def _no_right(check: Check, err: NoRightError) -> Finding:

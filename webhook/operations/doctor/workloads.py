@@ -109,6 +109,9 @@ def _judge(
             "Delete it, or run scripts/install without --url.",
         )
         return
+    if scene.is_manifest(node) and not node.has("status"):
+        scene.lacks["status of Deployments"] = None
+        return
     spec, status = node.child("spec"), node.child("status")
     replicas = spec.integer("replicas")
     wanted = 1 if replicas is None else replicas
