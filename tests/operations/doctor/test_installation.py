@@ -382,6 +382,27 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         "error",
         "webhook resize.deferredquota.io: clientConfig: calls /shadow, must call /validate: pods",
     ),
+    "another Service": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: resize(raw)["clientConfig"]["service"].update(name="mine"),
+        "webhooks.service",
+        "error",
+        "calls Service deferred-quota-system/mine:443, must call deferred-quota-system/deferred-",
+    ),
+    "a Service elsewhere": (
+        MUTATING_WEBHOOKS,
+        lambda raw: gate(raw)["clientConfig"]["service"].update(namespace="team-a"),
+        "webhooks.service",
+        "warn",
+        "gate.deferredquota.io: clientConfig: calls Service team-a/deferred-quota-webhook:443, ",
+    ),
+    "another port of the Service": (
+        MUTATING_WEBHOOKS,
+        lambda raw: gate(raw)["clientConfig"]["service"].update(port=8443),
+        "webhooks.service",
+        "warn",
+        "calls Service deferred-quota-system/deferred-quota-webhook:8443, must call deferred-",
+    ),
     "a URL without a path": (
         MUTATING_WEBHOOKS,
         lambda raw: gate(raw).update(clientConfig={"url": "https://192.0.2.7:9443"}),

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Kind
 from webhook.operations.creation import narrowed_entries
+from webhook.operations.deployments import WEBHOOK
 from webhook.operations.doctor.check_context import CheckContext
 from webhook.operations.doctor.creation import decides
 from webhook.operations.doctor.errors import NoRightError
@@ -77,6 +78,8 @@ _SHIPPED: Final = (
     (MUTATING_WEBHOOKS, LAST_REGISTRATION, MUTATING_LAST),
     (VALIDATING_WEBHOOKS, REGISTRATION, VALIDATING),
 )
+_PORT: Final = 443
+"""Port of the Service, and what an API server calls where none is named."""
 _ENDS_SOON: Final = timedelta(days=7)
 _MASK_SECONDS: Final = 2
 _PATHS: Final = {SHADOW_ENTRY: "/shadow"}
@@ -188,7 +191,7 @@ def _entry(
             selector, subject, field, opted_in, is_strict=is_strict, mode=entry.mode
         )
     yield from _narrowing(scene, node, subject, name, entry)
-    yield from _call(node, subject, name, entry)
+    yield from _call(scene, node, subject, name, entry)
 
 
 def _written(
@@ -286,11 +289,20 @@ def _configured(scene: CheckContext, name: str) -> list[FieldReader]:
     return [one for entry in entries for one in FieldReader(entry).children("matchConditions")]
 
 
-def _call(node: FieldReader, subject: Subject, name: str, entry: Entry) -> Iterator[Finding]:
-    """Look at how the webhook is called: what it does goes by the path."""
+def _call(
+    scene: CheckContext, node: FieldReader, subject: Subject, name: str, entry: Entry
+) -> Iterator[Finding]:
+    """Look at what is called, and how: what the webhook does goes by the path."""
     client, judge = node.child("clientConfig"), error if entry.policy == "Fail" else warning
-    url = urlsplit(client.text("url"))
-    path = url.path if url.netloc else client.child("service").text("path")
+    url, service = urlsplit(client.text("url")), client.child("service")
+    if not url.netloc:
+        port = service.integer("port") or _PORT
+        called = f"{service.text('namespace')}/{service.text('name')}:{port}"
+        ours = f"{scene.settings.system_namespace}/{WEBHOOK}:{_PORT}"
+        if called != ours:
+            message = f"webhook {name}: clientConfig: calls Service {called}, must call {ours}"
+            yield judge("webhooks.service", subject, f"{message}: {entry.without}", APPLY)
+    path = url.path if url.netloc else service.text("path")
     is_mutating = subject.kind == MUTATING_WEBHOOKS.kind
     wanted = _PATHS.get(name, "/mutate" if is_mutating else "/validate")
     if path != wanted:
