@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import a_pod, a_quota
+from tests.controllers.shared.shared_quota_steps import shared_quota
 from tests.install.twin import Twin, registrations, run
 from webhook.install.emergency.closing import Closed, close_emergency, wait_for_counts
 from webhook.install.emergency.opening import (
@@ -19,6 +20,7 @@ from webhook.install.emergency.opening import (
 from webhook.install.emergency.switching import EmergencySwitch
 from webhook.kube.api import (
     ALL,
+    CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
@@ -30,6 +32,7 @@ from webhook.kube.api import (
     Kind,
     ListOptions,
     NotFoundError,
+    Object,
     Revision,
     UnavailableError,
 )
@@ -37,6 +40,9 @@ from webhook.kube.kinds import KNOWN_KINDS
 from webhook.operations.emergency_state import EmergencyState
 from webhook.operations.names import policy_kinds
 from webhook.operations.retry import RetryPolicy, silent
+from webhook.quota.ledger.ledger import QuotaRevision
+from webhook.quota.shared.grants import Grants, mark_complete
+from webhook.state.shared_quotas import SharedQuotaStore
 from webhook.state.well_known import EMERGENCY_SINCE, REGISTRATION
 
 QUICK = RetryPolicy(seconds=60, pause_seconds=0.01, settle_seconds=0.01)
@@ -300,6 +306,78 @@ def test_guards_stay_away_while_a_ledger_cannot_be_deleted(twin: Any) -> None:
     assert len(done.problems) == 2
     assert "its ledger cannot be deleted: ledgers are written" in done.problems[0]
     assert state(twin).is_open
+
+
+class Sharing(Mortal):
+    """A cluster with a quota of several namespaces that a leader has completed.
+
+    Attributes:
+        conflicts: How many writes of its status come after one of the leader.
+        is_refused: Whether its status is written by deferred-quota alone.
+        ledgers_left: How many ledgers there were at each write of it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conflicts = 0
+        self.is_refused = False
+        self.ledgers_left: list[int] = []
+
+    def update_status(self, kind: Kind, obj: Object, **kwargs: Any) -> Revision:
+        if self.is_refused:
+            raise ForbiddenError("the status of cluster quotas is written by deferred-quota alone")
+        if self.conflicts:
+            self.conflicts -= 1
+            self.complete()
+        self.ledgers_left.append(len(self.api.list(QUOTA_LEDGERS).items))
+        return self.api.update_status(kind, obj, **kwargs)
+
+    def complete(self) -> None:
+        store = SharedQuotaStore(self.api)
+        version = store.fetch("cdq/both")
+        assert version is not None
+        observed = QuotaRevision("cdq/both", version.uid, "abc")
+        store.write(version, mark_complete(version.grants, observed))
+
+    def grants(self) -> Grants:
+        version = SharedQuotaStore(self.api).fetch("cdq/both")
+        assert version is not None
+        return version.grants
+
+
+def sharing() -> Any:
+    twin = a_cluster(Sharing())
+    twin.api.create(CLUSTER_DEFERRED_QUOTAS, shared_quota())
+    twin.complete()
+    open_on(twin)
+    return twin
+
+
+def test_quotas_of_several_namespaces_are_counted_anew_once_the_ledgers_are_gone() -> None:
+    twin = sharing()
+    assert twin.grants().observed is not None
+    twin.conflicts = 1
+    assert not close_on(twin).problems
+    assert twin.grants().observed is None
+    assert twin.grants().sequence == 4  # completed twice, and taken back twice
+    assert set(twin.ledgers_left) == {0}
+
+
+def test_guards_stay_away_while_such_a_quota_says_that_all_is_counted() -> None:
+    twin = sharing()
+    twin.is_refused = True
+    (problem,) = close_on(twin).problems
+    assert problem.startswith("ClusterDeferredQuota both: it cannot be marked incomplete: the stat")
+    assert state(twin).is_open
+
+
+def test_so_is_one_that_cannot_be_read_until_it_is_mended() -> None:
+    twin = sharing()
+    for cpu in ("4x", "4"):
+        twin.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": cpu}}})
+        if cpu == "4x":
+            assert not close_on(twin).problems
+    assert twin.grants().observed is None
 
 
 def test_nothing_is_hidden_again_while_the_guards_cannot_be_switched(twin: Any) -> None:

@@ -12,7 +12,7 @@ watch or from an answer that took its time, therefore never replaces what is new
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -158,8 +158,8 @@ class LedgerStore:
             raise NewerFormatError("status.format", "is of a newer release by now")
         return read_ledger({**obj, "status": None})
 
-    def namespaces(self, *, newest: int) -> Set[str]:
-        """List the namespaces that have a ledger now.
+    def uids(self, *, newest: int) -> Mapping[str, str]:
+        """List the ledgers that there are now: namespace → uid.
 
         Args:
             newest: The newest version that was seen before: an older list shows nothing.
@@ -171,10 +171,10 @@ class LedgerStore:
         # moment is that of its first page, so what is in none had no ledger after this call began
         options = ListOptions(field_selector=f"metadata.name={LEDGER_NAME}")
         pages = list_pages(self._api, QUOTA_LEDGERS, options, newest=newest, is_brief=True)
-        return {split_key(one.key)[0] for page in pages for one in page.items}
+        return {split_key(one.key)[0]: one.uid for page in pages for one in page.items}
 
     def forget(self, namespace: str) -> None:
-        """Forget a namespace that is gone."""
+        """Forget what is known of a namespace: it is gone, or its ledger is."""
         with self._lock:
             self._places.pop(namespace, None)
             self._newer.pop(namespace, None)

@@ -1223,9 +1223,6 @@ class _SimulatedUsageCache:
         sharing = [one for one in self._world.namespaces if view.shares(one, name)]
         return [one for one in sharing if one not in except_for]
 
-    def losses(self, names: Iterable[str]) -> dict[str, int]:
-        return dict.fromkeys(names, 0)  # here they are lost for good
-
     def all_sharing(self) -> dict[str, set[str]]:
         names = [one.quota.name for one in self._shared_specs()]
         return {name: set(self.sharing_namespaces(name)) for name in names}

@@ -9,7 +9,12 @@ import pytest
 
 from tests.admission.handlers.harness import a_namespace
 from tests.builders import a_pod, a_quota
-from tests.controllers.controller_harness import EXPIRE_SECONDS, NAMESPACE, new_harness
+from tests.controllers.controller_harness import (
+    EXPIRE_SECONDS,
+    NAMESPACE,
+    ControllerHarness,
+    new_harness,
+)
 from tests.controllers.shared.shared_quota_steps import (
     HIGH,
     OTHER,
@@ -57,7 +62,11 @@ def test_handlers_wait_until_all_namespaces_that_take_part_are_counted() -> None
         assert isinstance(harness.reserve("one"), Reserved)
 
 
-def test_one_that_lost_its_ledger_is_counted_anew_before_the_others_go_on() -> None:
+@pytest.mark.parametrize("then", ["", "opts out and in", "is made anew", "drifts", "is unreadable"])
+@pytest.mark.parametrize("is_silent", [False, True], ids=["seen", "silent"])
+def test_one_that_lost_its_ledger_is_counted_anew_before_the_others_go_on(
+    then: str, is_silent: bool
+) -> None:
     """As after an emergency, which deletes all ledgers while pods are bound unasked.
 
     The quota had been edited, and one of two namespaces was counted since.
@@ -74,18 +83,68 @@ def test_one_that_lost_its_ledger_is_counted_anew_before_the_others_go_on() -> N
         for namespace in (NAMESPACE, OTHER):
             harness.api.delete(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
         harness.pod("unasked", "3", OTHER, node="node-1")
+        if then == "is unreadable":
+            harness.cluster.load([(PODS, an_unreadable_pod(OTHER))])
         harness.catch_up()
-        for namespace in (NAMESPACE, OTHER):
-            settle(harness, namespace)
+        settle(harness, NAMESPACE)
+        if not is_silent:
+            settle(harness, OTHER)
+        change_state(harness, then)
         harness.pass_time(EXPIRE_SECONDS + 1)
         for _ in range(5):
             settle(harness, NAMESPACE)
             harness.catch_up()
         assert not is_complete(harness)
         assert isinstance(harness.reserve("waits"), Undecided)
+        if then == "is unreadable":
+            harness.api.delete(PODS, "odd", namespace=OTHER)
+        steps(harness)
+        harness.pass_time(EXPIRE_SECONDS + 1)
         steps(harness)
         assert is_complete(harness)
         assert isinstance(harness.reserve("waits"), QuotaExceeded)
+
+
+def change_state(harness: ControllerHarness, then: str) -> None:
+    """Have another state take the place of that of a namespace which was counted."""
+    if then == "opts out and in":
+        for mode in (None, "deferred"):
+            harness.api.patch(NAMESPACES, OTHER, {"metadata": {"labels": {MODE_LABEL: mode}}})
+            harness.catch_up()
+    elif then == "is made anew":
+        harness.api.delete(NAMESPACES, OTHER)
+        harness.catch_up()
+        harness.create(a_namespace(OTHER))
+        harness.pod("unasked", "3", OTHER, node="node-1")
+        harness.catch_up()
+    elif then == "drifts":
+        with harness.controller.usage_cache.lock:
+            harness.controller.usage_cache.track(OTHER)
+
+
+@pytest.mark.parametrize("leaves", ["the quota", "altogether"])
+def test_one_that_was_counted_and_loses_its_ledger_as_it_leaves_is_not_waited_for(
+    leaves: str,
+) -> None:
+    apart = {"matchExpressions": [{"key": "apart", "operator": "DoesNotExist"}]}
+    with sharing(a_namespace("team-c")) as harness:
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS,
+            "both",
+            {"spec": {"hard": {"requests.cpu": "5"}, "namespaceSelector": apart}},
+        )
+        harness.catch_up()
+        for namespace in (OTHER, NAMESPACE):
+            for _ in range(3):
+                settle(harness, namespace)
+        labels = {"apart": "1"} if leaves == "the quota" else {MODE_LABEL: None}
+        harness.api.patch(NAMESPACES, OTHER, {"metadata": {"labels": labels}})
+        harness.catch_up()
+        harness.controller.poll()  # the ledger is there still: its reconciliation is left to leave
+        harness.api.delete(QUOTA_LEDGERS, LEDGER_NAME, namespace=OTHER)
+        steps(harness)
+        assert is_complete(harness)
+        assert granted(harness) == {NAMESPACE: "0", "team-c": "0"}
 
 
 def test_one_is_complete_soon_when_the_last_that_was_not_counted_is_gone() -> None:

@@ -285,6 +285,8 @@ class LedgerController:
     def _on_ledger(self, change: Change[LazyLedger]) -> None:
         """Look at a ledger that another client has written or deleted."""
         namespace = _namespace_of(change.key)
+        if change.type == "DELETED":
+            self.shared_controller.requeue()  # shared quotas may have left it to be reconciled
         with self.usage_cache.lock:
             state = self.usage_cache.namespaces.get(namespace)
             if state is None:

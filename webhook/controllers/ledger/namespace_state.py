@@ -98,8 +98,6 @@ class NamespaceState:
     """It has opted in again, and perhaps out since: its pods are counted when it is reconciled."""
     is_rejoining: bool = False
     """It had left, and nothing was written since; what the ledger counts is from before."""
-    losses: int = 0
-    """How often its ledger was found to be gone."""
     pod_queue: PodQueueState = field(init=False)
     """The queue of its gated pods."""
     excess: dict[str, tuple[float, ResourceList]] = field(default_factory=dict)
@@ -165,7 +163,6 @@ class NamespaceState:
     def lose_ledger(self, now: float) -> None:
         """Note that the ledger is gone: what was reserved in it may come into no earlier list."""
         self.lost_since, self.listing = now, None
-        self.losses += 1
 
     def begin_reconcile(self) -> None:
         """Begin a reconciliation: later changes need another one."""

@@ -203,7 +203,7 @@ class LedgerReconciler:
             return False
         update = self._usage_cache.next_ledger(namespace, state, None, {})
         if update is not None:
-            grant_counted(self._shared, namespace, update.ledger, epoch)
+            grant_counted(self._shared, namespace, state, update.ledger, epoch)
         return update is not None
 
     def _expired(
@@ -308,7 +308,7 @@ class LedgerReconciler:
         is_newest = found.is_fetched or version is written
         self._writer.record(namespace, state, version, ledger, is_newest=is_newest)
         transaction.lower_grants()
-        transaction.close(ledger)
+        transaction.close(ledger, version.uid)
         self._commit_cycle(namespace, state, cycle, epoch)
         return DONE
 

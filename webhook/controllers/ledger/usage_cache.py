@@ -200,12 +200,6 @@ class UsageCache:
                 and self.managed.takes_part(namespace, name)
             ]
 
-    def losses(self, names: Iterable[str]) -> dict[str, int]:
-        """Return how often the ledgers of some namespaces were lost; those that are tracked."""
-        with self.lock:
-            found = {name: self.namespaces.get(name) for name in names}
-        return {name: state.losses for name, state in found.items() if state is not None}
-
     def all_sharing(self) -> dict[str, Set[str]]:
         """Return the namespaces of every shared quota, as `sharing_namespaces`, by its name."""
         found: dict[str, set[str]] = {}

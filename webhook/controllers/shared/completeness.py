@@ -3,28 +3,33 @@
 Complete means one spec of the quota, counted by all ledgers, and without one where none can be made
 (`ledgerless`); handlers admit by it. So the mark is removed before a ledger begins to count another
 spec, or one that it had stopped to count: handlers may not rely on what is granted from then on.
+
+A namespace is counted as long as the very ledger is there that counts it. While there is none pods
+may be bound unasked, in an emergency, and these are in no grant. So before the mark is made, the
+ledgers are listed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from webhook.controllers.ledger.ledger_conditions import merge_conditions
+from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.kube.metadata import time_text
 from webhook.quota.ledger.ledger import Condition, QuotaRevision
 from webhook.quota.shared.cluster_quotas import ClusterQuota
-from webhook.quota.shared.escrow import Shared
 from webhook.quota.shared.grants import (
     Grants,
     is_derived_edited,
     mark_complete,
     mark_incomplete,
 )
+from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaVersion
 
 _log = logging.getLogger(__name__)
@@ -35,11 +40,22 @@ _COUNTED: Final = "Counted"
 _ALL_COUNTED: Final = Condition(_COUNTED, "True", "AllCounted")
 
 
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Count of a namespace."""
+
+    state: NamespaceState
+    """What was counted; a namespace that is made anew, or opts in again, has another."""
+    ledger_uid: str
+    """Of the ledger that says so; empty where none can be made."""
+
+
 class Completeness:
     """Participants that have been counted in one leadership; the caller holds the quota's lock.
 
     Args:
         usage_cache: The participants.
+        ledgers: Their ledgers.
         write: Writes a quota, see `SharedQuotaContext.write`.
         now: The time of day, for people.
     """
@@ -47,16 +63,16 @@ class Completeness:
     def __init__(
         self,
         usage_cache: UsageCache,
+        ledgers: LedgerStore,
         write: Callable[[SharedQuotaVersion, Grants, int], SharedQuotaVersion],
         now: Callable[[], datetime],
     ) -> None:
         self._usage_cache = usage_cache
+        self._ledgers = ledgers
         self._write = write
         self._now = now
-        self._counted: dict[str, tuple[QuotaRevision, Mapping[str, int]]] = {}
-        """Quota → what it is now, and which namespaces have counted and been granted that; each
-        with how often its ledger had been lost. One that was lost since is not counted any more:
-        in an emergency pods may be bound meanwhile that are in no grant."""
+        self._counted: dict[str, tuple[QuotaRevision, Mapping[str, Count]]] = {}
+        """Quota → what it is now, and which namespaces have counted and been granted that."""
 
     def reset(self) -> None:
         """Forget what an earlier leadership has seen."""
@@ -71,11 +87,24 @@ class Completeness:
         self._counted.pop(name, None)
 
     def record_counted(
-        self, namespace: str, observed: QuotaRevision, version: SharedQuotaVersion, epoch: int
+        self,
+        namespace: str,
+        count: Count,
+        observed: QuotaRevision,
+        version: SharedQuotaVersion,
+        epoch: int,
     ) -> SharedQuotaVersion:
-        """Note that a namespace is counted and granted; mark the quota complete once all are."""
-        counted = {**self._noted(observed), **self._usage_cache.losses([namespace])}
-        self._counted[observed.name] = (observed, counted)
+        """Note that a namespace is counted and granted; mark the quota complete once all are.
+
+        Raises:
+            NotLeadingError: The leadership is over.
+            ConflictError: Another client wrote first.
+            ApiError: The API server does not do it.
+        """
+        if version.grants.observed == observed:
+            self.forget(observed.name)
+            return version
+        self._note(observed, {**self._noted(observed, version.grants), namespace: count})
         return self.mark_complete(observed, version, epoch)
 
     def mark_complete(
@@ -91,7 +120,8 @@ class Completeness:
         shared = version.shared
         if shared is None or shared.grants.observed == observed:
             return version
-        missing, grants = self._missing(observed, shared), shared.grants
+        grants = shared.grants
+        missing = self._missing(observed, grants) or self._lost(observed, version)
         if missing:
             if any(one.type == _COUNTED and one.status == "False" for one in grants.conditions):
                 return version
@@ -127,17 +157,40 @@ class Completeness:
             self._usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
         return written
 
-    def _noted(self, observed: QuotaRevision) -> Mapping[str, int]:
-        known, namespaces = self._counted.get(observed.name, (observed, {}))
-        return namespaces if known == observed else {}
+    def _note(self, observed: QuotaRevision, counts: Mapping[str, Count]) -> None:
+        self._counted[observed.name] = (observed, counts)
 
-    def _missing(self, observed: QuotaRevision, shared: Shared) -> list[str]:
-        named = shared.grants.namespaces.keys()
-        noted = self._noted(observed)
-        present = self._usage_cache.losses(noted.keys() & named)
-        done = {one for one, losses in present.items() if losses == noted[one]}
+    def _noted(self, observed: QuotaRevision, grants: Grants) -> dict[str, Count]:
+        """Return which of the namespaces that a quota names are noted as counted."""
+        known, counts = self._counted.get(observed.name, (observed, {}))
+        if known != observed:
+            return {}
+        return {name: count for name, count in counts.items() if name in grants.namespaces}
+
+    def _missing(self, observed: QuotaRevision, grants: Grants) -> list[str]:
+        """Return the namespaces that are not counted, as far as is known."""
+        noted = self._noted(observed, grants)
+        present = self._usage_cache.namespaces
+        done = {name for name, count in noted.items() if present.get(name) is count.state}
         missing = self._usage_cache.sharing_namespaces(observed.name, except_for=done)
-        return sorted({*missing, *(named - done)})
+        return sorted({*missing, *(grants.namespaces.keys() - done)})
+
+    def _lost(self, observed: QuotaRevision, version: SharedQuotaVersion) -> list[str]:
+        """Return which of the counted namespaces have lost their ledgers since; they count anew.
+
+        Raises:
+            ApiError: The ledgers cannot be listed.
+        """
+        noted = self._noted(observed, version.grants)
+        if not noted:
+            return []
+        uids = self._ledgers.uids(newest=version.resource_version)
+        lost = [name for name, count in noted.items() if uids.get(name, "") != count.ledger_uid]
+        self._note(observed, {name: noted[name] for name in noted.keys() - lost})
+        for namespace in lost:
+            self._ledgers.forget(namespace)  # the watch that would have shown it may be silent
+            self._usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
+        return sorted(lost)
 
     def _with_condition(self, grants: Grants, missing: list[str]) -> Grants:
         wanted = _ALL_COUNTED

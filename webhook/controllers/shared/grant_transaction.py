@@ -22,7 +22,7 @@ from typing import Final
 
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.usage_cache import LedgerUpdate
-from webhook.controllers.shared.completeness import SHARED_RETRY_SECONDS
+from webhook.controllers.shared.completeness import SHARED_RETRY_SECONDS, Count
 from webhook.controllers.shared.shared_context import EXCESS_SECONDS, SharedQuotaContext
 from webhook.kube.api import ApiError, ConflictError, NotFoundError
 from webhook.quota.amounts.quantity import ZERO
@@ -215,12 +215,13 @@ class GrantTransaction:
                     continue
             self.state.excess.pop(name, None)
 
-    def close(self, ledger: Ledger) -> None:
-        """Note what is counted, once the ledger says so.
+    def close(self, ledger: Ledger, uid: str) -> None:
+        """Note what is counted, once the ledger of this uid says so.
 
         Raises:
             NotLeadingError: Another process may be writing.
         """
+        count = Count(self.state, uid)
         for name in shared_names(ledger):
             version, account = self.versions[name], ledger.accounts[name]
             shared = None if version is None else version.shared
@@ -232,7 +233,7 @@ class GrantTransaction:
                 continue
             try:
                 self.versions[name] = self.shared.completeness.record_counted(
-                    self.namespace, account.observed, version, self.epoch
+                    self.namespace, count, account.observed, version, self.epoch
                 )
             except ApiError as err:
                 self._refresh_after(name, err)

@@ -126,7 +126,7 @@ class Leaving:
             return set()
         try:
             with lists.measured():
-                counted = self.shared.ledgers.namespaces(newest=version.resource_version)
+                counted = self.shared.ledgers.uids(newest=version.resource_version)
                 opted_in = self.shared.participation.managed_namespaces()
         except ApiError as err:  # a few are looked up then
             _log.info(
@@ -134,7 +134,7 @@ class Leaving:
                 extra={"quota": version.name, "error": err.message},
             )
             return set()
-        return {*namespaces} - counted - opted_in
+        return {*namespaces} - counted.keys() - opted_in
 
     def _chosen(self, namespaces: Collection[str], name: str) -> list[str]:
         """Return the next namespaces to look up: none that stays keeps another from its turn."""

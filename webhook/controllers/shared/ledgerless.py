@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import time
 
+from webhook.controllers.ledger.namespace_state import NamespaceState
+from webhook.controllers.shared.completeness import Count
 from webhook.controllers.shared.leaving import WAIT_SECONDS
 from webhook.controllers.shared.shared_context import SharedQuotaContext
 from webhook.quota.amounts.resources import is_within
@@ -34,10 +36,13 @@ def is_all_granted(shared: SharedQuotaContext, namespace: str, count: Ledger) ->
     )
 
 
-def grant_counted(shared: SharedQuotaContext, namespace: str, count: Ledger, epoch: int) -> None:
+def grant_counted(
+    shared: SharedQuotaContext, namespace: str, state: NamespaceState, count: Ledger, epoch: int
+) -> None:
     """Let a namespace without a ledger hold what is counted, and note that it is counted.
 
     Args:
+        state: What was counted.
         count: The ledger that it would have. Nothing is on its way that was admitted before, and
             the pods have been listed since.
         epoch: The leadership to write under.
@@ -57,7 +62,9 @@ def grant_counted(shared: SharedQuotaContext, namespace: str, count: Ledger, epo
             if not _is_granted(namespace, account, found):
                 following = raised(version.grants, namespace, Raise(need(account)))
                 version = shared.write(version, following, epoch)
-            shared.completeness.record_counted(namespace, account.observed, version, epoch)
+            shared.completeness.record_counted(
+                namespace, Count(state, ""), account.observed, version, epoch
+            )
 
 
 def _is_granted(namespace: str, account: Account, shared: Shared) -> bool:

@@ -4,10 +4,12 @@ A ledger that was counted before, or while no bind was guarded, may lack pods th
 since. So none of them is decided by again:
 
 1. The ledgers of opted-in namespaces are deleted. Without a ledger a bind is answered 429, and the
-   controller makes a new one only after the longest time of a request.
+   controller makes a new one only after the longest time of a request. Then quotas of several
+   namespaces are marked incomplete: one that has no ledger to wait for, as it is new, would be
+   admitted by what the deleted ones had counted.
 2. The guards are asked again.
-3. When every API server knows that, ledgers that a controller has made since the first step are
-   deleted once more: a bind that passed unasked is then stored before the count that replaces them.
+3. When every API server knows that, the first step is repeated, for ledgers that a controller has
+   made since: a bind that passed unasked is then stored before the count that replaces them.
 4. All else that is asked, the mark and the mask, and last the note since when. Where a step before
    did not succeed nothing is hidden again, as it would be charged by none, or by an old count.
 5. From there on the new ledgers are waited for; nothing depends on it.
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from webhook.install.apply import InstallApi, delete
@@ -27,12 +30,21 @@ from webhook.install.emergency.switching import EmergencySwitch
 from webhook.install.endpoint_probe import CannotProbeError, Namespaces, probing
 from webhook.install.endpoint_switch import probed_client
 from webhook.jsonfields.fields import InvalidFieldError, mapping, sequence
-from webhook.kube.api import QUOTA_LEDGERS, ApiError, ClusterApi, NotFoundError, Object
+from webhook.kube.api import (
+    CLUSTER_DEFERRED_QUOTAS,
+    QUOTA_LEDGERS,
+    ApiError,
+    ClusterApi,
+    NotFoundError,
+    Object,
+)
+from webhook.kube.metadata import object_name
 from webhook.operations.emergency_state import GUARDS, OTHERS
 from webhook.operations.namespaces_at_once import NO_ANSWER, in_each
 from webhook.operations.native_enforcement import OverQuota
-from webhook.operations.retry import Report, RetryPolicy, silent
+from webhook.operations.retry import CONFLICTS, PASSING, Report, RetryPolicy, silent
 from webhook.quota.amounts.resources import exceeding, mask
+from webhook.quota.ledger.ledger_codec import counter
 from webhook.state.ledger_store import LEDGER_NAME, read_ledger
 from webhook.state.well_known import BIND_ENTRY
 
@@ -101,7 +113,7 @@ def close_emergency(
     """
     switch = EmergencySwitch(api, report, patience)
     deleted: set[str] = set()
-    problems = _delete_ledgers(api, namespaces(), deleted, report, patience)
+    problems = _uncount(api, namespaces(), deleted, report, patience)
     if problems:
         return Closed(problems=problems)  # the guards would decide by what is left
     switch.close(*GUARDS)
@@ -110,7 +122,7 @@ def close_emergency(
     if switch.problems:
         return Closed(switch.writes, len(deleted), tuple(switch.problems))
     patience.begin().wait_for_caches()  # the guards, until every API server asks them
-    problems = _delete_ledgers(api, namespaces(), deleted, report, patience)
+    problems = _uncount(api, namespaces(), deleted, report, patience)
     if problems:
         return Closed(switch.writes, len(deleted), problems)
     for place in (*OTHERS, *reversed(switch.bindings())):
@@ -150,6 +162,18 @@ def wait_for_counts(
     return tuple(each.value or Counted(each.name, (each.why,)) for each in done.each)
 
 
+def _uncount(
+    api: ClusterApi,
+    namespaces: Sequence[str],
+    deleted: set[str],
+    report: Report,
+    patience: RetryPolicy,
+) -> tuple[str, ...]:
+    """Have everything counted anew; return what may still be decided by an old count, and why."""
+    problems = _delete_ledgers(api, namespaces, deleted, report, patience)
+    return problems or _mark_incomplete(api, report, patience)
+
+
 def _delete_ledgers(
     api: ClusterApi,
     namespaces: Sequence[str],
@@ -172,6 +196,47 @@ def _delete_ledgers(
         deleted.add(namespace)
         report(f"{namespace}: its ledger is deleted, and counted anew")
     return tuple(problems)
+
+
+def _mark_incomplete(api: ClusterApi, report: Report, patience: RetryPolicy) -> tuple[str, ...]:
+    """Mark all quotas of several namespaces incomplete; return why some are not.
+
+    Each is written, also one that is incomplete: a leader may be about to mark it complete by the
+    ledgers that were there a moment ago.
+    """
+    problems: list[str] = []
+    for name in _cluster_quotas(api, patience):
+        what = f"{CLUSTER_DEFERRED_QUOTAS.kind} {name}"
+        try:
+            patience.begin().retry(
+                partial(_mark_one_incomplete, api, name), passing=(*PASSING, *CONFLICTS)
+            )
+        except NotFoundError:
+            continue
+        except (ApiError, InvalidFieldError) as err:
+            if isinstance(err, NO_ANSWER):
+                raise
+            problems.append(f"{what}: it cannot be marked incomplete: {err}")
+            continue
+        report(f"{what}: its namespaces are counted anew")
+    return tuple(problems)
+
+
+def _mark_one_incomplete(api: ClusterApi, name: str) -> None:
+    """Write the status of a quota without the claim to be complete, whatever else it says."""
+    found = api.get(CLUSTER_DEFERRED_QUOTAS, name)
+    status = mapping(found.get("status"), "status")
+    left = {key: value for key, value in status.items() if key != "observed"}
+    serial = counter(status, "serial", "status") + 1
+    api.update_status(CLUSTER_DEFERRED_QUOTAS, {**found, "status": {**left, "serial": serial}})
+
+
+def _cluster_quotas(api: ClusterApi, patience: RetryPolicy) -> list[str]:
+    try:
+        found = patience.begin().retry(lambda: api.list(CLUSTER_DEFERRED_QUOTAS))
+    except NotFoundError:
+        return []  # their definition is not installed
+    return [object_name(one) for one in found.items]
 
 
 def _over(api: ClusterApi, namespace: str) -> tuple[OverQuota, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,8 +19,18 @@ from tests.e2e.cluster.installed import (
 )
 from tests.e2e.cluster.outages.alerts import is_firing, scraped
 from tests.e2e.cluster.product import Product
+from tests.e2e.cluster.shared.sharing import Team
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
+
+
+@pytest.fixture
+def team(running: Product, cluster: Cluster) -> Iterator[Team]:
+    """Two namespaces that share a quota, without gates."""
+    cluster.install(url=running.url)
+    with closing(Team(cluster.plane, 2)) as made:
+        made.share("3")
+        yield made
 
 
 @pytest.fixture
@@ -48,9 +59,8 @@ def selectors(cluster: Cluster) -> list[Any]:
 
 
 def test_binds_pass_with_the_api_server_alone_and_are_counted_before_they_are_guarded(
-    running: Product, cluster: Cluster, tenant: Tenant
+    running: Product, cluster: Cluster, team: Team, tenant: Tenant
 ) -> None:
-    cluster.install(url=running.url)
     is_hidden(tenant, running)
     tenant.quota(hard={"requests.cpu": "2", "pods": "9"})
     tenant.bound("counted", "1")
@@ -64,6 +74,8 @@ def test_binds_pass_with_the_api_server_alone_and_are_counted_before_they_are_gu
     assert "over quota: p1: used: requests.cpu=3, limited: requests.cpu=2" in told
     assert tenant.bind("slips").code == 201
     assert tenant.bind("waits").code == 201
+    first, second = team.tenants
+    second.bound("slips", "3")
     hard = {"requests.cpu": "2", "pods": "9"}
     assert status(tenant, "p1") == {"hard": hard, "used": {"requests.cpu": "3", "pods": "3"}}
     assert "exceeded quota: p1" in tenant.create("more", "1").message
@@ -81,7 +93,11 @@ def test_binds_pass_with_the_api_server_alone_and_are_counted_before_they_are_gu
     tenant.delete("waits")
     closed = printed(cluster.plane, "emergency", "close", "--yes")
     assert f"{tenant.namespace}: counted, and in force" in closed
+    assert f"ClusterDeferredQuota {team.name}: its namespaces are counted anew" in closed
     assert emergencies(cluster) == []
+    team.is_counted(team.tenants)
+    first.pod("late", "1")
+    assert f"exceeded quota: {team.account}" in first.bind("late").message
     becomes(lambda: running.controller.metric(since), 0.0, "it shows that it is closed")
     assert json.dumps(selectors(cluster)) == json.dumps(before)
     becomes(lambda: tenant.used()["requests.cpu"], "2", "what is used")
