@@ -67,6 +67,7 @@ from webhook.kube.kinds import (
     SECRETS,
     VALIDATING_WEBHOOKS,
     Kind,
+    is_path_segment,
     kind_of,
     kind_of_resource,
     known_kind,
@@ -356,13 +357,23 @@ class ClusterApi(Protocol):
         """
 
 
-def find_object(api: ClusterApi, kind: Kind, name: str, *, namespace: str = "") -> Object | None:
+_MAX_NAME: Final = 253
+
+
+def find_object(
+    api: ClusterApi, kind: Kind, name: str, *, namespace: str = "", decode: Decode | None = None
+) -> Object | None:
     """Return one object as it is now; None where there is none.
+
+    That is so without a request where the name, which may be forged, is one that no object has.
 
     Raises:
         ApiError: It cannot be read.
     """
+    place = (name, namespace) if kind.namespaced else (name,)
+    if not all(is_path_segment(part) and len(part) <= _MAX_NAME for part in place):
+        return None
     try:
-        return api.get(kind, name, namespace=namespace)
+        return api.get(kind, name, namespace=namespace, decode=decode)
     except NotFoundError:
         return None

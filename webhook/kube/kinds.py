@@ -251,6 +251,14 @@ def _at_version(kind: Kind, version: str) -> Kind:
     return kind if kind.version == version else replace(kind, version=version)
 
 
+def is_path_segment(text: str) -> bool:
+    """Return whether text can be one segment of a path, as the names of all objects can.
+
+    Source: kubernetes v1.36, apimachinery/pkg/api/validation/path/name.go.
+    """
+    return text not in ("", ".", "..") and not ("/" in text or "%" in text)
+
+
 def object_key(namespace: str, name: str) -> str:
     """Return "namespace/name", or the bare name where there is no namespace."""
     return f"{namespace}/{name}" if namespace else name

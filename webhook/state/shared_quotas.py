@@ -26,7 +26,6 @@ from webhook.kube.api import (
 )
 from webhook.kube.informer import Change, Informer, InformerTimings
 from webhook.kube.joint_reads import JointReads
-from webhook.quota.objects.names import object_name_errors
 from webhook.quota.shared.cluster_quotas import (
     ClusterQuota,
     UnreadableClusterQuota,
@@ -154,11 +153,7 @@ class SharedQuotaStore:
             ApiError: The API server does not answer.
             InvalidFieldError: Not even its identity can be read.
         """
-        own = own_name(name)
-        # a ledger that was forged can have any name: none is called that, and no path is of it
-        found = None
-        if not object_name_errors(own):
-            found = find_object(self._api, CLUSTER_DEFERRED_QUOTAS, own)
+        found = find_object(self._api, CLUSTER_DEFERRED_QUOTAS, own_name(name))
         if found is None:
             with self._lock:
                 self._known.pop(name, None)

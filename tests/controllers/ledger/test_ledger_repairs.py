@@ -285,7 +285,7 @@ def test_a_forged_condition_does_not_stay(
     assert said == {(one.type, one.status, one.reason, one.message) for one in before}
 
 
-@pytest.mark.parametrize("name", ["cdq/a/b", "cdq/", "cdq/..", "cdq/Upper"])
+@pytest.mark.parametrize("name", ["cdq/a/b", "cdq/", "cdq/..", f"cdq/{'x' * 254}"])
 def test_a_forged_account_of_a_quota_that_no_quota_is_called_does_not_stay(
     harness: ControllerHarness, name: str
 ) -> None:

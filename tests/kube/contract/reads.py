@@ -24,6 +24,7 @@ from webhook.kube.api import (
     ListOptions,
     NotFoundError,
     Revision,
+    find_object,
 )
 
 LABELS = {
@@ -145,6 +146,16 @@ class ReadContract(ClusterContract):
         with pytest.raises(NotFoundError, match=r'^pods "nobody" not found$') as refusal:
             api.get(PODS, "nobody", namespace=namespace)
         assert refusal.value.details == {"name": "nobody", "kind": "pods"}
+
+    @pytest.mark.parametrize(
+        "name", ["nobody", "Nobody", "a/b", "a%2fb", "..", "", "x" * 254, "x" * 2**21]
+    )
+    def test_an_object_of_any_name_can_be_asked_for(
+        self, api: ClusterApi, namespace: str, name: str
+    ) -> None:
+        assert find_object(api, PODS, name, namespace=namespace) is None
+        assert find_object(api, PODS, "web", namespace=name) is None
+        assert find_object(api, NAMESPACES, name) is None
 
     def test_a_custom_resource_is_named_with_its_group(
         self, api: ClusterApi, namespace: str

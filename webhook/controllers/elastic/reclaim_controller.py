@@ -78,7 +78,7 @@ from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.owners_first import waiting_for_elastic
 from webhook.quota.objects.model import Pod
-from webhook.quota.objects.names import DERIVED_PREFIXES, dns_label_errors, object_name_errors
+from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.state.ledger_store import LedgerStore
@@ -661,8 +661,6 @@ class Reclaimer:
         return None if raw is None or _is_over(Pod.from_stored(raw)) else raw
 
     def _stored(self, namespace: str, name: str, uid: str) -> Object | None:
-        if dns_label_errors(namespace) or object_name_errors(name):
-            return None  # of a forged promise: the path of no pod, which the client refuses
         raw = find_object(self._api, PODS, name, namespace=namespace)
         is_it = raw is not None and FieldReader(raw).child("metadata").text("uid") == uid
         return raw if is_it else None

@@ -24,12 +24,11 @@ from typing import Final
 
 from webhook.controllers.runtime.rate_limit import ListPauses
 from webhook.jsonfields.fields import InvalidFieldError
-from webhook.kube.api import PODS, ApiError, ClusterApi, ListOptions, NotFoundError
+from webhook.kube.api import PODS, ApiError, ClusterApi, ListOptions, find_object
 from webhook.kube.pager import listed_versions
 from webhook.quota.ledger.apply_usage import Expiry, ObservedPod
 from webhook.quota.ledger.ledger import Ledger, Reservation
 from webhook.quota.objects.model import Pod
-from webhook.quota.objects.names import object_name_errors
 from webhook.state.object_decoders import decode_pod
 
 _log = logging.getLogger(__name__)
@@ -191,11 +190,10 @@ class ReservationExpiry:
 
     def _stored_version(self, namespace: str, reservation: Reservation) -> int | None:
         """Return the pod's version as it is stored; None where there is no such pod."""
-        if object_name_errors(reservation.pod):
-            return None  # no pod is called that, and its path would be refused, or be of another
-        try:
-            stored = self._api.get(PODS, reservation.pod, namespace=namespace, decode=decode_pod)
-        except NotFoundError:
+        stored = find_object(
+            self._api, PODS, reservation.pod, namespace=namespace, decode=decode_pod
+        )
+        if stored is None:
             return None
         pod = Pod.from_stored(stored)
         return int(pod.resource_version) if pod.uid == reservation.uid else None

@@ -29,6 +29,7 @@ from webhook.kube.api import (
     Preconditions,
     Revision,
     UnavailableError,
+    is_path_segment,
     object_key,
 )
 from webhook.kube.codec import encode
@@ -480,10 +481,11 @@ def _with_query(path: str, query: Mapping[str, str]) -> str:
 def _segment(what: str, text: str) -> str:
     """Return text as one segment of a path.
 
-    Source: kubernetes v1.36, apimachinery/pkg/api/validation/path/name.go.
+    Raises:
+        BadRequestError: It is missing, or cannot be one.
     """
     if not text:
         raise BadRequestError(f"metadata.{what}: is missing")
-    if text in (".", "..") or "/" in text or "%" in text:
+    if not is_path_segment(text):
         raise BadRequestError(f"metadata.{what}: Invalid value: {text!r}: cannot stand in a path")
     return quote(text, safe="")
