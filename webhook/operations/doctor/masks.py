@@ -8,18 +8,12 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import (
-    NAMESPACES,
-    RESOURCE_QUOTAS,
-    Object,
-)
+from webhook.kube.api import RESOURCE_QUOTAS, Object
 from webhook.kube.metadata import object_name
-from webhook.operations.counting import scope_fault
 from webhook.operations.doctor.check_context import (
     CONTROLLER_LOG,
     CheckContext,
     quota_subject,
-    unreadable,
 )
 from webhook.operations.doctor.namespace_selectors import APPLY, restore, selection_findings
 from webhook.operations.doctor.shipped import (
@@ -45,12 +39,9 @@ from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.status_mask import incomplete_keys, visible_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import is_pod_quota_key
-from webhook.quota.objects.quota_bounds import undecided_by
 from webhook.state.webhook_selectors import WebhookSelector, uncovered
 from webhook.state.well_known import DEFERRED_MODE
 
-_COUNTS_OURS: Final = re.compile(r"count/.*\.deferredquota\.io")
-"""Keys of quotas that limit the number of our objects."""
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 
 
@@ -241,35 +232,3 @@ def _hidden(scene: CheckContext, quota: ResourceQuota) -> Finding | None:
         "The API server's quota controller completes it within five minutes"
         + ("." if is_excluded(quota) else f"; at once: deferred-quota disable {quota.namespace}"),
     )
-
-
-def quotas(scene: CheckContext) -> Iterator[Finding]:
-    """Name quotas that cannot be read, are too large, count our objects, or have unclear scopes."""
-    deferred = {one.name: one.is_deferred for one in scene.namespaces()}
-    for raw in scene.objects(RESOURCE_QUOTAS):
-        subject = subject_of(RESOURCE_QUOTAS, raw)
-        if subject.namespace not in deferred:
-            continue
-        try:
-            quota = ResourceQuota.from_stored(raw)
-        except InvalidFieldError as err:
-            yield unreadable(subject, err)
-            continue
-        ours = sorted(filter(_COUNTS_OURS.fullmatch, quota.hard))
-        if ours:
-            message = f"limits {', '.join(ours)}: what is kept of this namespace may not be written"
-            yield error("quota.counts-ours", subject, message, "Take them out of spec.hard.")
-        fault = scope_fault(quota) if deferred[subject.namespace] else ""
-        if fault:
-            message = f"its scopes cannot be evaluated, so every bind is refused: {fault}"
-            yield error("quota.scopes", subject, message, "Correct spec.scopeSelector.")
-    for namespace in scene.deferred_namespaces():
-        for name, reason in undecided_by(scene.quotas(namespace.name)).items():
-            yield error(
-                "quota.bounds",
-                Subject(RESOURCE_QUOTAS.kind, name, namespace.name)
-                if name
-                else Subject(NAMESPACES.kind, namespace.name),
-                f"every bind is refused: {reason}",
-                "Make the quota smaller." if name else "Delete some of them.",
-            )

@@ -1,14 +1,16 @@
-"""Checks of namespaces that have opted in, and of what is left behind in others."""
+"""Checks of namespaces that have opted in, their quotas, and what is left behind in others."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, Object
+from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
+from webhook.operations.counting import scope_fault
 from webhook.operations.doctor.check_context import (
     CONTROLLER_LOG,
     CheckContext,
@@ -27,6 +29,8 @@ from webhook.operations.findings import (
 )
 from webhook.operations.gates import gate_of
 from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
+from webhook.quota.objects.model import ResourceQuota
+from webhook.quota.objects.quota_bounds import undecided_by
 from webhook.quota.shadow.record_codec import SHADOW_FIELD
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.well_known import (
@@ -45,6 +49,8 @@ _LABELS: Final = (MODE_LABEL, GATING_LABEL, FORMER_GATING_LABEL)
 """What people write on namespaces; there are no annotations."""
 _MOST_NAMED: Final = 3
 """Labels and annotations that are named of one namespace, which may have thousands."""
+_COUNTS_OURS: Final = re.compile(r"count/.*\.deferredquota\.io")
+"""Keys of quotas that limit the number of our objects."""
 
 
 def modes(scene: CheckContext) -> Iterator[Finding]:
@@ -155,6 +161,38 @@ def _mode(namespace: Namespace, system_namespace: str) -> Iterator[Finding]:
             " and a mask that does not leave it out hides its quotas from the API server",
             f"Run: deferred-quota disable {namespace.name}, or take it out of exemptNamespaces.",
         )
+
+
+def quotas(scene: CheckContext) -> Iterator[Finding]:
+    """Name quotas that cannot be read, are too large, count our objects, or have unclear scopes."""
+    deferred = {one.name: one.is_deferred for one in scene.namespaces()}
+    for raw in scene.objects(RESOURCE_QUOTAS):
+        subject = subject_of(RESOURCE_QUOTAS, raw)
+        if subject.namespace not in deferred:
+            continue
+        try:
+            quota = ResourceQuota.from_stored(raw)
+        except InvalidFieldError as err:
+            yield unreadable(subject, err)
+            continue
+        ours = sorted(filter(_COUNTS_OURS.fullmatch, quota.hard))
+        if ours:
+            message = f"limits {', '.join(ours)}: what is kept of this namespace may not be written"
+            yield error("quota.counts-ours", subject, message, "Take them out of spec.hard.")
+        fault = scope_fault(quota) if deferred[subject.namespace] else ""
+        if fault:
+            message = f"its scopes cannot be evaluated, so every bind is refused: {fault}"
+            yield error("quota.scopes", subject, message, "Correct spec.scopeSelector.")
+    for namespace in scene.deferred_namespaces():
+        for name, reason in undecided_by(scene.quotas(namespace.name)).items():
+            yield error(
+                "quota.bounds",
+                Subject(RESOURCE_QUOTAS.kind, name, namespace.name)
+                if name
+                else Subject(NAMESPACES.kind, namespace.name),
+                f"every bind is refused: {reason}",
+                "Make the quota smaller." if name else "Delete some of them.",
+            )
 
 
 def shadows(scene: CheckContext) -> Iterator[Finding]:

@@ -70,7 +70,7 @@ CHECKS: Final = (
     Check("mask", "the mask", masks.masks),
     Check("namespaces", "the labels of namespaces", namespaces.modes),
     Check("shadows", "the namespaces in shadow mode", namespaces.shadows),
-    Check("quotas", "the quotas", masks.quotas),
+    Check("quotas", "the quotas", namespaces.quotas),
     Check("statuses", "the status of the quotas", masks.statuses),
     Check("workloads", "the Deployments", workloads.workloads),
     Check("leader", "the controller that leads", installation.leader),
