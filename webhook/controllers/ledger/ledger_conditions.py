@@ -31,7 +31,7 @@ _OPTED_OUT: Final = Condition(
 
 _MAX_NAMED: Final = 8
 MAX_REASON_CHARACTERS: Final = 300
-"""Length of what is said of one pod or quota."""
+"""Length of the reason that a condition gives for one pod or quota."""
 
 
 @dataclass(frozen=True, slots=True)

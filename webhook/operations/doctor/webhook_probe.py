@@ -3,6 +3,11 @@
 A bind of a pod that does not exist is tried by a dry run. The API server asks the webhooks that
 validate before it looks for the pod, and the handler answers as storage would where there is no
 such pod: it charges nothing, and keeps nothing. Whose words the refusal is in says how far it came.
+Where no namespace has opted in, a cluster quota that the webhook refuses is tried instead: it
+passes the dry run where the webhook does not answer.
+
+Clients are judged by the port of a webhook outside of the cluster, which is asked without a
+certificate; inside, by the arguments of its Deployments and by NetworkPolicies.
 
 Source: kubernetes v1.36, pkg/registry/core/pod/storage/storage.go BindingREST.Create;
 apiserver/pkg/admission/plugin/webhook/errors/statuserror.go ToStatusErr.

@@ -53,7 +53,7 @@ class Plan:
     obstacle: str = ""
     """Why nothing helps."""
     lacks_node: bool = False
-    """Whether that is that no node has room, though there is quota to take back."""
+    """Whether the obstacle is that no node has room, though there is quota to take back."""
 
 
 def plan_reclaim(

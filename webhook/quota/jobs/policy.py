@@ -266,8 +266,8 @@ def _metadata(template: _Members, legal: set[str]) -> _Members:
     """Return what the metadata of a template means, without what may change.
 
     Tenants have things stored that cannot be read, such as a time in the year 0. They are compared
-    as they are written, and hide no change beside them. Managed fields nest as deep as one likes,
-    and mean nothing in a template.
+    as they are written, and hide no change beside them. Managed fields may nest without
+    limit, and mean nothing in a template.
     """
     metadata = mapping(template.get("metadata"), f"{TEMPLATE}.metadata")
     found: dict[str, object] = {}
