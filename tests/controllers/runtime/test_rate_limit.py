@@ -64,7 +64,9 @@ def test_a_namespace_is_slow_for_longer_each_time_and_then_forgotten() -> None:
         slow.note_timeout("team-a", now)
         slow.note_timeout("team-a", now)  # of those that were sent before the first was known
         pauses.append(slow.retry_at("team-a") - now)
+        assert slow.rests("team-a", now)
         now = slow.retry_at("team-a")
+        assert not slow.rests("team-a", now)
         slow.note_timeout("team-b", now)
     assert pauses == [20, 40, 80, 160, 320, 600, 600]
     now += 601

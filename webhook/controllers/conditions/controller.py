@@ -273,10 +273,10 @@ class PodConditionController:
 
     def _is_resting(self, state: PodConditionState, now: float) -> bool:
         """Return whether its namespace rests after a timeout, and come back to the pod then."""
-        if now >= self._slow.retry_at(state.namespace):
-            return False
-        self._queue.requeue_at(state, self._turn_of(state))
-        return True
+        rests = self._slow.rests(state.namespace, now)
+        if rests:
+            self._queue.requeue_at(state, self._turn_of(state))
+        return rests
 
     def _turn_of(self, state: PodConditionState) -> float:
         """Return when a pod has its turn: after the others, if it could not be written before."""

@@ -261,7 +261,7 @@ class GateRemover:
         return ""
 
     def _is_slow(self, namespace: str, now: float) -> bool:
-        return now < self._slow.retry_at(namespace) or bool(self._namespaces[namespace].slow)
+        return self._slow.rests(namespace, now) or bool(self._namespaces[namespace].slow)
 
     def _forget_if_idle(self, namespace: str, removals: _NamespaceRemovals) -> None:
         if not (removals.gone_at or removals.queue or removals.sending):

@@ -91,7 +91,7 @@ class RequeueClient:
 
     def is_slow(self, namespace: str, now: float) -> bool:
         """Return whether a namespace rests because requests about its pods take too long."""
-        return now < self._slow.retry_at(namespace)
+        return self._slow.rests(namespace, now)
 
     @contextmanager
     def backing_off(self, pods: UnschedulablePods, pod: Pod) -> Iterator[None]:

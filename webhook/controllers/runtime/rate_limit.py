@@ -89,6 +89,10 @@ class SlowNamespaces:
         one = self._known.get(namespace)
         return 0.0 if one is None else one.retry_at
 
+    def rests(self, namespace: str, now: float) -> bool:
+        """Return whether the pods of a namespace rest, or have to do with less, at a time."""
+        return now < self.retry_at(namespace)
+
     def clear(self) -> None:
         """Forget all."""
         self._known.clear()
