@@ -343,13 +343,23 @@ def test_with_the_promise_of_a_pod_those_behind_it_end(tmp_path: Path) -> None:
         here.says("a1", "team-a", "Behind")
 
 
-def test_a_promise_that_has_its_room_outlasts_that_of_the_pod_before(tmp_path: Path) -> None:
-    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
+@contextmanager
+def reclaiming_memory(directory: Path, memory: str) -> Iterator[Reclaiming]:
+    """Open a world in which the pod m0 of team-b has memory of a pool of 2Gi, half of it team-a's.
+
+    Promises last a second.
+    """
+    with reclaiming(directory, timeouts={"gateReleaseSeconds": 1}) as here:
         least: Object = {"spec": {"min": {"cpu": 2, "memory": "1Gi"}}}
         for namespace in ("team-a", "team-b"):
             here.harness.api.patch(ELASTIC_QUOTAS, "q", least, namespace=namespace)
         here.wait_for(epool_default={**POOL["epool_default"], "requests.memory": "2Gi"})
-        here.start("m0", "team-b", memory="2Gi")
+        here.start("m0", "team-b", memory=memory)
+        yield here
+
+
+def test_a_promise_that_has_its_room_outlasts_that_of_the_pod_before(tmp_path: Path) -> None:
+    with reclaiming_memory(tmp_path, "2Gi") as here:
         here.create("a0", "team-a", memory="1Gi")
         here.create("a1", "team-a")
         eventually(lambda: here.ending() == ["b3", "m0"], "one is evicted for each")
@@ -667,12 +677,7 @@ def let_one_go(here: Reclaiming) -> None:
 def test_a_promise_whose_further_victims_may_not_go_outlasts_the_first_alone(
     tmp_path: Path,
 ) -> None:
-    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
-        least: Object = {"spec": {"min": {"cpu": 2, "memory": "1Gi"}}}
-        for namespace in ("team-a", "team-b"):
-            here.harness.api.patch(ELASTIC_QUOTAS, "q", least, namespace=namespace)
-        here.wait_for(epool_default={**POOL["epool_default"], "requests.memory": "2Gi"})
-        here.start("m0", "team-b", memory="1Gi")
+    with reclaiming_memory(tmp_path, "1Gi") as here:
         let_one_go(here)
         here.create("a0", "team-a", cpu="2")
         eventually(lambda: here.ending() == ["b3"], "one of two is evicted")
@@ -745,12 +750,7 @@ def test_a_promise_whose_place_stays_taken_half_way_ends_in_time(tmp_path: Path)
 def test_a_promise_whose_further_victims_may_not_go_ends_before_that_of_the_pod_before(
     tmp_path: Path,
 ) -> None:
-    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
-        least: Object = {"spec": {"min": {"cpu": 2, "memory": "1Gi"}}}
-        for namespace in ("team-a", "team-b"):
-            here.harness.api.patch(ELASTIC_QUOTAS, "q", least, namespace=namespace)
-        here.wait_for(epool_default={**POOL["epool_default"], "requests.memory": "2Gi"})
-        here.start("m0", "team-b", memory="2Gi")
+    with reclaiming_memory(tmp_path, "2Gi") as here:
         here.harness.client.on("create", PODS, for_name("b2", throttle), subresource="eviction")
         here.harness.client.on("create", PODS, for_name("b1", throttle), subresource="eviction")
         here.create("a0", "team-a", memory="1Gi")

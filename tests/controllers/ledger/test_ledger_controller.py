@@ -470,14 +470,19 @@ def test_events_of_a_namespace_that_opted_out_are_not_counted(harness: Controlle
     assert harness.cluster.resource_version == before + 1
 
 
-def test_a_deleted_namespace_is_forgotten(harness: ControllerHarness) -> None:
-    harness.api.delete(NAMESPACES, NS)
-    harness.step()
+def make_anew(harness: ControllerHarness) -> None:
+    """Make the namespace anew, whose ledger went with it, and count the pod that is there."""
     assert not harness.has_ledger()
     harness.create(a_namespace())
     harness.create(a_quota("p1"))
     harness.pod("web", node="node-1")
     harness.step()
+
+
+def test_a_deleted_namespace_is_forgotten(harness: ControllerHarness) -> None:
+    harness.api.delete(NAMESPACES, NS)
+    harness.step()
+    make_anew(harness)
     assert harness.used() == {"requests.cpu": "1"}
 
 
@@ -493,11 +498,7 @@ def test_one_that_was_deleted_while_its_ledger_was_written_and_is_made_anew_has_
     harness.client.on("update", QUOTA_LEDGERS, deleted_after, times=1)
     harness.pod("web", node="node-1")
     harness.step()
-    assert not harness.has_ledger()
-    harness.create(a_namespace())
-    harness.create(a_quota("p1"))
-    harness.pod("web", node="node-1")
-    harness.step()
+    make_anew(harness)
     assert harness.used() == {"requests.cpu": "1"}
 
 
