@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from tests.builders import a_pod
 from tests.reactions import Call, ReactiveClient, preceded_by
 from webhook.controllers.queue.gate_remover import GateRemover
@@ -15,7 +17,9 @@ from webhook.quota.objects.model import Pod
 from webhook.state.well_known import SCHEDULING_GATE
 from webhook.telemetry.metrics import Metrics
 
-WORKERS = 4
+WORKERS = 6
+HALF = WORKERS // 2
+TEAMS = [f"team-{number}" for number in range(HALF + 1)]
 
 
 class SlowPods:
@@ -123,11 +127,11 @@ def test_slow_pods_of_one_namespace_leave_threads_to_others() -> None:
     world.remover.start()
     try:
         world.enqueue(slow)
-        assert world.wait_for(patches=WORKERS // 2)
+        assert world.wait_for(patches=HALF)
         world.enqueue([quick])
         api = FakeClient(world.cluster)
         assert within(5, lambda: not is_gated(api.get(PODS, "web", namespace="team-b")))
-        assert len(world.tried) == WORKERS // 2 + 1
+        assert len(world.tried) == HALF + 1
     finally:
         world.answers.set()
         world.remover.stop()
@@ -176,12 +180,19 @@ def test_all_are_tried_when_one_that_was_slow_is_answered() -> None:
     assert world.remove_all() == ["team-a/slow-2"]
 
 
-def test_a_namespace_stays_slow_when_its_slow_pods_are_gone() -> None:
-    """A tenant deletes them, and makes new ones: all slow namespaces have half of the threads."""
+@pytest.mark.parametrize(
+    ("teams", "tried"),
+    [(TEAMS[:1], TEAMS[:1]), (TEAMS, TEAMS[:HALF])],
+    ids=["one has one thread", "all have half of the threads"],
+)
+def test_a_namespace_stays_slow_when_its_slow_pods_are_gone(
+    teams: list[str], tried: list[str]
+) -> None:
+    """A tenant deletes them, and makes new ones."""
     world = SlowPods()
-    world.time_out("team-1", "team-2", "team-3")
+    world.time_out(*teams)
     quick = world.pods("team-b", "web-1", "web-2")
-    slow = [world.pods(f"team-{one}", f"slow-{one}a", f"slow-{one}b") for one in (1, 2, 3)]
+    slow = [world.pods(team, "slow-a", "slow-b") for team in teams]
     world.hold_answers()
     before = len(world.tried)
     try:
@@ -191,7 +202,7 @@ def test_a_namespace_stays_slow_when_its_slow_pods_are_gone() -> None:
         api = FakeClient(world.cluster)
         assert within(5, lambda: not is_gated(api.get(PODS, "web-2", namespace="team-b")))
         assert sorted(world.tried[before:]) == [
-            "team-1/slow-1a", "team-2/slow-2a", "team-b/web-1", "team-b/web-2"
+            *(f"{team}/slow-a" for team in tried), "team-b/web-1", "team-b/web-2"
         ]  # fmt: skip
     finally:
         world.answers.set()
@@ -202,12 +213,12 @@ def test_a_namespace_is_slow_no_more_some_time_after_its_last_timeout() -> None:
     world = SlowPods()
     world.time_out("team-1")
     world.now += 20
-    slow = world.pods("team-1", "slow-a", "slow-b")
+    slow = world.pods("team-1", *(f"slow-{number}" for number in range(WORKERS)))
     world.hold_answers()
     try:
         world.enqueue(slow)
         world.remover.start()
-        assert world.wait_for(patches=WORKERS // 2)
+        assert world.wait_for(patches=HALF)
     finally:
         world.answers.set()
         world.remover.stop()
@@ -224,3 +235,15 @@ def test_a_pod_that_is_refused_is_tried_ever_later_whatever_becomes_of_others() 
     assert len(world.tried) == 92 + 8
     world.enqueue([replace(refused, resource_version="1000")])
     assert world.remove_all() == ["team-a/refused"]
+
+
+def test_a_pod_whose_gate_was_to_stay_meanwhile_is_tried_at_once() -> None:
+    world = SlowPods()
+    refused, web = world.pods("team-a", "refused", "web")
+    for pods, tried in (
+        ([refused, web], ["refused", "web"]),
+        ([web], []),
+        ([refused, web], ["refused"]),
+    ):
+        world.enqueue(pods)
+        assert world.remove_all() == [f"team-a/{name}" for name in tried]
