@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -362,6 +362,32 @@ def test_a_standby_writes_nothing_and_a_new_leader_everything(gating: Gating) ->
     gating.harness.epoch[0] = 2
     gating.settle()
     assert gating.most() == "0"
+
+
+def test_a_standby_keeps_nothing_of_what_comes_and_goes(
+    gating: Gating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[str] = []
+
+    class Sharing(dict[str, Set[str]]):
+        def get(self, name: str, default: Any = None) -> Any:
+            looked_up.append(name)
+            return default
+
+    monkeypatch.setattr(UsageCache, "all_sharing", lambda _: Sharing())
+    api = gating.harness.api
+    gating.harness.epoch[0] = 0
+    api.create(NAMESPACES, a_namespace("gone"))
+    api.create(CLUSTER_DEFERRED_QUOTAS, shared_quota("8", "gone"))
+    gating.step()
+    api.delete(NAMESPACES, "gone")
+    api.delete(CLUSTER_DEFERRED_QUOTAS, "gone")
+    gating.step()
+    assert len(gating.controller.workers.queue) == 0
+    gating.harness.epoch[0] = 2
+    api.create(CLUSTER_DEFERRED_QUOTAS, shared_quota("8", "new"))
+    gating.settle()
+    assert set(looked_up) == {"cdq/new"}
 
 
 def begin_to_lead_after_an_edit(gating: Gating) -> None:

@@ -116,6 +116,10 @@ def test_a_removed_key_does_not_come() -> None:
     queue.remove("two")
     queue.done("two")
     assert queue.seconds_to_next() == math.inf
+    queue.add("one")
+    queue.add_rate_limited("two")
+    queue.clear()
+    assert (queue.seconds_to_next(), len(queue), queue.failures("two")) == (math.inf, 0, 0)
 
 
 def test_workers_that_wait_are_woken_by_what_is_added_and_by_the_end() -> None:

@@ -141,10 +141,17 @@ class PodGatingController:
 
     def poll(self) -> bool:
         """Return whether this process leads and sees what is stored."""
-        if not self._is_following and self._leadership_is_due():
+        if not (self._is_following or (self._usage_cache.are_synced and self._are_ledgers_seen())):
+            return False
+        if not self._leadership.current_epoch():
+            # the next leadership begins with all namespaces, whatever came and went before it
+            self._changed_shared.clear()
+            self._queue.clear()
+            return False
+        if not self._is_following:
             self._is_following = True
             self.gatings.start()
-        return self.gatings.has_synced and bool(self._leadership.current_epoch())
+        return self.gatings.has_synced
 
     def reconcile(self, namespace: str) -> Result:
         """Write what is to be stored for a namespace, if that differs.
@@ -167,10 +174,6 @@ class PodGatingController:
         if former is not None and since < _LOOSEN_SECONDS and not wanted.gates_more_than(former):
             return RequeueAfter(_LOOSEN_SECONDS - since)
         return self._write(namespace, wanted, is_new=stored is None)
-
-    def _leadership_is_due(self) -> bool:
-        is_synced = self._usage_cache.are_synced and self._are_ledgers_seen()
-        return is_synced and bool(self._leadership.current_epoch())
 
     def _wanted(self, namespace: str, former: UngatedLimits | None) -> UngatedLimits | None:
         """Return what is to be stored; None where there is to be nothing."""

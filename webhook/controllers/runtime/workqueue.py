@@ -131,6 +131,13 @@ class WorkQueue(Generic[K]):
             if key in self._processing:
                 self._processing[key] = math.inf
 
+    def clear(self) -> None:
+        """Remove all keys that no worker has, as `remove` does."""
+        with self._condition:
+            for times in (self._due_at, self._rests_until, self._failures):
+                times.clear()
+            self._heap.clear()
+
     def seconds_to_next(self) -> float:
         """Return the seconds until the next key is due; infinity without any."""
         with self._condition:
