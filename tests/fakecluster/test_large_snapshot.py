@@ -151,3 +151,12 @@ def test_a_list_in_a_list_and_yaml_are_read_in_full() -> None:
         read = looked_at(data)
         assert not read.pods
         assert [one.object for one in read.objects] == [PODS_THERE["plain"]]
+
+
+def test_a_number_that_kubectl_sends_as_another_is_read_as_always() -> None:
+    data = listed(a_pod(name="web", uid="1", priority=1e6))
+    read = looked_at(data)
+    pods = SnapshotClient(read.objects, read.extent, read.pods)
+    (page,) = pods.pages(PODS)
+    assert [one.object for one in page.items] == plainly(data)
+    assert b'"priority":1000000}' in page.items[0].data

@@ -99,6 +99,29 @@ def test_a_scalar_means_what_kubectl_takes_it_for(text: str, expected: object) -
     assert type(found[0]) is type(expected)
 
 
+JSON_NUMBERS: dict[str, object] = {
+    "50.0": 50,
+    "5e1": 50,
+    "0.5E+2": 50,
+    "-0.0": 0,
+    "9007199254740993.0": 9007199254740992,
+    "1e21": NumberText("1e21"),
+    "50.5": NumberText("50.5"),
+    "1e999999999": NumberText("1e999999999"),
+}
+"""kubectl 1.36 sends these to an API server, seen with --dry-run=server; one that gets them as they
+are refuses those with a point or an exponent in fields of whole numbers."""
+
+
+@pytest.mark.parametrize(("text", "expected"), JSON_NUMBERS.items())
+@pytest.mark.parametrize("rest", ["", "\n{}"], ids=["alone", "of several"])
+def test_a_json_number_is_what_kubectl_sends(text: str, expected: object, rest: str) -> None:
+    document, *_ = read_documents("some.json", f'{{"a": {text}}}{rest}'.encode())
+    assert document.value == {"a": expected}
+    assert isinstance(document.value, dict)
+    assert type(document.value["a"]) is type(expected)
+
+
 NO_JSON = {
     ".inf": ".inf is not a number that JSON can hold",
     "-.INF": "-.INF is not a number that JSON can hold",

@@ -1,8 +1,9 @@
 """A file with a list of objects, read without making values of most of its pods.
 
 What is read is what `parse_snapshot` makes of the same file. Whatever is not quite ordinary, a
-repeated key or a name that is none, is left to it: it says what is wrong, and where. Repeated keys
-are looked for by a second process where there is one: every value has to be made for that.
+repeated key, a number that kubectl sends otherwise, or a name that is none, is left to it: it says
+what is wrong, and where. The former two are looked for by a second process where there is one:
+every value has to be made for that.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import msgspec
 
 from webhook.fakecluster.manifests.snapshot import SnapshotObject, one_object, parse_snapshot
 from webhook.fakecluster.storage.pod_strategy import Gate, PodCondition
-from webhook.jsonfields.encoding import InvalidJsonError, encode_json
+from webhook.jsonfields.encoding import NumberText, encode_json
 from webhook.kube.api import PODS, object_key
 from webhook.kube.codec import decode_object
 from webhook.kube.files.aside import LARGE_BYTES, done_aside
 from webhook.kube.files.documents import Document, count_keys, decode_plain, has_plain_keys
 from webhook.kube.files.snapshot_format import SnapshotExtent, documents_of, extent_of
+from webhook.kube.files.yaml_scalars import as_sent
 from webhook.kube.metadata import ObjectMeta, name_causes
 from webhook.quota.nodes.brief_pods import BriefPod
 
@@ -221,30 +223,37 @@ def _read_list(file: str, data: bytes) -> ReadSnapshot | None:
         extent = extent_of([document])
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None  # no list, or something is wrong: the other reader says where
-    once = partial(_has_each_key_once, data, head, texts)
-    with done_aside(once, is_large=len(data) >= LARGE_BYTES) as has_each_key_once:
+    once = partial(_is_ordinary, data, head, texts)
+    with done_aside(once, is_large=len(data) >= LARGE_BYTES) as is_ordinary:
         reader = _ItemReader(document)
         try:
             for index, text in enumerate(texts):
                 reader.read(index, text)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        if reader.is_ambiguous or not has_each_key_once():
+        if reader.is_ambiguous or not is_ordinary():
             return None
     return ReadSnapshot(reader.objects, extent, reader.pods)
 
 
-def _has_each_key_once(
-    data: bytes, head: Mapping[str, object], texts: Sequence[msgspec.Raw]
-) -> bool:
-    """Return whether everything in a list can be read, and no key appears twice in an object."""
+def _is_ordinary(data: bytes, head: Mapping[str, object], texts: Sequence[msgspec.Raw]) -> bool:
+    """Return whether everything in a list can be read as it is, and no key twice in an object."""
     if not has_plain_keys(data):
         return False
     try:
-        keys = sum(count_keys(decode_plain(text)) for text in texts)
+        keys = sum(count_keys(_AS_IT_IS.decode(text)) for text in texts)
         return keys + count_keys(head) == data.count(b":")
-    except InvalidJsonError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
+
+
+def _unchanged(text: str) -> NumberText:
+    if as_sent(number := NumberText(text)) is not number:
+        raise _NotOrdinaryError
+    return number
+
+
+_AS_IT_IS: Final = msgspec.json.Decoder(float_hook=_unchanged)
 
 
 def _parts_of(data: bytes) -> tuple[dict[str, object], list[msgspec.Raw]]:

@@ -1,7 +1,7 @@
 """Files of YAML or JSON to plain values, strictly, with the place of whatever is wrong.
 
 JSON is read one value after another (JSON lines or simply concatenated), YAML document by
-document. Both refuse repeated keys, and neither makes a float.
+document. Both refuse repeated keys, and neither makes a float: numbers are as kubectl sends them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webhook.jsonfields.encoding import (
 from webhook.jsonfields.fields import json_type_of
 from webhook.kube.files.json_places import line_and_column, place_of_fault
 from webhook.kube.files.yaml_reader import LONGEST_PATH, YamlReader, YamlValueError
-from webhook.kube.files.yaml_scalars import check_length
+from webhook.kube.files.yaml_scalars import as_sent, check_length
 
 MAX_DEPTH: Final = 128
 """How deep a document may nest."""
@@ -331,9 +331,9 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _number(text: str) -> NumberText:
+def _number(text: str) -> NumberText | int:
     check_length(text)
-    return NumberText(text)
+    return as_sent(NumberText(text))
 
 
 _PLAIN: Final = msgspec.json.Decoder(float_hook=_number)

@@ -53,11 +53,15 @@ def plain_value(text: str) -> Scalar:
 
 def _sent(text: str) -> Scalar:
     value = _value(text)
-    if isinstance(value, NumberText):
-        number = float(value)
-        if abs(number) < _LEAST_WITH_EXPONENT and number.is_integer():
-            return int(Decimal(repr(number)))  # its shortest digits, and zeros: so Go writes it
-    return value
+    return as_sent(value) if isinstance(value, NumberText) else value
+
+
+def as_sent(text: NumberText) -> NumberText | int:
+    """Return a number with a fraction or an exponent as kubectl sends it: an integer if whole."""
+    number = float(text)
+    if abs(number) < _LEAST_WITH_EXPONENT and number.is_integer():
+        return int(Decimal(repr(number)))  # its shortest digits, and zeros: so Go writes it
+    return text
 
 
 def _value(text: str) -> Scalar:
