@@ -477,8 +477,8 @@ class Ending(Twin):
 
     looks = 3
 
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        found = self.api.get(kind, name, namespace=namespace)
+    def get(self, kind: Kind, name: str, **options: Any) -> Object:
+        found = self.api.get(kind, name, **options)
         if name != SYSTEM or not self.looks:
             return found
         self.looks -= 1

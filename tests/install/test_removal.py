@@ -398,12 +398,12 @@ class Slow(Twin):
         self.looks = looks
         self.is_deleted = False
 
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+    def get(self, kind: Kind, name: str, **options: Any) -> Object:
         if kind == NAMESPACES and self.is_deleted and self.looks:
             self.looks -= 1
             content = {"type": "NamespaceContentRemaining", "status": "True", "message": "2 pods"}
             return {"metadata": {"name": name}, "status": {"conditions": [content]}}
-        return self.api.get(kind, name, namespace=namespace)
+        return self.api.get(kind, name, **options)
 
     def delete(self, kind: Kind, name: str, *, namespace: str = "", **kwargs: Any) -> Revision:
         self.is_deleted = self.is_deleted or kind == NAMESPACES

@@ -462,7 +462,7 @@ class _PodApi:
     def __init__(self, world: ElasticSimulation) -> None:
         self._world = world
 
-    def get(self, _kind: Kind, name: str, *, namespace: str) -> Object:
+    def get(self, _kind: Kind, name: str, *, namespace: str, **_options: object) -> Object:
         """Return a pod."""
         pause()
         pod = self._world.pods.get(name)
