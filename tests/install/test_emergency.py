@@ -380,6 +380,15 @@ def test_so_is_one_that_cannot_be_read_until_it_is_mended() -> None:
     assert twin.grants().observed is None
 
 
+def test_a_status_that_was_damaged_does_not_keep_the_guards_away() -> None:
+    twin = sharing()
+    damaged = {"status": {"serial": -1}}
+    twin.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", damaged, subresource="status")
+    assert not close_on(twin).problems
+    assert twin.grants().observed is None
+    assert twin.grants().sequence == 2
+
+
 def test_nothing_is_hidden_again_while_the_guards_cannot_be_switched(twin: Any) -> None:
     class Refusing(Mortal):
         def patch(self, kind: Kind, name: str, *args: Any, **kwargs: Any) -> Revision:

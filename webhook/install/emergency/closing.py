@@ -227,7 +227,10 @@ def _mark_one_incomplete(api: ClusterApi, name: str) -> None:
     found = api.get(CLUSTER_DEFERRED_QUOTAS, name)
     status = mapping(found.get("status"), "status")
     left = {key: value for key, value in status.items() if key != "observed"}
-    serial = counter(status, "serial", "status") + 1
+    try:
+        serial = counter(status, "serial", "status") + 1
+    except InvalidFieldError:
+        serial = 1  # whoever damaged it must not keep the guards away
     api.update_status(CLUSTER_DEFERRED_QUOTAS, {**found, "status": {**left, "serial": serial}})
 
 
