@@ -229,7 +229,7 @@ def test_one_without_namespaces_is_complete() -> None:
         assert granted(harness) == {}
 
 
-@pytest.mark.parametrize(
+TAKEN_BACK = pytest.mark.parametrize(
     ("other", "back"),
     [
         ({"scopeSelector": HIGH}, {"scopeSelector": None}),
@@ -240,6 +240,9 @@ def test_one_without_namespaces_is_complete() -> None:
     ],
     ids=["scopes", "resources"],
 )
+
+
+@TAKEN_BACK
 def test_an_edit_that_is_taken_back_is_counted_anew(
     other: Mapping[str, object], back: Mapping[str, object]
 ) -> None:
@@ -261,6 +264,33 @@ def test_an_edit_that_is_taken_back_is_counted_anew(
         assert granted(harness) == {NAMESPACE: "3", OTHER: "0"}
         assert is_complete(harness)
         assert isinstance(harness.reserve("other", OTHER), QuotaExceeded)
+
+
+@TAKEN_BACK
+def test_so_is_one_of_a_quota_that_was_not_complete_yet(
+    other: Mapping[str, object], back: Mapping[str, object]
+) -> None:
+    with new_harness(a_namespace(OTHER), a_namespace("late"), shared_quota("4")) as harness:
+        harness.pod("waits", "4")
+        harness.pod("slips", "3", OTHER)
+        harness.catch_up()
+        for _ in range(3):
+            settle(harness, NAMESPACE)
+            settle(harness, OTHER)
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": other})
+        harness.catch_up()
+        settle(harness, OTHER)  # its ledger says so, and no handler charges the former resource
+        harness.bind("slips", OTHER)
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": back})
+        harness.catch_up()
+        for _ in range(3):
+            settle(harness, NAMESPACE)
+            settle(harness, "late")
+        assert not is_complete(harness)
+        assert isinstance(harness.reserve("waits"), Undecided)
+        steps(harness)
+        assert is_complete(harness)
+        assert isinstance(harness.reserve("waits"), QuotaExceeded)
 
 
 def test_accounts_that_were_taken_out_of_ledgers_are_counted_before_an_admission() -> None:

@@ -107,6 +107,12 @@ class Completeness:
         self._note(observed, {**self._noted(observed, version.grants), namespace: count})
         return self.mark_complete(observed, version, epoch)
 
+    def uncount(self, namespace: str, name: str) -> None:
+        """Forget that a namespace is counted: its ledger begins anew to count a quota, or stops."""
+        if name in self._counted:
+            observed, counts = self._counted[name]
+            self._note(observed, {one: counts[one] for one in counts.keys() - {namespace}})
+
     def mark_complete(
         self, observed: QuotaRevision, version: SharedQuotaVersion, epoch: int
     ) -> SharedQuotaVersion:

@@ -258,6 +258,8 @@ class GrantTransaction:
         for name in shared_names(ledger):
             if self._had_joined(ledger, name):
                 continue
+            # no edit is noted there that is taken back before it was counted to the end
+            self.shared.completeness.uncount(self.namespace, name)
             account, version = ledger.accounts[name], self._fetch(name)
             shared = None if version is None else version.shared
             if version is None or shared is None:
@@ -275,7 +277,10 @@ class GrantTransaction:
     def _can_leave(self, ledger: Ledger) -> bool:
         """Return whether the namespace has left what the ledger stops to count."""
         for name in shared_names(self.previous_ledger):
-            if name in ledger.accounts or (version := self._fetch(name)) is None:
+            if name in ledger.accounts:
+                continue
+            self.shared.completeness.uncount(self.namespace, name)
+            if (version := self._fetch(name)) is None:
                 continue
             quota = self.shared.participation.deferred_quota(version.quota)
             if quota is not None:
