@@ -27,12 +27,14 @@ from tests.controllers.shared.shared_quota_steps import (
     status_of,
     steps,
 )
+from tests.reactions import fail
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    UnavailableError,
 )
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Undecided
@@ -291,6 +293,38 @@ def test_so_is_one_of_a_quota_that_was_not_complete_yet(
         steps(harness)
         assert is_complete(harness)
         assert isinstance(harness.reserve("waits"), QuotaExceeded)
+
+
+@pytest.mark.parametrize("fails", ["the list", "the write"])
+def test_one_of_them_tries_it_for_all_while_it_cannot_be_marked(fails: str) -> None:
+    others = [f"n{number}" for number in range(6)]
+    with sharing(*map(a_namespace, others)) as harness:
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
+        )
+        harness.catch_up()
+        for namespace in (OTHER, *others) * 3:
+            settle(harness, namespace)
+        settle(harness, NAMESPACE)  # it is granted with the next look
+        if fails == "the list":
+            harness.client.on("list", QUOTA_LEDGERS, fail(UnavailableError("busy")))
+        else:
+            harness.client.on(
+                "update",
+                CLUSTER_DEFERRED_QUOTAS,
+                fail(UnavailableError("busy")),
+                subresource="status",
+            )
+        harness.client.calls.clear()
+        for _ in range(50):
+            harness.pass_time(0.2)
+            harness.step()
+        assert 5 <= len(harness.client.calls_of("list", QUOTA_LEDGERS)) <= 11
+        assert not is_complete(harness)
+        harness.client.reset()
+        harness.pass_time(1.5)
+        harness.step()
+        assert is_complete(harness)
 
 
 def test_accounts_that_were_taken_out_of_ledgers_are_counted_before_an_admission() -> None:

@@ -12,14 +12,16 @@ ledgers are listed.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from webhook.controllers.ledger.ledger_conditions import merge_conditions
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.runtime.rate_limit import rest_seconds
+from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.kube.metadata import time_text
 from webhook.quota.ledger.ledger import Condition, QuotaRevision
 from webhook.quota.shared.cluster_quotas import ClusterQuota
@@ -36,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 SHARED_RETRY_SECONDS: Final = 0.2
 """Until a namespace is looked at again that could not be reconciled, or has to be counted."""
+_LIST_SECONDS: Final = 1.0
+"""Least pause between two lists of ledgers for one quota."""
 _COUNTED: Final = "Counted"
 _ALL_COUNTED: Final = Condition(_COUNTED, "True", "AllCounted")
 
@@ -57,7 +61,6 @@ class Completeness:
         usage_cache: The participants.
         ledgers: Their ledgers.
         write: Writes a quota, see `SharedQuotaContext.write`.
-        now: The time of day, for people.
     """
 
     def __init__(
@@ -65,26 +68,30 @@ class Completeness:
         usage_cache: UsageCache,
         ledgers: LedgerStore,
         write: Callable[[SharedQuotaVersion, Grants, int], SharedQuotaVersion],
-        now: Callable[[], datetime],
+        timings: ControllerTimings,
     ) -> None:
         self._usage_cache = usage_cache
         self._ledgers = ledgers
         self._write = write
-        self._now = now
+        self._timings = timings
         self._counted: dict[str, tuple[QuotaRevision, Mapping[str, Count]]] = {}
         """Quota → what it is now, and which namespaces have counted and been granted that."""
+        self._list_after: dict[str, float] = {}
+        """Quota → when ledgers may be listed again for it."""
 
     def reset(self) -> None:
         """Forget what an earlier leadership has seen."""
         self._counted.clear()
+        self._list_after.clear()
 
     def noted_quotas(self) -> tuple[str, ...]:
         """Return the quotas of which something is noted, by their names in ledgers."""
-        return tuple(self._counted)
+        return (*self._counted, *self._list_after)
 
     def forget(self, name: str) -> None:
         """Forget a quota that is gone."""
         self._counted.pop(name, None)
+        self._list_after.pop(name, None)
 
     def record_counted(
         self,
@@ -127,7 +134,14 @@ class Completeness:
         if shared is None or shared.grants.observed == observed:
             return version
         grants = shared.grants
-        missing = self._missing(observed, grants) or self._lost(observed, version)
+        missing = self._missing(observed, grants)
+        if not missing and (noted := self._noted(observed, grants)):
+            wait = self._list_after.get(version.name, -math.inf) - self._timings.clock()
+            if wait > 0:
+                # one of them tries it for all
+                self._usage_cache.requeue_after(min(noted), wait)
+                return version
+            missing = self._lost(observed, version, noted)
         if missing:
             if any(one.type == _COUNTED and one.status == "False" for one in grants.conditions):
                 return version
@@ -144,7 +158,9 @@ class Completeness:
         """
         conditions = tuple(one for one in grants.conditions if one.type == _COUNTED)
         if grants.observed == observed:
-            conditions = merge_conditions(conditions, [_ALL_COUNTED], time_text(self._now()))
+            conditions = merge_conditions(
+                conditions, [_ALL_COUNTED], time_text(self._timings.now())
+            )
         if conditions == grants.conditions and not is_derived_edited(grants, quota.quota.hard):
             return grants
         return replace(grants, conditions=conditions, sequence=grants.sequence + 1)
@@ -181,18 +197,24 @@ class Completeness:
         missing = self._usage_cache.sharing_namespaces(observed.name, except_for=done)
         return sorted({*missing, *(grants.namespaces.keys() - done)})
 
-    def _lost(self, observed: QuotaRevision, version: SharedQuotaVersion) -> list[str]:
+    def _lost(
+        self, observed: QuotaRevision, version: SharedQuotaVersion, noted: Mapping[str, Count]
+    ) -> list[str]:
         """Return which of the counted namespaces have lost their ledgers since; they count anew.
 
         Raises:
             ApiError: The ledgers cannot be listed.
         """
-        noted = self._noted(observed, version.grants)
-        if not noted:
-            return []
-        uids = self._ledgers.uids(newest=version.resource_version)
+        began = self._timings.clock()
+        try:
+            uids = self._ledgers.uids(newest=version.resource_version)
+        finally:
+            ended = self._timings.clock()
+            pause = max(_LIST_SECONDS, rest_seconds(ended - began))
+            self._list_after[version.name] = ended + pause
         lost = [name for name, count in noted.items() if uids.get(name, "") != count.ledger_uid]
-        self._note(observed, {name: noted[name] for name in noted.keys() - lost})
+        left = self._noted(observed, version.grants)  # nothing, if another leadership has begun
+        self._note(observed, {name: left[name] for name in left.keys() - lost})
         for namespace in lost:
             self._ledgers.forget(namespace)  # the watch that would have shown it may be silent
             self._usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
@@ -207,5 +229,5 @@ class Completeness:
                 "NamespacesJoining",
                 f"nothing is admitted until these namespaces are counted: {', '.join(missing[:8])}",
             )
-        now = time_text(self._now())
+        now = time_text(self._timings.now())
         return replace(grants, conditions=merge_conditions(grants.conditions, [wanted], now))

@@ -51,7 +51,7 @@ class SharedQuotaContext:
         self.usage_cache: Final = usage_cache
         self.participation: Final = participation
         self.clock: Final = timings.clock
-        self.completeness: Final = Completeness(usage_cache, ledgers, self.write, timings.now)
+        self.completeness: Final = Completeness(usage_cache, ledgers, self.write, timings)
         self._leadership = leadership
         self._lock = threading.Lock()
         self._waiting: dict[str, set[str]] = {}
