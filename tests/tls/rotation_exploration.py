@@ -174,8 +174,7 @@ class _Replay:
             return found
         raise _PausedError(call)
 
-    def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
-        del namespace
+    def get(self, kind: Kind, name: str, **_options: object) -> Object:
         if (kind, name) not in _PLACES:
             raise NotFoundError.of(kind, name)
         return _loaded(self.answer(Call("get", _PLACES.index((kind, name)))))
