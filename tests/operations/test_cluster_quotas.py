@@ -187,6 +187,15 @@ def test_what_a_namespace_held_is_named_when_it_opts_out() -> None:
     assert preview(api, NAMESPACE).left == ()
 
 
+def test_a_pool_that_several_quotas_are_derived_from_is_named_once() -> None:
+    cluster = shared_cluster()
+    held = [{"name": NAMESPACE, "granted": {"requests.cpu": "1"}}]
+    for name in ("epool.default", "epool.default.7d32b26f"):
+        raw = {**a_cluster_quota(selector={}), "metadata": {"name": name}}
+        load(cluster, with_status(raw, namespaces=held))
+    assert preview(FakeClient(cluster), NAMESPACE).left == ("elastic pool default", "team-total")
+
+
 def test_a_user_that_may_not_read_them_may_opt_out() -> None:
     narrow = ReactiveClient(shared_cluster())
     narrow.on("list", CLUSTER_DEFERRED_QUOTAS, forbid)

@@ -194,17 +194,19 @@ def preview(api: ClusterApi, namespace: str) -> OptedOut:
 def _shared_by(api: ClusterApi, namespace: str) -> tuple[str, ...]:
     """Return the cluster quotas of which a namespace holds a part; what cannot be read is left out.
 
-    Nothing depends on it, so a user who may not read them may still opt a namespace out.
+    An elastic pool is named once, of which there may be several. Nothing depends on it, so a user
+    who may not read them may still opt a namespace out.
     """
     try:
         shared = shared_quotas(api)
     except (ForbiddenError, InvalidFieldError):
         return ()
     found = [one.spec.name for one in shared if namespace in one.grants.namespaces]
-    return tuple(
+    names = (
         name_quota(ledger_name(name)).text if name.startswith(DERIVED_PREFIXES) else name
         for name in found
     )
+    return tuple(dict.fromkeys(names))
 
 
 def opted_in_namespaces(api: ClusterApi) -> tuple[str, ...]:
