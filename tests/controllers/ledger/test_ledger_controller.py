@@ -623,6 +623,23 @@ def test_usage_that_is_not_known_keeps_the_ledger_as_it_is(harness: ControllerHa
     assert harness.used() == {"requests.cpu": "0"}
 
 
+def test_one_that_goes_while_the_ledger_says_so_is_no_fault(harness: ControllerHarness) -> None:
+    def and_it_goes(_call: Call, proceed: Proceed) -> object:
+        written = proceed()
+        harness.api.delete(PODS, "odd", namespace=NS, grace_period_seconds=0)
+        harness.catch_up()
+        return written
+
+    harness.step()
+    harness.cluster.load([(PODS, unreadable())])
+    harness.client.on("update", QUOTA_LEDGERS, and_it_goes, subresource="status", times=1)
+    harness.step()
+    assert harness.conditions()["Counted"][0] == "False"
+    harness.pass_time(1.1)
+    harness.step()
+    assert harness.conditions()["Counted"][0] == "True"
+
+
 def test_a_pod_that_becomes_readable_is_counted(harness: ControllerHarness) -> None:
     harness.cluster.load([(PODS, unreadable())])
     harness.step()

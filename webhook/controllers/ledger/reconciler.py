@@ -150,10 +150,11 @@ class LedgerReconciler:
         is_fetched = version is None
         if version is None:
             version = self._reader.fetch(namespace, state)
-        if state.unreadable_pods and not state.is_opted_out:
+        unreadable = next(iter(state.unreadable_pods.values()), None)
+        if unreadable is not None and not state.is_opted_out:
             # what such a pod takes is not known, and usage is never counted too low
             self._writer.write_uncounted_conditions(namespace, state, version, epoch)
-            raise InvalidFieldError("", next(iter(state.unreadable_pods.values())))
+            raise InvalidFieldError("", unreadable)
         if version is None or version.ledger is None:
             wait = self._reader.lost_ledger_delay(namespace, state, version)
             if not state.usage.quotas.quotas and version is None:
