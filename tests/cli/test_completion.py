@@ -138,6 +138,9 @@ def test_names_are_those_of_the_cluster(kubeconfig: Path) -> None:
     assert completions(f"{PROGRAM} explain gadget/", kubeconfig) == []
     assert completions(f"{PROGRAM} job resize ", kubeconfig) == ["train"]
     assert completions(f"{PROGRAM} elastic plan -n team-a d", kubeconfig) == ["db"]
+    text = kubeconfig.read_text(encoding="utf-8")
+    kubeconfig.write_text(text.replace("user: u}", "user: u, namespace: team-a}"), "utf-8")
+    assert completions(f"{PROGRAM} explain pod d", kubeconfig) == ["db"]
 
 
 @pytest.mark.parametrize(

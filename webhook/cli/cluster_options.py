@@ -53,6 +53,19 @@ def read_access(kubeconfig: Path | None, context: str | None) -> RestConfig:
         raise InputError(str(err)) from err
 
 
+def namespace_of(
+    given: str | None, kubeconfig: Path | None, context: str | None, *, is_live: bool = True
+) -> str:
+    """Return the namespace that is given, else that of the way into the cluster, as kubectl does.
+
+    Raises:
+        InputError: There is no usable kubeconfig.
+    """
+    if given or not is_live:
+        return given or "default"
+    return read_access(kubeconfig, context).namespace
+
+
 @contextmanager
 def live_cluster(
     kubeconfig: Path | None, context: str | None, *, on_warning: Report = silent

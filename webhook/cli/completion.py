@@ -85,7 +85,7 @@ def _reader_of(word: str, given: Mapping[str, Any]) -> Callable[[], Sequence[str
             return ()
         config = load_config(given.get("kubeconfig"), given.get("context"))
         client = RestClient(config, user_agent=PROGRAM, timeout_seconds=LIMIT_SECONDS)
-        namespace = str(given.get("namespace") or "default") if kind.namespaced else None
+        namespace = str(given.get("namespace") or config.namespace) if kind.namespaced else None
         return client.names(kind, namespace=namespace, limit=_MOST)
 
     return names

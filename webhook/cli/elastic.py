@@ -11,7 +11,13 @@ from time import sleep
 
 import click
 
-from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader, watched
+from webhook.cli.cluster_options import (
+    RefusedError,
+    live_cluster,
+    namespace_of,
+    snapshot_reader,
+    watched,
+)
 from webhook.cli.exit_codes import ExitCode, InputError, printable
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.files.inputs import Manifest, read_manifests
@@ -85,7 +91,7 @@ def _note(notes: tuple[str, ...]) -> None:
 
 def plan(  # noqa: PLR0913, PLR0917 - one for each option
     pod: str,
-    namespace: str,
+    namespace: str | None,
     filename: str | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -98,9 +104,10 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     if bool(pod) is (filename is not None):
         both = ", not both" if pod else ""
         raise click.UsageError(f"name a pod, or give one with -f FILE{both}")
-    given = None if filename is None else _pod_of_file(filename, namespace)
+    place = namespace_of(namespace, kubeconfig, context, is_live=not snapshots)
+    given = None if filename is None else _pod_of_file(filename, place)
     with _session(kubeconfig, context, snapshots) as session:
-        raw = _stored(session, namespace, pod) if given is None else given
+        raw = _stored(session, place, pod) if given is None else given
         elastic = read_elastic(session, gb_per_gpu)
         try:
             found = plan_for(session, elastic, raw, LabelOrder(label_order))
@@ -108,7 +115,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
             _note(elastic.notes)
             raise RefusedError(str(err)) from err
         except InvalidFieldError as err:
-            raise InputError(f"pod {namespace}/{pod}: {err}") from err
+            raise InputError(f"pod {place}/{pod}: {err}") from err
     _note(found.notes)
     print_plan(found, output)
     return ExitCode.OK if found.plan.is_possible else ExitCode.FINDINGS

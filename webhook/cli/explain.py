@@ -8,7 +8,13 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.cluster_options import RefusedError, live_cluster, snapshot_reader, watched
+from webhook.cli.cluster_options import (
+    RefusedError,
+    live_cluster,
+    namespace_of,
+    snapshot_reader,
+    watched,
+)
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.options import uncollected
@@ -26,7 +32,7 @@ _SETTLED = frozenset({CauseKind.ALREADY_RUNNING})
 def run(  # noqa: PLR0913, PLR0917 - one for each option
     kind: str,
     name: str,
-    namespace: str,
+    namespace: str | None,
     watches: bool,
     kubeconfig: Path | None,
     context: str | None,
@@ -38,7 +44,8 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     """Explain why an object is pending."""
     if snapshots and watches:
         raise click.UsageError("--watch follows a cluster; a snapshot does not change")
-    target = Target(KINDS[kind], namespace, name)
+    place = namespace_of(namespace, kubeconfig, context, is_live=not snapshots)
+    target = Target(KINDS[kind], place, name)
     if snapshots:
         with uncollected(), snapshot_reader(snapshots) as api:
             options = _options(api, system_namespace, config)

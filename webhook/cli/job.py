@@ -7,7 +7,13 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.cluster_options import RefusedError, live_cluster, progress, retried
+from webhook.cli.cluster_options import (
+    RefusedError,
+    live_cluster,
+    namespace_of,
+    progress,
+    retried,
+)
 from webhook.cli.exit_codes import ExitCode, InputError, printable
 from webhook.cli.files.configuration import configuration_of
 from webhook.cli.printing.job_report import (
@@ -32,7 +38,7 @@ from webhook.state.well_known import CONFIG_MAP
 
 def run_resize(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
-    namespace: str,
+    namespace: str | None,
     requests: ResourceList | None,
     limits: ResourceList | None,
     container: str | None,
@@ -48,19 +54,20 @@ def run_resize(  # noqa: PLR0913, PLR0917 - one for each option
     """Change the resources of a Job: suspend it, wait until no pod is active, change, resume."""
     if requests is None and limits is None and percent is None:
         raise click.UsageError("nothing to change: give --requests, --limits or --from-usage")
+    place = namespace_of(namespace, kubeconfig, context)
     warnings = Warnings()
     with live_cluster(kubeconfig, context, on_warning=warnings) as api:
         try:
             explicit = DesiredResources(requests or {}, limits or {})
-            wanted = wanted_of(api, (namespace, name), explicit, container, percent)
+            wanted = wanted_of(api, (place, name), explicit, container, percent)
             rules = rules_for(api, config)
-            order = Order(namespace, name, wanted, stays_suspended=stay_suspended, rules=rules)
+            order = Order(place, name, wanted, stays_suspended=stay_suspended, rules=rules)
             if dry_run:
                 return check_on(api, order, output=output, heard=warnings.texts)
             patience = RetryPolicy(seconds=seconds, report=retried)
             return resize_on(api, order, patience, output=output, heard=warnings.texts)
         except InvalidFieldError as err:
-            raise InputError(f"job {namespace}/{name}: {err}") from err
+            raise InputError(f"job {place}/{name}: {err}") from err
         except (ResizeRefusedError, NoUsageError) as err:
             problems = err.problems if isinstance(err, ResizeRefusedError) else str(err)
             raise RefusedError(problems) from err

@@ -157,10 +157,14 @@ def filename_option(command: _F) -> _F:
     return filename(recursive(command))
 
 
-def namespace_option(text: str) -> Callable[[_F], _F]:
-    """Return a decorator for `-n/--namespace` of one namespace, with its help."""
+def namespace_option(text: str, default: str = "") -> Callable[[_F], _F]:
+    """Return a decorator for `-n/--namespace` of one namespace, with its help.
+
+    Without a default it may be None, for `cluster_options.namespace_of`.
+    """
+    shown = True if default else "the kubeconfig context's, else default"
     return click.option(
-        "-n", "--namespace", type=NAMESPACE, default="default", show_default=True, help=text
+        "-n", "--namespace", type=NAMESPACE, default=default or None, show_default=shown, help=text
     )
 
 

@@ -63,6 +63,14 @@ class TestWhichFile:
         path.write_text(json.dumps(config))
         assert bearer(load_config(path, environ={})) == ""
 
+    def test_the_namespace_of_the_context(self, tmp_path: Path) -> None:
+        path = a_kubeconfig(tmp_path, user={"token": "abc"})
+        assert load_config(path, environ={}).namespace == "default"
+        config = json.loads(path.read_text())
+        config["contexts"][0]["context"]["namespace"] = "team-a"
+        path.write_text(json.dumps(config))
+        assert load_config(path, environ={}).namespace == "team-a"
+
     def test_no_way_at_all(self, tmp_path: Path) -> None:
         with pytest.raises(AccessError) as refusal:
             load_config(environ={"HOME": str(tmp_path)})
@@ -277,6 +285,12 @@ class TestInCluster:
             client.watch(CONFIG_MAPS, resource_version=1).close()
         shown = [asked.headers.get("authorization") for asked in server.requests]
         assert shown == ["Bearer pod-token"] * 3
+
+    def test_the_namespace_is_that_of_the_pod(self, account: Path) -> None:
+        environ = {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1", "HOME": "/x"}
+        assert load_config(environ=environ, service_account=account).namespace == "default"
+        (account / "namespace").write_text("team-a")
+        assert load_config(environ=environ, service_account=account).namespace == "team-a"
 
     def test_refusals_name_the_service_account(self, tmp_path: Path, account: Path) -> None:
         with ScriptedServer(

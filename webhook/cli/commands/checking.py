@@ -69,7 +69,7 @@ Exit status: 0 nothing found, 1 something is refused or waits, 2 input that cann
 """,
 )
 @filename_option
-@namespace_option("Namespace of objects that do not name one.")
+@namespace_option("Namespace of objects that do not name one; without --live, default.")
 @click.option(
     "--live",
     is_flag=True,

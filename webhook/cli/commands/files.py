@@ -102,7 +102,7 @@ Exit status: 0 shown, 2 something could not be read.
 """,
 )
 @filename_option
-@namespace_option("Namespace of objects that do not name one.")
+@namespace_option("Namespace of objects that do not name one.", "default")
 @click.option(
     "--nodes",
     type=click.IntRange(min=0),

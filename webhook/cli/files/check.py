@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from webhook.cli.cluster_options import live_cluster, snapshot_reader
+from webhook.cli.cluster_options import live_cluster, namespace_of, snapshot_reader
 from webhook.cli.exit_codes import ExitCode, InputError
 from webhook.cli.files.inputs import Content, Manifest, input_files, read_objects
 from webhook.cli.options import keep, uncollected
@@ -62,7 +62,7 @@ _LEAST: Final[Mapping[FailOn, frozenset[Severity]]] = {
 def run(  # noqa: PLR0913, PLR0917 - one for each option
     filenames: tuple[str, ...],
     recursive: bool,
-    namespace: str,
+    namespace: str | None,
     live: bool,
     kubeconfig: Path | None,
     context: str | None,
@@ -90,7 +90,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     targets = tuple(map(Output.parse, outputs)) or (Output("text"),)
     if sum(not one.file for one in targets) > 1:
         raise click.UsageError("only one output can go to standard output: give the others a file")
-    manifests = Manifests(namespace)
+    manifests = Manifests(namespace_of(namespace, kubeconfig, context, is_live=is_live))
     keep(manifests)
     with uncollected():
         manifests.read(filenames, recursive=recursive)

@@ -37,6 +37,9 @@ class RestConfig:
     """Headers that make a request another user's."""
     is_in_pod: bool = False
     """Whether it is the way of the pod that this runs in."""
+    namespace: str = "default"
+    """Namespace that commands work in which name none: as for kubectl, that of the context, or of
+    the pod."""
 
 
 def load_config(
@@ -113,6 +116,7 @@ def _assembled(chosen: SelectedContext, environ: Mapping[str, str]) -> RestConfi
         trust=trust,
         proxy=_checked_proxy(cluster) or environment_proxy(server, environ),
         impersonation=_impersonation(chosen.user),
+        namespace=chosen.namespace or "default",
     )
 
 
@@ -224,7 +228,15 @@ def _in_cluster(environ: Mapping[str, str], directory: Path) -> RestConfig:
         trust=Trust(authority=Pem(authority)),
         proxy=environment_proxy(server, environ),
         is_in_pod=True,
+        namespace=_namespace_of_pod(directory),
     )
+
+
+def _namespace_of_pod(directory: Path) -> str:
+    try:
+        return (directory / "namespace").read_text(encoding="utf-8").strip() or "default"
+    except OSError:
+        return "default"
 
 
 def _require_content(authority: Path) -> None:

@@ -103,6 +103,8 @@ class SelectedContext:
     context: str
     cluster: Section
     user: Section | None
+    namespace: str = ""
+    """Namespace that commands work in which name none; empty if it has none."""
 
     @property
     def source(self) -> str:
@@ -134,7 +136,7 @@ def read_kubeconfig(paths: Sequence[Path], context: str | None = None) -> Select
     user = _find(files, "users", user_name, "user") if user_name else None
     if user_name and user is None:
         chosen.refuse("user", f"there is no user {user_name!r}")
-    return SelectedContext(wanted, cluster, user)
+    return SelectedContext(wanted, cluster, user, chosen.text("namespace"))
 
 
 def _read(path: Path) -> Section:
