@@ -133,6 +133,26 @@ def test_a_ledger_that_stays_unreadable_is_replaced_after_the_time_of_a_request(
         assert harness.used() == {"requests.cpu": "1"}
 
 
+def test_one_that_goes_before_anything_is_counted_in_it_is_waited_for_anew() -> None:
+    with new_harness(a_quota("p1"), follows_ledgers=True) as harness:
+        harness.step()
+        for number in range(2):
+            harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+            harness.mark_dirty()
+            harness.step()
+            harness.client.pause(PODS)
+            harness.pod(f"unseen-{number}", "1")
+            for seconds, has_ledger in ((EXPIRE_SECONDS - 1, False), (1, True)):
+                harness.pass_time(seconds)
+                harness.mark_dirty()
+                harness.reconcile_once()
+                assert harness.has_ledger() is has_ledger
+            version = harness.version()
+            assert version is not None
+            assert version.ledger is None
+            harness.client.resume()
+
+
 def test_a_namespace_that_opts_in_later_does_not_make_the_process_unready() -> None:
     with new_harness(a_quota("p1")) as harness:
         assert harness.controller.readiness_problems() != []

@@ -291,6 +291,10 @@ class LedgerController:
             state = self.usage_cache.namespaces.get(namespace)
             if state is None:
                 return
+            if change.type == "DELETED" and state.lost_since is not None:
+                # the one that followed is gone too, as in an emergency that is closed step by step:
+                # what was bound unasked until now may not be stored yet
+                state.lose_ledger(self._timings.clock())
             written = state.last_write
             is_own = (
                 change.type != "DELETED"
