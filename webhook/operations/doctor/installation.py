@@ -39,6 +39,10 @@ _START: Final = (
     " deferred-quota controller, or serve --with-controller."
 )
 
+_CONDITIONS: Final = {
+    f"status.conditions.{name}": "string"
+    for name in ("type", "status", "reason", "message", "lastTransitionTime")
+}
 WRITTEN_FIELDS: Final[Mapping[str, str]] = {
     "status.quotas.name": "string",
     "status.quotas.observed.uid": "string",
@@ -54,11 +58,7 @@ WRITTEN_FIELDS: Final[Mapping[str, str]] = {
     "status.podsBarrier": "string",
     "status.serial": "integer",
     "status.summary": "string",
-    "status.conditions.type": "string",
-    "status.conditions.status": "string",
-    "status.conditions.reason": "string",
-    "status.conditions.message": "string",
-    "status.conditions.lastTransitionTime": "string",
+    **_CONDITIONS,
 }
 """What a ledger says (lists are looked into), and of which type it is. The API server drops what a
 schema does not have without a word, and refuses what is of another type."""
@@ -76,11 +76,7 @@ CLUSTER_QUOTA_FIELDS: Final[Mapping[str, str]] = {
     "status.members": "integer",
     "status.serial": "integer",
     "status.summary": "string",
-    "status.conditions.type": "string",
-    "status.conditions.status": "string",
-    "status.conditions.reason": "string",
-    "status.conditions.message": "string",
-    "status.conditions.lastTransitionTime": "string",
+    **_CONDITIONS,
 }
 """The same of the status of a cluster quota."""
 

@@ -94,61 +94,40 @@ def _pools(
 ) -> Iterator[DerivedQuota]:
     for pool in sorted({one.pool for one in quotas}):
         members = [one for one in quotas if one.pool == pool]
+        opted_in = [one for one in members if any(map(is_opted_in, one.namespaces))]
         sizes: dict[tuple[str, ...], dict[str, Quantity]] = {}
         for resource in sorted({name for one in members for name in one.min}):
             key = quota_key(resource, gb_per_gpu)
             sharing = [one for one in members if resource in one.names]
             if key is not None:
                 names = tuple(sorted({name for one in sharing for name in one.namespaces}))
-                sizes.setdefault(names, {})[key] = _size(sharing, resource, is_opted_in)
+                least = (one.min.get(resource, ZERO) for one in opted_in)
+                sizes.setdefault(names, {})[key] = sum(least, ZERO)
         every = tuple(sorted({name for one in members for name in one.namespaces}))
         for namespaces, hard in sizes.items():
             part = "" if namespaces == every else ",".join(sorted(hard))
-            kept = tuple(_kept(members, hard, is_opted_in, gb_per_gpu))
-            headroom = tuple(_guaranteed(members, hard, is_opted_in, gb_per_gpu))
+            kept = tuple(_shares(opted_in, hard, gb_per_gpu, _kept))
+            headroom = tuple(_shares(opted_in, hard, gb_per_gpu, lambda one: one.min))
             yield DerivedQuota(pool_name(pool, part), namespaces, hard, kept, headroom)
 
 
-def _kept(
+def _shares(
     quotas: Iterable[ElasticQuota],
     hard: Mapping[str, Quantity],
-    is_opted_in: Callable[[str], bool],
     gb_per_gpu: int,
+    amounts_of: Callable[[ElasticQuota], ResourceList],
 ) -> Iterator[tuple[tuple[str, ...], ResourceList]]:
-    """Yield what the quotas of a pool do not lend of what it is limited to."""
+    """Yield what each quota of a pool has of what the pool is limited to, where it has any."""
     for one in quotas:
-        if not any(map(is_opted_in, one.namespaces)):
-            continue
-        amounts: ResourceList = {}
-        for name, lendable in one.lendable.items():
-            key = quota_key(name, gb_per_gpu)
-            own = one.min.get(name, ZERO) - lendable
-            if key is not None and key in hard and own > ZERO:
-                amounts = {**amounts, key: own}
+        by_key = _by_key(amounts_of(one), gb_per_gpu)
+        amounts = {key: amount for key, amount in by_key.items() if key in hard and amount > ZERO}
         if amounts:
             yield one.namespaces, amounts
 
 
-def _guaranteed(
-    quotas: Iterable[ElasticQuota],
-    hard: Mapping[str, Quantity],
-    is_opted_in: Callable[[str], bool],
-    gb_per_gpu: int,
-) -> Iterator[tuple[tuple[str, ...], ResourceList]]:
-    """Yield the min of each quota of a pool that takes part, of what the pool is limited to."""
-    for one in quotas:
-        if any(map(is_opted_in, one.namespaces)):
-            by_key = _by_key(one.min, gb_per_gpu)
-            amounts = {key: least for key, least in by_key.items() if key in hard and least > ZERO}
-            if amounts:
-                yield one.namespaces, amounts
-
-
-def _size(
-    quotas: Iterable[ElasticQuota], resource: str, is_opted_in: Callable[[str], bool]
-) -> Quantity:
-    taking_part = [one for one in quotas if any(map(is_opted_in, one.namespaces))]
-    return sum((one.min.get(resource, ZERO) for one in taking_part), ZERO)
+def _kept(quota: ElasticQuota) -> ResourceList:
+    """Return what a quota does not lend of its min."""
+    return {name: quota.min.get(name, ZERO) - lendable for name, lendable in quota.lendable.items()}
 
 
 def pool_name(pool: str, part: str = "") -> str:
