@@ -55,9 +55,16 @@ class Leader:
         pending = {"x": status(FULL, {POOL: 4})} if waits else {}
         self.precedence.on_queue(namespace, pending, ())
 
-    def holds_back(self, namespace: str = BORROWER, *reservations: Reservation) -> bool:
-        """Return whether a pod of a namespace without any min is held back."""
+    def holds_back(
+        self, namespace: str = BORROWER, *reservations: Reservation, promised: str = ""
+    ) -> bool:
+        """Return whether pod b of a namespace without any min is held back.
+
+        Args:
+            promised: Uid of a pod to which what b asks for is promised.
+        """
         account = Account(QuotaRevision(POOL, "u", "h"), amounts({CPU: 4}), {}, {}, {})
+        account = replace(account, promised={promised: amounts({CPU: 1})})
         queue = (queued("b", cpu=1),)
         ledger = Ledger({POOL: account}, {one.uid: one for one in reservations})
         (found,) = self.precedence.order(namespace, ledger, queue)
@@ -88,6 +95,12 @@ def test_one_that_is_reserved_for_is_not_held_back_and_one_with_an_intent_is(
     assert not leader.holds_back(BORROWER, made)
     intent = replace(made, source=ReservationSource.RESIZE, charges={}, is_intent=True)
     assert leader.holds_back(BORROWER, intent)
+
+
+def test_one_that_is_promised_what_it_asks_for_is_not_held_back(leader: Leader) -> None:
+    leader.hears(OWNER)
+    assert leader.holds_back(promised="other")
+    assert not leader.holds_back(promised="b")
 
 
 def test_one_that_waits_beyond_its_min_holds_no_other_back(leader: Leader) -> None:

@@ -62,6 +62,18 @@ def test_one_that_has_its_reservation_keeps_it() -> None:
     assert passing(share(2, 2, CPU), queued("b", cpu=1), reserved=("b",)) == ["b"]
 
 
+def test_what_is_promised_to_a_pod_it_takes_whoever_waits() -> None:
+    pool = replace(share(2, 2, CPU), promised={"b": amounts({CPU: 1})})
+    assert passing(pool, queued("b", cpu=1)) == ["b"]
+    assert passing(pool, queued("c", cpu=1)) == []
+    assert passing(pool, queued("b", cpu=2)) == []  # it has grown since
+
+
+def test_what_is_promised_within_min_is_counted_for_the_next() -> None:
+    pool = replace(share(1, 2, CPU), promised={"b": amounts({CPU: 1})})
+    assert passing(pool, queued("b", cpu=1), queued("c", cpu=1)) == ["b"]
+
+
 def test_what_keeps_a_pod_anyway_is_not_hidden() -> None:
     other = Blocker(PendingReason.OTHER_GATES, "a gate")
     (kept,) = owners_first([queued("b", other, cpu=1)], {POOL: share(2, 2, CPU)}, ())

@@ -1,7 +1,8 @@
 """Precedence of owners: what a pool lacks goes first to pods that stay within their quota's min.
 
 While such a pod waits for the pool, and for nothing else, no pod of another quota is released that
-would take of what it lacks beyond its own min. Pods that stay within theirs are in no other's way.
+would take of what it lacks beyond its own min. Pods that stay within theirs are in no other's way,
+nor is one that takes what is promised to it: that is no room to others, whether it goes or waits.
 
 This decides on pods behind our gate only. A pod without a gate is charged at its bind, in the order
 in which binds come.
@@ -18,7 +19,7 @@ from webhook.quota.amounts.resources import ResourceList, add, add_to
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.ledger.ledger import Claim, Ledger
 from webhook.quota.objects.names import DERIVED_PREFIXES, POOL_PREFIX
 from webhook.quota.queue.queued_pods import Blocker, PendingReason, PendingStatus, QueuedPod
 from webhook.quota.shared.cluster_quotas import ledger_name
@@ -65,6 +66,8 @@ class PoolShare:
     """Its min, by quota key."""
     owners: Sequence[WaitingPod] = field(default=())
     """Pods of other quotas that stay within their min and wait for this pool."""
+    promised: Mapping[str, ResourceList] = field(default_factory=dict)
+    """Uid of a pod without a reservation → what is promised to it."""
 
     def borrows(self, key: str, amount: Quantity) -> bool:
         """Return whether taking more of a resource would be above min."""
@@ -118,7 +121,7 @@ class PoolView:
             and owner.key != quota.key
             and stays_within_min(owner, lacking[pool])
         ]
-        return PoolShare(held, self._least(quota), owners)
+        return PoolShare(held, self._least(quota), owners, ledger.accounts[pool].promised)
 
     def _least(self, quota: ElasticQuota) -> ResourceList:
         keys = {name: quota_key(name, self.gb_per_gpu) for name in quota.min}
@@ -236,7 +239,7 @@ def _judged(
     usage = queued.claim.usage
     for name in queued.quotas:
         share = shares.get(name)
-        owner = None if share is None else _owner_before(share, usage, taken[name])
+        owner = None if share is None else _owner_before(share, queued.claim, taken[name])
         if owner is not None:
             detail = (
                 f"pods of {owner.quota} in namespace {owner.namespace}, which stay within its min,"
@@ -250,12 +253,13 @@ def _judged(
 
 
 def _owner_before(
-    share: PoolShare, usage: ResourceList, taken: Mapping[str, Quantity]
+    share: PoolShare, claim: Claim, taken: Mapping[str, Quantity]
 ) -> WaitingPod | None:
     """Return a pod that has to get first what this one would borrow."""
+    promised = share.promised.get(claim.uid, {})
     borrowed = {
         key
-        for key, amount in usage.items()
-        if amount > ZERO and share.borrows(key, taken.get(key, ZERO) + amount)
+        for key, amount in claim.usage.items()
+        if amount > promised.get(key, ZERO) and share.borrows(key, taken.get(key, ZERO) + amount)
     }
     return next((one for one in share.owners if not borrowed.isdisjoint(one.lacks)), None)
