@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -629,23 +629,53 @@ def test_where_nothing_is_reclaimed_all_promises_go_with_one_write(
         assert len(calls) < 5  # one for all of them, and what others write meanwhile
 
 
+NO_CPU: Object = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "none", "namespace": "team-a"},
+    "spec": {"hard": {"requests.cpu": "0"}},
+}
+
+
 def test_a_promise_that_is_not_used_ends_although_pods_go_on_ending(tmp_path: Path) -> None:
-    full: Object = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "none", "namespace": "team-a"},
-        "spec": {"hard": {"requests.cpu": "0"}},
-    }
     with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
         here.create("a0", "team-a")
         eventually(lambda: here.ending() == ["b3"], "one is evicted")
-        here.harness.api.create(RESOURCE_QUOTAS, full)
+        here.harness.api.create(RESOURCE_QUOTAS, NO_CPU)
         here.harness.catch_up()
         for name in ("b2", "b3"):
             here.harness.api.delete(PODS, name, namespace="team-b", grace_period_seconds=30)
         here.end("b3", "team-b")
         eventually(lambda: here.promises() == [], "it is withdrawn while b2 is ending")
         assert here.ending() == ["b2"]
+        said = ["nothing is held for it any more: it got no quota in time"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
+
+
+def hide(here: Reclaiming) -> None:
+    """Have no look at a0 answered."""
+    here.harness.client.on("get", PODS, for_name("a0", unavailable))
+
+
+def rename_resource(here: Reclaiming) -> None:
+    """Have the pool name nothing any more that a0 asks for, which another quota keeps."""
+    here.harness.api.create(RESOURCE_QUOTAS, NO_CPU)
+    for name in ("team-a", "team-b"):
+        spec: Object = {"spec": {"min": {"cpu": None, "memory": "2Gi"}}}
+        here.harness.api.patch(ELASTIC_QUOTAS, "q", spec, namespace=name)
+    here.wait_for(epool_default={"requests.memory": "4Gi"})
+
+
+@pytest.mark.parametrize("hinder", [hide, rename_resource])
+def test_a_promise_that_cannot_be_gone_on_with_ends_in_time(
+    tmp_path: Path, hinder: Callable[[Reclaiming], None]
+) -> None:
+    with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 2}) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        hinder(here)
+        assert here.promises() == ["a0"]
+        eventually(lambda: here.promises() == [], "nothing is held for it any more")
         said = ["nothing is held for it any more: it got no quota in time"]
         eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
 
@@ -778,6 +808,31 @@ def test_no_promise_outlasts_its_time_by_pods_that_end_in_another_pool(tmp_path:
         assert here.ending("team-c") == ["c1"]
 
 
+def replace_until_withdrawn(here: Reclaiming, held: str, cpu: str = "1", **pool: str) -> None:
+    """Have team-d replace its pod d0 again and again, for each of which the next has a promise.
+
+    Args:
+        held: The pod whose promise has to go meanwhile.
+    """
+    ended = time.monotonic() + 8
+    for number in itertools.count(1):
+        former, name = f"d{number - 1}", f"d{number}"
+        here.harness.api.delete(PODS, former, namespace="team-d", grace_period_seconds=30)
+        here.create(name, "team-d", cpu=cpu)
+        eventually(
+            lambda: name in here.promises(**pool) or held not in here.promises(),  # noqa: B023
+            "it is promised to the next",
+        )
+        if held not in here.promises():
+            return
+        assert time.monotonic() < ended, f"it is held after {number} other promises"
+        here.end(former, "team-d")
+        here.says(name, "team-d", "Released")
+        eventually(lambda: name not in here.promises(**pool), "it is promised no more")  # noqa: B023
+        here.harness.catch_up()
+        assert here.harness.bind_in_fact(name, namespace="team-d").allowed
+
+
 def test_no_promise_outlasts_its_time_by_promises_of_another_pool_that_end_well(
     tmp_path: Path,
 ) -> None:
@@ -790,20 +845,77 @@ def test_no_promise_outlasts_its_time_by_promises_of_another_pool_that_end_well(
         here.create("a0", "team-a", cpu="2")
         eventually(lambda: len(here.ending()) == 1, "one of two is evicted")
         here.end(here.ending()[0], "team-b")
-        ended = time.monotonic() + 8
-        for number in itertools.count(1):
-            former, name = f"d{number - 1}", f"d{number}"
-            here.harness.api.delete(PODS, former, namespace="team-d", grace_period_seconds=30)
-            here.create(name, "team-d")
-            eventually(lambda: here.promises("other") != [], "it is promised to the next")
-            here.end(former, "team-d")
-            here.says(name, "team-d", "Released")
-            eventually(lambda: here.promises("other") == [], "it is promised no more")
-            here.harness.catch_up()
-            assert here.harness.bind_in_fact(name, namespace="team-d").allowed
-            if "a0" not in here.promises():
-                break
-            assert time.monotonic() < ended, f"it is held after {number} other promises"
+        replace_until_withdrawn(here, "a0", pool="other")
+        said = ["nothing is held for it any more: it got no quota in time"]
+        eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
+
+
+@contextmanager
+def reclaiming_fairly(directory: Path, **requests: str) -> Iterator[Reclaiming]:
+    """Open a world in which c1 of team-c is evicted by the fair claim of p1.
+
+    team-a runs 1 cpu of its min of 2 and gets 1.2 more, team-b 1.4 of 2, and team-d 0.1 of 0.2.
+
+    Args:
+        requests: What p1 asks for besides.
+    """
+    reclaim: Object = {"mode": "Act", "afterSeconds": 0}
+    settings: Object = {"elastic": {"reclaim": reclaim}, "timeouts": {"gateReleaseSeconds": 3}}
+    mins = {"team-a": "2", "team-b": "2", "team-c": "2", "team-d": "200m"}
+    quotas = [an_elastic_quota(name, {"cpu": cpu}) for name, cpu in mins.items()]
+    given = (opted_in("team-d", is_gated=True), *quotas, a_node())
+    with world(*given, directory=directory, settings=settings, is_gated=True) as made:
+        here = Reclaiming(made.harness)
+        here.wait_for(epool_default={"requests.cpu": "6200m"})
+        for name, namespace, cpu in (
+            ("a0", "team-a", "1"),
+            ("b0", "team-b", "1400m"),
+            ("d0", "team-d", "50m"),
+            ("d", "team-d", "50m"),
+        ):
+            here.start(name, namespace, cpu=cpu)
+        for name, cpu in (("c00", "1"), ("c0", "1"), ("c1", "1200m"), ("c2", "500m")):
+            here.start(name, "team-c", cpu=cpu, priority=0 if cpu != "1" else 10)
+        here.create("p1", "team-a", containers=[a_container(requests={"cpu": "1200m", **requests})])
+        eventually(lambda: here.ending("team-c") == ["c1"], "one is evicted for it")
+        eventually(lambda: "by its fair claim" in here.says_of("p1"), "it says so")
+        yield here
+
+
+def test_a_pod_gets_what_is_promised_to_it_while_an_owner_waits(tmp_path: Path) -> None:
+    """The owner cannot have it: each would wait for the other."""
+    with reclaiming_fairly(tmp_path) as here:
+        here.create("b1", "team-b", cpu="500m")
+        eventually(lambda: here.ending("team-c") == ["c1", "c2"], "one is evicted for the owner")
+        here.create("b2", "team-b", cpu="100m")
+        here.says("b2", "team-b", "Behind")
+        here.end("c2", "team-c")
+        here.end("c1", "team-c")
+        for name, namespace in (("b1", "team-b"), ("p1", "team-a")):
+            here.says(name, namespace, "Released")
+        assert here.reason("b2", "team-b") != "Released"
+        assert here.events("ReclaimWithdrawn") == []
+
+
+def test_no_promise_that_has_its_room_outlasts_its_time_by_others_that_end_well(
+    tmp_path: Path,
+) -> None:
+    """Its pod lacks what no elastic quota counts; other pods of its pool come and go."""
+    memory: Object = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "memory", "namespace": "team-a"},
+        "spec": {"hard": {"requests.memory": "1Gi"}},
+    }
+    with reclaiming_fairly(tmp_path, memory="1Gi") as here:
+        here.harness.api.create(RESOURCE_QUOTAS, memory)
+        here.harness.catch_up()
+        here.create("m", "team-a", memory="1Gi")
+        here.says("m", "team-a", "Released")
+        for name in ("c1", "c2"):
+            here.end(name, "team-c")
+        here.start("b1", "team-b", cpu="500m")  # uses what is free beside the promise
+        replace_until_withdrawn(here, "p1", cpu="50m")
         said = ["nothing is held for it any more: it got no quota in time"]
         eventually(lambda: here.events("ReclaimWithdrawn") == said, "an event says so")
 

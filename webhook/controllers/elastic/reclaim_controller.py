@@ -168,6 +168,8 @@ class _Kept:
     """When it was last looked at."""
     victims: set[str] = field(default_factory=set)
     """Uids of the pods that were evicted for it."""
+    has_room: bool = False
+    """Whether all that it holds was free at the last look."""
 
     is_passed_over: bool = False
     """Whether it was not looked at since because its pool had no turn."""
@@ -403,14 +405,13 @@ class Reclaimer:
         """Go on with one promise, and keep it no longer where it comes to nothing."""
         try:
             end = self._go_on(kept[uid], kept, epoch)
-            if end is not None:  # its queue may have reserved for it meanwhile
-                later = self._end_of(kept[uid])
-                end = end if later is None else later
         except (ApiError, InvalidFieldError) as err:
             _note_failure(f"{kept[uid].namespace}/{kept[uid].pod}", err)
-            return
+            end = self._end_if_late(uid)
         if end is None:
             return
+        later = self._ends([kept[uid]])[uid]  # its queue may have reserved for it meanwhile
+        end = end if later is None else later
         is_withdrawn = end not in ("", _GONE, _ENDING)
         behind = [other for other in kept if is_withdrawn and uid in self._behind(kept[other])]
         also = f"it waits behind pod {kept[uid].pod}: {end}"
@@ -442,23 +443,19 @@ class Reclaimer:
         return {uid: _GONE for uid in uids if uid not in listed}
 
     def _ends(self, promises: Iterable[HeldPromise]) -> dict[str, str | None]:
-        """Return `_end_of` promises, without those of which nothing is known now."""
+        """Return `_end_of` promises; None also where nothing is known now."""
         ends: dict[str, str | None] = {}
         for promise in promises:
             try:
                 ends[promise.uid] = self._end_of(promise)
             except (ApiError, InvalidFieldError) as err:
                 _note_failure(f"{promise.namespace}/{promise.pod}", err)
+                ends[promise.uid] = None
         return ends
 
     def _end_all(self, kept: dict[str, HeldPromise], ends: Mapping[str, str], epoch: int) -> None:
         """End promises, and keep them no longer."""
-        ended = {uid: kept.pop(uid) for uid in ends}
-        self._end(ended, ends, epoch)
-        now, beside = self._clock(), self._by_pool(kept.values())
-        for pool in self._by_pool(one for one in ended.values() if not ends[one.uid]):
-            for uid in self._kept.keys() & beside.get(pool, ()):
-                self._kept[uid].progress = now  # until now it had to leave room for the other twice
+        self._end({uid: kept.pop(uid) for uid in ends}, ends, epoch)
 
     def _end_of(self, promise: HeldPromise) -> str | None:
         """Return why a promise is at its end, empty for a good one; None if it is not."""
@@ -475,19 +472,19 @@ class Reclaimer:
         self, promise: HeldPromise, promises: Mapping[str, HeldPromise], epoch: int
     ) -> str | None:
         """Evict what a promise still needs; return why it comes to nothing, if so."""
-        view = self._view(promises)
+        view, now = self._view(promises), self._clock()
+        # an earlier leader may have evicted what is ending
+        kept = self._kept.setdefault(promise.uid, _Kept(now, now, now, set(view.ending)))
+        kept.look(now)
         quota = view.quotas.get(promise.namespace)
         raw = self._stored(promise.namespace, promise.pod, promise.uid)
         end = _end_of_stored(raw)  # the cache may be behind
         if raw is None or quota is None or end is not None:
             return "its namespace has no elastic quota any more" if end is None else end
-        now = self._clock()
-        # an earlier leader may have evicted what is ending
-        kept = self._kept.setdefault(promise.uid, _Kept(now, now, now, set(view.ending)))
-        kept.look(now)
         whole = self._promise_to(self._planner.queued(quota, raw))
-        if not self.promises.make(whole, epoch):
-            return None  # its ledger or a quota cannot be read now
+        if not self.promises.make(whole, epoch):  # its ledger or a quota cannot be read now
+            return self._end_if_late(promise.uid)
+        had_room, kept.has_room = kept.has_room, self.promises.has_room(promise.uid)
         ending, obstacle = self._ending(view, quota), ""
         if self._planner.shortage(view, quota, raw).resources:
             # what ends is not enough, nor is it to be behind another one: what it holds is kept
@@ -509,13 +506,21 @@ class Reclaimer:
         else:
             # what ends frees nothing for a promise that has its room: then the queue is awaited
             is_behind = not self._behind(promise).isdisjoint(promises)  # these end in time
-            is_progress = is_behind or bool(ending and not self.promises.has_room(promise.uid))
-        if is_progress:
+            is_progress = is_behind or bool(ending and not kept.has_room)
+        # the room of one before it is not free until that is no more both promised and reserved
+        if is_progress or (kept.has_room and not had_room):
             kept.progress = now
-        if now - kept.progress > self._parts.patience():
-            return obstacle or "it got no quota in time"
-        self._parts.requeue_after(promise.namespace, 0.0)
-        return None
+        end = self._end_if_late(promise.uid, obstacle)
+        if end is None:
+            self._parts.requeue_after(promise.namespace, 0.0)
+        return end
+
+    def _end_if_late(self, uid: str, obstacle: str = "") -> str | None:
+        """Return why a promise ends for which nothing was on its way for too long."""
+        kept = self._kept.get(uid)
+        if kept is None or kept.looked - kept.progress <= self._parts.patience():
+            return None
+        return obstacle or "it got no quota in time"
 
     def _ending(self, view: ReclaimView, quota: ElasticQuota) -> frozenset[str]:
         """Return the uids of what leaves a quota's pool, and is not late."""
