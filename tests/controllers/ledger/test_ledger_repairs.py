@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -15,8 +15,10 @@ from tests.controllers.controller_harness import (
     ControllerHarness,
     new_harness,
 )
+from tests.install.manifests import of_kind
 from tests.reactions import Call, Proceed, unreachable
 from webhook.controllers.ledger.namespace_usage import NamespaceUsage
+from webhook.install import render
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     PODS,
@@ -25,6 +27,7 @@ from webhook.kube.api import (
     VALIDATING_WEBHOOKS,
     BadRequestError,
 )
+from webhook.operations.emergency_state import opened_object
 from webhook.quota.ledger.ledger import Undecided
 from webhook.quota.objects.model import Pod
 from webhook.state.ledger_store import LEDGER_NAME
@@ -136,6 +139,28 @@ def test_a_deletion_in_the_emergency_is_no_loss(
     assert harness.has_ledger()
     assert harness.events_recorded() == []
     assert harness.metric("ledger_repairs_total", reason="lost") == 0
+
+
+def test_the_time_of_a_request_begins_once_binds_are_asked_about_again(
+    harness: ControllerHarness,
+) -> None:
+    """In an emergency, and where the ledger went some time before the guard was put back."""
+    (guard,) = of_kind("ValidatingWebhookConfiguration", cast("Any", render().registrations))
+    harness.api.create(VALIDATING_WEBHOOKS, opened_object(guard))
+    harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    look(harness)
+    harness.pass_time(EXPIRE_SECONDS)
+    harness.step()
+    assert not harness.has_ledger()
+    harness.api.patch(VALIDATING_WEBHOOKS, REGISTRATION, {"webhooks": guard["webhooks"]})
+    harness.pass_time(5)
+    harness.step()
+    harness.pass_time(EXPIRE_SECONDS - 1)
+    harness.step()
+    assert not harness.has_ledger()
+    harness.pass_time(1.1)
+    harness.step()
+    assert harness.has_ledger()
 
 
 def test_the_first_ledger_of_a_namespace_is_not_called_rebuilt(harness: ControllerHarness) -> None:

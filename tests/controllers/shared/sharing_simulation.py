@@ -35,6 +35,7 @@ from webhook.controllers.ledger.recent_binds import RecentBinds
 from webhook.controllers.ledger.reconciler import LedgerReconciler
 from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import LedgerUpdate, UsageCache
+from webhook.controllers.mask.webhook_registration import assume_registered
 from webhook.controllers.queue.controller import PodQueues
 from webhook.controllers.runtime.leadership import Leadership, NotLeadingError
 from webhook.controllers.runtime.timings import ControllerTimings
@@ -1145,7 +1146,7 @@ class SharingSimulation:
             leadership=leadership,
             timings=timing,
             recorder=LedgerRecorder(),
-            is_emergency_open=lambda: False,
+            registration=assume_registered,
         )
         reconciler = LedgerReconciler(
             context,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import UsageCache
+from webhook.controllers.mask.webhook_registration import RegistrationState
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.kube.informer import Informer
@@ -23,8 +24,9 @@ class LedgerContext:
     leadership: Leadership
     timings: ControllerTimings
     recorder: LedgerRecorder
-    is_emergency_open: Callable[[], bool]
-    """Asks the API server: `emergency close` deletes ledgers to have them counted anew."""
+    registration: Callable[[], RegistrationState]
+    """Asks the API server for the guard: `emergency close` deletes ledgers to have them counted
+    anew, and lets no bind pass unasked from then on."""
     ledger_informer: Informer[LazyLedger] | None = None
     """The watch of all ledgers; None where they are read whenever they are needed.
 

@@ -28,7 +28,7 @@ from webhook.controllers.ledger.reconciler import RETRY_SECONDS, LedgerReconcile
 from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import UsageCache
 from webhook.controllers.managed_namespaces import ManagedNamespaces
-from webhook.controllers.mask.webhook_registration import is_emergency_open
+from webhook.controllers.mask.webhook_registration import read_registration
 from webhook.controllers.queue.controller import PodQueues, ReleaseOptions
 from webhook.controllers.queue.gate_remover import GateRemover
 from webhook.controllers.runtime.context import ControllerContext
@@ -134,7 +134,7 @@ class LedgerController:
             leadership=self._leadership,
             timings=self._timings,
             recorder=recorder,
-            is_emergency_open=lambda: is_emergency_open(api),
+            registration=lambda: read_registration(api),
             ledger_informer=ledger_informer,
         )
         reconciler = LedgerReconciler(ledger_context, pod_queues, self._shared, drift)

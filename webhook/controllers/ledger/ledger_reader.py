@@ -3,20 +3,28 @@
 A ledger that is gone took its reservations with it. Until no request that was admitted by it can
 be on its way any more, none is made, so that nothing is admitted either. One that was made
 unreadable is lost too, and replaced in the same way; one that a newer release wrote is not.
+
+In an emergency binds pass unasked: then that time begins once they are asked about again.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+from typing import Final
 
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.namespace_usage import MAX_DELETED_PODS
+from webhook.controllers.mask.webhook_registration import ASSUMED_REGISTERED
 from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
 from webhook.quota.ledger.apply_usage import seconds_until_new
 from webhook.state.ledger_store import LedgerVersion
 
 _log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+"""Between two looks at the guard, for all ledgers that are gone."""
 
 
 class LedgerReader:
@@ -28,7 +36,12 @@ class LedgerReader:
         self._timings = context.timings
         self._informer = context.ledger_informer
         self._recorder = context.recorder
-        self._is_emergency_open = context.is_emergency_open
+        self._registration = context.registration
+        self._guard = ASSUMED_REGISTERED
+        self._guard_seen = -math.inf
+        """When it was read."""
+        self._unguarded_until = -math.inf
+        """When it was first seen to be asked again, after an emergency."""
         self._newer: set[str] = set()
 
     def cached(
@@ -102,13 +115,16 @@ class LedgerReader:
     ) -> float:
         """Return how long there may be no ledger, because the former one was lost; 0 for none."""
         now = self._timings.clock()
-        if state.lost_since is None and namespace in self._usage_cache.had_ledger:
+        if state.lost_since is None and namespace not in self._usage_cache.had_ledger:
+            return 0.0
+        self._look_at_guard(now)
+        if state.lost_since is None:
             state.lose_ledger(now)
             if version is None and state.last_write is not None:
                 if self._usage_cache.managed.namespaces.is_terminating(namespace):
                     _log.info("the ledger went with its namespace", extra={"namespace": namespace})
                     return self._seconds_until_new(state, now)
-                if self._is_emergency_open():
+                if self._guard.emergency_since:
                     _log.info(
                         "the ledger is gone in the emergency; it is counted anew",
                         extra={"namespace": namespace},
@@ -128,7 +144,19 @@ class LedgerReader:
                 )
         return self._seconds_until_new(state, now)
 
+    def _look_at_guard(self, now: float) -> None:
+        if now < self._guard_seen + _LOOK_SECONDS:
+            return
+        self._guard, self._guard_seen = self._registration(), now
+        if self._guard.is_opened:
+            self._unguarded_until = math.inf
+        elif self._unguarded_until == math.inf:
+            self._unguarded_until = now
+
     def _seconds_until_new(self, state: NamespaceState, now: float) -> float:
+        since = state.lost_since
         return seconds_until_new(
-            lost_since=state.lost_since, now=now, expire_seconds=self._timings.expire_seconds
+            lost_since=None if since is None else max(since, self._unguarded_until),
+            now=now,
+            expire_seconds=self._timings.expire_seconds,
         )

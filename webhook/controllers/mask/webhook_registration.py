@@ -219,16 +219,12 @@ class RegistrationWatch:
         return is_other
 
 
-def is_emergency_open(api: ClusterApi) -> bool:
-    """Return whether the emergency was opened, and is not closed to the last write.
-
-    Where that cannot be read it is taken not to be.
-    """
+def read_registration(api: ClusterApi) -> RegistrationState:
+    """Return the guard as it is registered now; where that cannot be read it is assumed to be."""
     try:
-        registration = parse_registration(api.get(VALIDATING_WEBHOOKS, REGISTRATION))
+        return parse_registration(api.get(VALIDATING_WEBHOOKS, REGISTRATION))
     except (ApiError, InvalidFieldError):
-        return False
-    return registration.emergency_since > 0
+        return ASSUMED_REGISTERED
 
 
 def registered_resources(configuration: Object) -> tuple[str, ...] | None:
