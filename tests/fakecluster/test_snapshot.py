@@ -189,11 +189,6 @@ BROKEN: dict[str, tuple[object, str, str]] = {
         "metadata.creationTimestamp",
         "Invalid RFC3339 encoded datetime",
     ),
-    "a namespace where there is none": (
-        {**WIDGET, "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "namespace": "b"}},
-        "metadata.namespace",
-        "a Node has none",
-    ),
     "a node that is a number": (
         {**a_pod(), "spec": {"nodeName": 5}},
         "spec.nodeName",
@@ -240,6 +235,13 @@ def test_one_broken_object_is_reported_and_nothing_is_read(
     assert (refusal.file, refusal.place.document, refusal.field) == ("1.yaml", 2, field)
     assert refusal.detail == detail
     assert refusal.place.line is not None
+
+
+def test_a_namespace_of_a_kind_that_has_none_goes_as_kubectl_leaves_it_out() -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "namespace": "b"}}
+    (read,) = read_snapshot([("1.yaml", yaml.safe_dump(node).encode())])
+    assert (read.namespace, read.key) == ("", "a")
+    assert read.object == {**node, "metadata": {"name": "a"}}
 
 
 def test_an_object_in_two_files_is_reported_with_both() -> None:

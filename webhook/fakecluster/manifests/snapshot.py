@@ -6,7 +6,7 @@ too, for any of them may be a custom resource.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from webhook.fakecluster.storage.pod_strategy import PodSpec, PodStatus
 from webhook.fakecluster.storage.stored_object import read_object
 from webhook.fakecluster.storage.strategies import check_readable
 from webhook.kube.api import NAMESPACES, PODS, BadRequestError, Kind, Object, kind_of
-from webhook.kube.errors import FieldCause
 from webhook.kube.files.documents import Document, SnapshotError, flatten_lists, read_documents
 from webhook.kube.files.positions import located
 from webhook.kube.files.snapshot_format import extent_of, unpacked
@@ -161,7 +160,8 @@ def one_object(document: Document, value: Mapping[str, object], field: str) -> S
     """
     namespaced = _has_namespace(value)
     kind = kind_of(str(value["apiVersion"]), str(value["kind"]), namespaced=namespaced)
-    placed = _in_default(value) if kind.namespaced and not namespaced else value
+    # kubectl and the API server leave out a namespace that kustomize gave to what has none
+    placed = value if kind.namespaced is namespaced else _placed(kind, value)
     prefix = f"{field}." if field else ""
     meta = _ordinary(kind, placed)
     if meta is None:
@@ -172,7 +172,7 @@ def one_object(document: Document, value: Mapping[str, object], field: str) -> S
             inner, detail = _field_of(err)
             raise document.error(detail, field=f"{prefix}{inner}".removesuffix(".")) from err
         meta = stored.meta
-    for cause in _metadata_causes(kind, meta):
+    for cause in name_causes(kind, meta):
         raise document.error(cause.message, field=f"{prefix}{cause.field}")
     return SnapshotObject(
         kind, placed, document.file, document.number, field, meta.namespace, meta.name
@@ -210,19 +210,16 @@ def _field_of(error: BadRequestError) -> tuple[str, str]:
     return str(cause.get("field", "")), str(cause.get("message", error.message))
 
 
-def _metadata_causes(kind: Kind, meta: ObjectMeta) -> Iterator[FieldCause]:
-    yield from name_causes(kind, meta)
-    if meta.namespace and not kind.namespaced:
-        yield FieldCause("FieldValueForbidden", "metadata.namespace", f"a {kind.kind} has none")
-
-
 def _has_namespace(value: Mapping[str, object]) -> bool:
     meta = value.get("metadata")
     return isinstance(meta, Mapping) and bool(meta.get("namespace"))
 
 
-def _in_default(value: Mapping[str, object]) -> Mapping[str, object]:
+def _placed(kind: Kind, value: Mapping[str, object]) -> Mapping[str, object]:
+    """Return an object in `default`, or in no namespace where its kind has none."""
     meta = value.get("metadata")
     if not isinstance(meta, Mapping):
         return value
-    return {**value, "metadata": {**meta, "namespace": "default"}}
+    rest = {name: one for name, one in meta.items() if name != "namespace"}
+    place = {"namespace": "default"} if kind.namespaced else {}
+    return {**value, "metadata": {**rest, **place}}
