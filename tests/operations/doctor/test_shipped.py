@@ -10,7 +10,7 @@ from webhook.install import render
 from webhook.install.rendering import Mask
 from webhook.jsonfields.reader import FieldReader
 from webhook.operations.doctor.shipped import CONDITIONS, DIGESTS, digest, edited_conditions
-from webhook.operations.names import MUTATING, MUTATING_LAST, VALIDATING
+from webhook.operations.names import MARKS_ENTRY, MUTATING, MUTATING_LAST, VALIDATING
 
 CONFIGURED: dict[str, dict[str, Any]] = {
     "by default": {},
@@ -41,6 +41,8 @@ def test_the_digests_are_those_of_the_manifests(configured: Any, mask: Mask) -> 
     entries = [entry for one in rendered for entry in one.get("webhooks", [])]
     for entry in entries:
         assert not edited_conditions(entry["name"], FieldReader(entry), namespace), entry["name"]
+        others = edited_conditions(entry["name"], FieldReader(entry), "another")
+        assert [*others] == ["is-not-the-controller"] * (entry["name"] == MARKS_ENTRY)
     have_some = {entry["name"] for entry in entries if entry.get("matchConditions")}
     assert have_some == CONDITIONS.keys() - ({"mask.deferredquota.io"} if mask == "policy" else ())
     assert have_some <= {*MUTATING, *MUTATING_LAST, *VALIDATING}

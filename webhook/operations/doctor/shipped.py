@@ -131,15 +131,25 @@ def edited_conditions(
     Returns:
         Name → whether it is there, and so may leave requests out; one that is not was shipped.
     """
-    ours, shipped = _USER.format(system_namespace), _USER.format(DEFAULT_NAMESPACE)
     found = {
-        one.text("name"): _hash(_text(one).replace(ours, shipped))
+        one.text("name"): _hash(_as_shipped(_text(one), system_namespace))
         for one in node.children("matchConditions")
         if one.text("expression") != "true"  # it leaves nothing out: so the chart writes one
     }
     besides = {one.text("name"): _hash(_text(one)) for one in configured}
     wanted = {**CONDITIONS.get(name, {}), **{one: besides[one] for one in besides if one in found}}
     return {one: one in found for one in sorted(dict(found.items() ^ wanted.items()))}
+
+
+def _as_shipped(text: str, system_namespace: str) -> str:
+    """Return an expression with the users of the shipped namespace for those of another.
+
+    What names the shipped one elsewhere is another program's, and no longer as shipped.
+    """
+    if system_namespace == DEFAULT_NAMESPACE:
+        return text
+    ours, shipped = _USER.format(system_namespace), _USER.format(DEFAULT_NAMESPACE)
+    return text.replace(shipped, _USER.format("")).replace(ours, shipped)
 
 
 def added(raw: Object, *path: str, known: Sequence[str]) -> Iterator[str]:
