@@ -424,6 +424,13 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         "info",
         "webhook stamp.deferredquota.io: matchConditions: are missing: a call for each bind",
     ),
+    "asks about the namespace of the installation": (
+        VALIDATING_WEBHOOKS,
+        lambda raw: expressions(resize(raw))[1]["values"].remove("deferred-quota-system"),
+        "registration.own-namespace",
+        "warn",
+        "resize.deferredquota.io: namespaceSelector does not leave out deferred-quota-system: where",
+    ),
     "gates for nobody": (
         MUTATING_WEBHOOKS,
         lambda raw: expressions(gate(raw))[2].update(operator="In", values=["always"]),

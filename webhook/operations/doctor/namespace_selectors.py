@@ -92,6 +92,33 @@ def selection_findings(
         )
 
 
+def own_namespace_findings(
+    selectors: Mapping[str, tuple[WebhookSelector, str]], subject: Subject, system_namespace: str
+) -> Iterable[Finding]:
+    """Find the webhooks that would be called for the namespace of the installation.
+
+    Args:
+        selectors: Name of a webhook → its namespace selector, and the mode that it is for.
+        subject: Whose they are.
+        system_namespace: The namespace; its label that opts in makes the difference.
+    """
+    named = {**OPTED_IN, NAMESPACE_NAME_LABEL: system_namespace}
+    reaching = [
+        name
+        for name, (selector, mode) in selectors.items()
+        if selector.matches({**named, MODE_LABEL: mode})
+    ]
+    if reaching:
+        yield warning(
+            "registration.own-namespace",
+            subject,
+            f"{'webhooks' if reaching[1:] else 'webhook'} {', '.join(reaching)}: namespaceSelector"
+            f" does not leave out {system_namespace}: where that is labelled, our own pods cannot"
+            " come back after an outage",
+            APPLY,
+        )
+
+
 def gate_findings(
     selector: WebhookSelector,
     subject: Subject,

@@ -21,6 +21,7 @@ from webhook.operations.doctor.namespace_selectors import (
     APPLY,
     findings_for,
     gate_findings,
+    own_namespace_findings,
     restore,
     selection_findings,
 )
@@ -135,6 +136,8 @@ def _configuration(
                 message = f"has no webhook {name}: {entry.without}"
                 yield strict("webhooks.incomplete", subject, message, APPLY)
         known = {name: found[name] for name in entries if name in found.keys() - by_policies}
+        selectors = {name: (_selector(one), entries[name].mode) for name, one in known.items()}
+        yield from own_namespace_findings(selectors, subject, scene.settings.system_namespace)
         if scene.is_manifest(node):
             known = dict(_written(scene, known))
         yield from _bundles(scene, known, subject)
@@ -181,7 +184,7 @@ def _entry(
         judge = error if is_strict else warning
         message = f"webhook {name}: rules do not cover {', '.join(missing)}: {entry.without}"
         yield judge("webhooks.rules", subject, message, APPLY)
-    selector = without_emergency(WebhookSelector.read(node.child("namespaceSelector")))
+    selector = _selector(node)
     field = f"webhook {name}: namespaceSelector"
     if by_gating is not None:
         gating = scene.settings.gating
@@ -192,6 +195,10 @@ def _entry(
         )
     yield from _narrowing(scene, node, subject, name, entry)
     yield from _call(scene, node, subject, name, entry)
+
+
+def _selector(node: FieldReader) -> WebhookSelector:
+    return without_emergency(WebhookSelector.read(node.child("namespaceSelector")))
 
 
 def _written(
