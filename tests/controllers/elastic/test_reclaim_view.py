@@ -12,6 +12,7 @@ import pytest
 from tests.builders import a_pod as built_pod
 from tests.controllers.elastic.objects import an_elastic_quota
 from webhook.config import ElasticSettings
+from webhook.controllers.elastic import reclaim_view
 from webhook.controllers.elastic.assigned_pods import AssignedPod, read_assigned_pod
 from webhook.controllers.elastic.promises import HeldPromise
 from webhook.controllers.elastic.reclaim_view import (
@@ -233,3 +234,20 @@ def test_a_pod_that_may_be_charged_for_ever_is_taken_and_no_victim(
     (taken,) = view.pods.values()
     assert [one.is_exempt for one in taken] == ([True] if is_taken else [])
     assert view.ending == (frozenset() if is_taken else {"ends"})
+
+
+class Uids(set[str]):
+    """Uids, and how many of them were copied."""
+
+    copied = 0
+
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
+        if not isinstance(other, set | frozenset):
+            Uids.copied += 1  # all there are: another set takes the place of this one
+        return super().__ior__(other)
+
+
+def test_pods_of_other_namespaces_are_not_walked_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reclaim_view, "set", Uids, raising=False)
+    view_of(None, resized="1")
+    assert Uids.copied == 0

@@ -183,7 +183,7 @@ def read_view(
         for pod, is_ending in _assigned(namespace, quota, sources):
             here[pod.uid] = pod
             (leaving if is_ending else pods)[quota.key].append(pod)
-        counted |= here.keys()
+        counted.update(here)
         for pod, source in _reserved(namespace, quota, sources):
             counted.add(pod.uid)
             if pod.uid in here:
