@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from tests.controllers.controller_harness import (
 )
 from tests.controllers.queue.queue_steps import Object, condition, gated, gates, released, why
 from tests.controllers.shared.shared_quota_steps import granted, shared_quota, steps
+from tests.counting import calls_of
 from tests.reactions import preceded_by, unreachable
 from webhook.controllers.ledger.usage_cache import NAMESPACE_CACHE_LAG_SECONDS
 from webhook.controllers.queue import controller as queue_controller
@@ -1022,3 +1024,24 @@ def test_when_a_namespace_is_gone_that_is_reported_although_no_pod_has_waited_an
     harness.step()
     assert not harness.is_tracked()
     assert harness.queue_updates[-1:] == [(NAMESPACE, {}, [])]
+
+
+def test_a_look_at_a_namespace_sums_no_others_in_which_pods_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    teams = [f"busy-{number}" for number in range(20)]
+    full = [a_quota("p1", hard={"requests.cpu": "1"}, namespace=one) for one in teams]
+    with new_harness(*map(a_namespace, teams), *full) as harness:
+        for one in teams:
+            harness.pod(f"runs-{one}", namespace=one, node="node-1")
+            gated(harness, one, namespace=one)
+        steps(harness)
+        assert harness.metric("waiting_pods", state="QuotaExceeded") == 20
+        sums = calls_of(monkeypatch, Counter, "update")
+        harness.mark_dirty(teams[0])
+        harness.step()
+        assert 0 < len(sums) <= 4
+        harness.delete(teams[0], namespace=teams[0])
+        opt_out(harness.api, teams[1])
+        harness.step()
+        assert harness.metric("waiting_pods", state="QuotaExceeded") == 18

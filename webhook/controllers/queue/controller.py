@@ -8,6 +8,7 @@ for what is known to be written.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -105,6 +106,9 @@ class PodQueues:
         self._now = now
         self._metrics = metrics
         self._counts_by_namespace: dict[str, Counter[str]] = {}
+        self._counts: Counter[str] = Counter()
+        """Their sum: each look at a namespace shows it, and very many may have pods that wait."""
+        self._lock = threading.Lock()
 
     def run_cycle(
         self,
@@ -175,8 +179,8 @@ class PodQueues:
     def forget(self, namespace: str) -> None:
         """Forget a namespace that is not tracked any more, or by another process."""
         self._gates.enqueue(namespace, (), since=0.0, is_leader=lambda: False)
-        if self._counts_by_namespace.pop(namespace, None) is not None:
-            self._export_metrics()
+        if namespace in self._counts_by_namespace:
+            self._show(namespace, Counter())
         self._options.on_queue(namespace, {}, ())  # pods that do not wait any more may be known
 
     def _run(
@@ -212,15 +216,14 @@ class PodQueues:
                 self._metrics.queue.wait_seconds.observe(max(0.0, waited))
         states = Counter(pending.reason.value for pending in cycle.pending.values())
         states[_RESERVED] = len(cycle.releasable)
-        if states.total():
-            self._counts_by_namespace[namespace] = states
-        else:
-            self._counts_by_namespace.pop(namespace, None)
-        self._export_metrics()
+        self._show(namespace, states)
 
-    def _export_metrics(self) -> None:
-        total: Counter[str] = Counter()
-        for states in list(self._counts_by_namespace.values()):
-            total.update(states)
-        for state in (*PendingReason, _RESERVED):
-            self._metrics.queue.waiting.labels(str(state)).set(total[str(state)])
+    def _show(self, namespace: str, states: Counter[str]) -> None:
+        """Show how many pods wait in all namespaces, of which one has these now."""
+        with self._lock:
+            self._counts.subtract(self._counts_by_namespace.pop(namespace, Counter()))
+            self._counts.update(states)
+            if states.total():
+                self._counts_by_namespace[namespace] = states
+            for state in (*PendingReason, _RESERVED):
+                self._metrics.queue.waiting.labels(str(state)).set(self._counts[str(state)])
