@@ -259,3 +259,27 @@ def test_a_second_removal_that_is_refused_is_not_repeated_once_the_first_is_seen
         )
         here.now += 60.0
         eventually(lambda: queue.failures("team-a") == 0, "nothing is left to do")
+
+
+def test_changes_of_very_many_namespaces_have_all_pods_walked_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with labelling("team-a", pods=1) as here:
+        walks: list[str] = []
+        items = here.labels.pods.items
+
+        def slowly() -> Any:
+            walks.append(threading.current_thread().name)
+            here.now += 0.1
+            return items()
+
+        monkeypatch.setattr(here.labels.pods, "items", slowly)
+        for _ in range(100):
+            here.labels.requeue_all()
+        queue = here.labels.workers.queue
+        eventually(lambda: bool(walks), "they are walked")
+        eventually(lambda: queue.ready_count() == queue.processing_count() == 0, "they rest")
+        assert walks == ["capacity-labels-0"]  # no informer waits for that
+        here.now += 1.0
+        here.labels.requeue_all()
+        eventually(lambda: len(walks) == 2, "they are walked again")

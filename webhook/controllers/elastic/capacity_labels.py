@@ -63,6 +63,8 @@ OVER_QUOTA: Final = "over-quota"
 
 _SETTLE_SECONDS: Final = 0.2
 """From a change of a pod to the walk: those that follow are part of it."""
+_ALL: Final = "/"
+"""Key of all namespaces: none has this name."""
 _WRITERS: Final = 4
 """How many labels are written at the same time: most of one's time goes by waiting for the API."""
 _OF_ONE_POD: Final = (ForbiddenError, TooLargeError)
@@ -125,13 +127,12 @@ class CapacityLabels:
             self.pods.stop()
 
     def requeue_all(self) -> None:
-        """Look at all namespaces again: quotas have come, gone or changed."""
-        quotas = self._quotas()
-        if not self._is_following:
-            return
-        labelled = {one.pod.namespace for one in self.pods.items().values() if one.capacity}
-        for key in {_key(quotas, namespace) for namespace in {*quotas, *labelled}}:
-            self._queue.add(key)
+        """Look at all namespaces again: quotas have come, gone or changed.
+
+        Very many may change at once, and one look at all pods is for those together.
+        """
+        if self._is_following:
+            self._queue.add(_ALL)
 
     def _on_pod(self, change: Change[AssignedPod]) -> None:
         old, new = change.old, change.new
@@ -149,7 +150,14 @@ class CapacityLabels:
         return self._is_following and self.pods.has_synced
 
     def reconcile(self, namespace: str) -> Result:
-        """Label the pods of the quota that counts a namespace, while this process leads."""
+        """Label the pods of the quota that counts a namespace, while this process leads.
+
+        Args:
+            namespace: Its name; or `_ALL`, to look at all that have quotas or labels.
+        """
+        if namespace == _ALL:
+            self._add_all()
+            return DONE
         quota, began = self._quotas().get(namespace), self._clock()
         namespaces = (namespace,) if quota is None else quota.namespaces
         pods = [
@@ -179,6 +187,13 @@ class CapacityLabels:
             return RequeueAfter(max(self._limit.delay(), _SETTLE_SECONDS))
         rests = [pauses[pod.namespace] for pod in differing if pauses[pod.namespace]]
         return RequeueAfter(min(rests)) if rests else DONE
+
+    def _add_all(self) -> None:
+        quotas, began = self._quotas(), self._clock()
+        labelled = {one.pod.namespace for one in self.pods.items().values() if one.capacity}
+        for key in {_key(quotas, namespace) for namespace in {*quotas, *labelled}}:
+            self._queue.add(key)
+        self._queue.rest(_ALL, rest_seconds(self._clock() - began))
 
     def _pause(self, namespace: str) -> float:
         """Return how long the pods of a namespace rest after a timeout; 0 where they do not."""
