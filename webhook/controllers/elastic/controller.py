@@ -457,7 +457,15 @@ class ElasticQuotaController:
             yield from ((obj, {}, DISABLED) for obj in self._objects() if _says_charged(obj))
             return
         grants = {name: self._grants(name) for name in derived if name not in taken}
-        held = {key: held_by(one, grants, settings.gpu_memory_gb) for key, one in counting.items()}
+        holding = _by_namespace(grants)
+        held = {
+            key: held_by(
+                one,
+                {name: grants[name] for name in _names_about(one, holding)},
+                settings.gpu_memory_gb,
+            )
+            for key, one in counting.items()
+        }
         pools: dict[str, PoolUsage] = {}
         for one in counting.values():
             if one.pool not in pools:
@@ -469,6 +477,7 @@ class ElasticQuotaController:
             one.uid: self._statuses[one.uid] for one in objects if one.uid in self._statuses
         }
         faults = conflicts([one.quota for one in objects if one.quota is not None])
+        charging = _by_namespace({name: one.namespaces for name, one in derived.items()})
         for obj in objects:
             quota = None if obj.quota is None else counting.get(obj.quota.key)
             if quota is None:
@@ -476,7 +485,7 @@ class ElasticQuotaController:
                 reason = "Invalid" if obj.fault else "Conflict"
                 yield obj, {}, Condition(CHARGED, "False", reason, fault)
             else:
-                own = sorted(name for name, one in derived.items() if _is_about(one, quota))
+                own = _names_about(quota, charging)
                 condition = charged_condition(
                     quota,
                     outside=tuple(
@@ -605,9 +614,18 @@ def _key_of(obj: ElasticQuotaObject) -> str:
     return "" if obj.quota is None else obj.quota.key
 
 
-def _is_about(derived: DerivedQuota, quota: ElasticQuota) -> bool:
-    """Return whether a quota is charged by a derived one: no namespace has two quotas."""
-    return not set(derived.namespaces).isdisjoint(quota.namespaces)
+def _by_namespace(derived: Mapping[str, Iterable[str]]) -> Mapping[str, list[str]]:
+    """Return the names of derived quotas by the namespaces that they are about."""
+    found: dict[str, list[str]] = {}
+    for name, namespaces in derived.items():
+        for namespace in namespaces:
+            found.setdefault(namespace, []).append(name)
+    return found
+
+
+def _names_about(quota: ElasticQuota, derived: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the derived quotas, by namespace, that are about one of a quota's, sorted."""
+    return sorted({name for one in quota.namespaces for name in derived.get(one, ())})
 
 
 def _selected(stored: Object | None) -> frozenset[str]:
