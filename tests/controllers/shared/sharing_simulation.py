@@ -1224,6 +1224,9 @@ class _SimulatedUsageCache:
         sharing = [one for one in self._world.namespaces if view.shares(one, name)]
         return [one for one in sharing if one not in except_for]
 
+    def shares(self, namespace: str, name: str) -> bool:
+        return namespace in self.sharing_namespaces(name)
+
     def all_sharing(self) -> dict[str, set[str]]:
         names = [one.quota.name for one in self._shared_specs()]
         return {name: set(self.sharing_namespaces(name)) for name in names}

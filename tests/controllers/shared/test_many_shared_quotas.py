@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from tests.admission.handlers.harness import a_namespace
-from tests.controllers.controller_harness import ControllerHarness, new_harness
-from tests.controllers.shared.shared_quota_steps import shared_quota, steps
+from tests.admission.handlers.harness import a_namespace, opt_out
+from tests.controllers.controller_harness import NAMESPACE, ControllerHarness, new_harness
+from tests.controllers.shared.shared_quota_steps import is_complete, settle, shared_quota, steps
 from tests.counting import calls_of
+from webhook.controllers.shared.completeness import Completeness
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS
 from webhook.quota.shared.cluster_quotas import NAMESPACE_NAME_LABEL, ClusterQuota
 from webhook.state.quota_cache import QuotaCache
@@ -95,3 +96,33 @@ def test_a_quota_that_names_others_now_is_counted_by_both() -> None:
         )
         steps(harness)
         assert all(f"cdq/{TEAMS[0]}" in harness.ledger(one).accounts for one in TEAMS)
+
+
+def test_of_very_many_namespaces_all_are_looked_at_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_harness(*map(a_namespace, TEAMS), shared_quota(), follows_ledgers=True) as harness:
+        steps(harness)
+        assert is_complete(harness)
+        looks = calls_of(monkeypatch, Completeness, "_missing")
+        edit = {"spec": {"hard": {"requests.cpu": "5"}}}
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", edit)
+        steps(harness)
+        assert is_complete(harness)
+        assert len(looks) <= 8
+
+
+def test_one_that_was_waited_for_and_leaves_is_waited_for_no_more() -> None:
+    with new_harness(*map(a_namespace, TEAMS), shared_quota(), follows_ledgers=True) as harness:
+        steps(harness)
+        edit = {"spec": {"hard": {"requests.cpu": "5"}}}
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", edit)
+        harness.catch_up()
+        for team in (*TEAMS[:-1], *TEAMS[:-1]):
+            settle(harness, team)
+        assert not is_complete(harness)
+        opt_out(harness.api, TEAMS[-1])
+        opt_out(harness.api, NAMESPACE)
+        steps(harness, 6)
+        shared = harness.store.fetch("cdq/both")
+        assert shared is not None
+        assert shared.grants.observed is not None
+        assert shared.grants.namespaces.keys() == {*TEAMS[:-1]}

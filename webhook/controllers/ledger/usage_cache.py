@@ -195,10 +195,17 @@ class UsageCache:
             return [
                 namespace
                 for namespace, state in self.namespaces.items()
-                if namespace not in except_for
-                and not state.is_opted_out
-                and self.managed.takes_part(namespace, name)
+                if namespace not in except_for and self._shares(namespace, state, name)
             ]
+
+    def shares(self, namespace: str, name: str) -> bool:
+        """Return whether a namespace takes part in a shared quota, as far as is known."""
+        with self.lock:
+            state = self.namespaces.get(namespace)
+            return state is not None and self._shares(namespace, state, name)
+
+    def _shares(self, namespace: str, state: NamespaceState, name: str) -> bool:
+        return not state.is_opted_out and self.managed.takes_part(namespace, name)
 
     def all_sharing(self) -> dict[str, Set[str]]:
         """Return the namespaces of every shared quota, as `sharing_namespaces`, by its name."""

@@ -78,20 +78,22 @@ class Completeness:
         """Quota → what it is now, and which namespaces have counted and been granted that."""
         self._list_after: dict[str, float] = {}
         """Quota → when ledgers may be listed again for it."""
+        self._awaited: dict[str, str] = {}
+        """Quota → a namespace that was missing when all were looked at."""
 
     def reset(self) -> None:
         """Forget what an earlier leadership has seen."""
-        self._counted.clear()
-        self._list_after.clear()
+        for noted in (self._counted, self._list_after, self._awaited):
+            noted.clear()
 
     def noted_quotas(self) -> tuple[str, ...]:
         """Return the quotas of which something is noted, by their names in ledgers."""
-        return (*self._counted, *self._list_after)
+        return (*self._counted, *self._list_after, *self._awaited)
 
     def forget(self, name: str) -> None:
         """Forget a quota that is gone."""
-        self._counted.pop(name, None)
-        self._list_after.pop(name, None)
+        for noted in (self._counted, self._list_after, self._awaited):
+            noted.pop(name, None)
 
     def record_counted(
         self,
@@ -134,6 +136,10 @@ class Completeness:
         if shared is None or shared.grants.observed == observed:
             return version
         grants = shared.grants
+        is_said = any(one.type == _COUNTED and one.status == "False" for one in grants.conditions)
+        # each of very many namespaces comes here: not all are looked at for each of them
+        if is_said and self._is_missing(self._awaited.get(version.name, ""), observed, grants):
+            return version
         missing = self._missing(observed, grants)
         if not missing and (noted := self._noted(observed, grants)):
             wait = self._list_after.get(version.name, -math.inf) - self._timings.clock()
@@ -143,7 +149,7 @@ class Completeness:
                 return version
             missing = self._lost(observed, version, noted)
         if missing:
-            if any(one.type == _COUNTED and one.status == "False" for one in grants.conditions):
+            if is_said:
                 return version
             marked = replace(grants, sequence=grants.sequence + 1)
         else:
@@ -194,8 +200,20 @@ class Completeness:
         noted = self._noted(observed, grants)
         present = self._usage_cache.namespaces
         done = {name for name, count in noted.items() if present.get(name) is count.state}
-        missing = self._usage_cache.sharing_namespaces(observed.name, except_for=done)
-        return sorted({*missing, *(grants.namespaces.keys() - done)})
+        sharing = self._usage_cache.sharing_namespaces(observed.name, except_for=done)
+        missing = [*(grants.namespaces.keys() - done), *sharing]
+        if missing:
+            self._awaited[observed.name] = missing[-1]  # most often the one that is counted last
+        return sorted({*missing})
+
+    def _is_missing(self, namespace: str, observed: QuotaRevision, grants: Grants) -> bool:
+        """Return whether `_missing` would return a namespace among others."""
+        known, counts = self._counted.get(observed.name, (observed, {}))
+        count = counts.get(namespace) if known == observed else None
+        is_named = namespace in grants.namespaces
+        if is_named and count is not None:
+            return self._usage_cache.namespaces.get(namespace) is not count.state
+        return is_named or self._usage_cache.shares(namespace, observed.name)
 
     def _lost(
         self, observed: QuotaRevision, version: SharedQuotaVersion, noted: Mapping[str, Count]
