@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.namespace_labels import NamespaceLabels
 from webhook.state.quota_cache import QuotaCache
 from webhook.state.quota_lister import ElasticQuotaLister
-from webhook.state.shared_cache import SharedQuotaCache
+from webhook.state.shared_cache import SharedQuotaCache, SharedQuotaView
 from webhook.state.shared_quotas import SharedQuotaStore
 
 NS = "team-a"
@@ -122,6 +122,47 @@ def test_its_labels_decide(scenario: Scenario) -> None:
     by_name = {"matchLabels": {"kubernetes.io/metadata.name": NS, "team": "x"}}
     scenario.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"namespaceSelector": by_name}})
     scenario.catch_up()
+    assert scenario.names() == ["cdq/both", "p1"]
+
+
+def test_edits_of_others_are_told_from_those_that_concern_it(scenario: Scenario) -> None:
+    others = {"namespaceSelector": {"matchLabels": {"team": "other"}}}
+    scenario.api.create(CLUSTER_DEFERRED_QUOTAS, shared_quota("others", **others))
+    scenario.catch_up()
+    before = scenario.quotas.in_namespace(NS)
+    scenario.api.patch(CLUSTER_DEFERRED_QUOTAS, "others", {"spec": {"hard": {"pods": "9"}}})
+    scenario.catch_up()
+    assert scenario.quotas.in_namespace(NS) is before
+    assert scenario.names() == ["cdq/both", "p1"]
+    scenario.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "9"}}})
+    scenario.catch_up()
+    (shared, _) = scenario.quotas.in_namespace(NS).deferred.quotas
+    assert shared.hard == {"requests.cpu": Quantity.parse("9")}
+    scenario.api.patch(CLUSTER_DEFERRED_QUOTAS, "others", {"spec": {"namespaceSelector": None}})
+    scenario.catch_up()
+    assert len(scenario.quotas.in_namespace(NS).errors) == 1  # it may select any
+    scenario.api.delete(CLUSTER_DEFERRED_QUOTAS, "others")
+    scenario.api.delete(CLUSTER_DEFERRED_QUOTAS, "both")
+    scenario.catch_up()
+    assert scenario.names() == ["p1"]
+
+
+def test_one_that_is_gone_by_the_time_it_was_selected_is_forgotten(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    selected = scenario.shared.selected
+
+    def meanwhile(labels: Mapping[str, str]) -> SharedQuotaView:
+        monkeypatch.undo()
+        scenario.api.create(CLUSTER_DEFERRED_QUOTAS, shared_quota("brief"))
+        scenario.catch_up()
+        found = selected(labels)
+        scenario.api.delete(CLUSTER_DEFERRED_QUOTAS, "brief")
+        scenario.catch_up()
+        return found
+
+    monkeypatch.setattr(scenario.shared, "selected", meanwhile)
+    assert "cdq/brief" in scenario.names()
     assert scenario.names() == ["cdq/both", "p1"]
 
 

@@ -34,7 +34,13 @@ from webhook.quota.objects.quota_bounds import (
 from webhook.state.namespace_labels import labels_of, read_namespace
 from webhook.state.object_decoders import decode_quota
 from webhook.state.quota_lister import QuotaLister
-from webhook.state.shared_cache import NONE_SELECTED, SharedQuotaCache, SharedQuotaView, selected
+from webhook.state.shared_cache import (
+    NONE_SELECTED,
+    SharedQuotaCache,
+    SharedQuotaView,
+    Specs,
+    selected,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ class QuotaCache:
         self.shared: Final = shared
         self._api = api
         self._labels = labels
-        self._selected: dict[str, tuple[object, Mapping[str, str], SharedQuotaView]] = {}
+        self._selected: dict[str, tuple[Specs, Mapping[str, str], SharedQuotaView]] = {}
         self.informer: Final = Informer(
             api,
             RESOURCE_QUOTAS,
@@ -200,9 +206,17 @@ class QuotaCache:
             self._selected.pop(namespace, None)
             return NONE_SELECTED
         known = self._selected.get(namespace)
-        if known is None or known[0] is not specs or known[1] is not labels:
-            known = (specs, labels, self.shared.selected(labels))
-            self._selected[namespace] = known
+        if (
+            known is None
+            or known[1] is not labels
+            or self.shared.has_edited(labels, since=known[0], until=specs)
+        ):
+            view = self.shared.selected(labels)
+            if self.shared.specs is specs:  # else it may be of an edit that is taken back by now
+                self._selected[namespace] = (specs, labels, view)
+            return view
+        if known[0] is not specs:
+            self._selected[namespace] = (specs, labels, known[2])
         return known[2]
 
     def _shared_now(self, namespace: str) -> SharedQuotaView:

@@ -89,6 +89,8 @@ class SharedQuotaCache:
         self._index: _SpecIndex | None = None
         """The same by namespaces, made when it is asked for: a first list notes one after the
         other."""
+        self._edits: tuple[Specs, Specs, _SpecIndex] = ((), (), _SpecIndex(()))
+        """Specs of before and of after, and those that are in one of the two alone."""
         self._listed: tuple[float, Specs] | None = None
         self._lists: JointReads[Specs] = JointReads(at_once=1)
         self._on_specs: list[
@@ -186,6 +188,21 @@ class SharedQuotaCache:
     def selected(self, labels: Mapping[str, str]) -> SharedQuotaView:
         """Return those that concern a namespace with these labels."""
         return selected(self._indexed().candidates(labels), labels)
+
+    def has_edited(self, labels: Mapping[str, str], *, since: Specs, until: Specs) -> bool:
+        """Return whether others concern a namespace with these labels by later specs.
+
+        The controller asks for all namespaces after each edit, and most are concerned by few of
+        very many.
+        """
+        if since is until:
+            return False
+        edits = self._edits
+        if edits[0] is not since or edits[1] is not until:
+            kept = {*map(id, since)} & {*map(id, until)}
+            edited = [one for one in (*since, *until) if id(one) not in kept]
+            edits = self._edits = (since, until, _SpecIndex(tuple(edited)))
+        return any(one.selects(labels) for one in edits[2].candidates(labels))
 
     def _live(self, namespace: str) -> Specs:
         now = self._clock()

@@ -98,6 +98,35 @@ def test_a_quota_that_names_others_now_is_counted_by_both() -> None:
         assert all(f"cdq/{TEAMS[0]}" in harness.ledger(one).accounts for one in TEAMS)
 
 
+def by_label(team: str) -> dict[str, object]:
+    return shared_quota("4", team, namespaceSelector={"matchLabels": {"team": team}})
+
+
+def test_an_edit_is_compared_with_each_namespace_and_no_other_quota_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objects = [*map(a_namespace, TEAMS), *map(by_label, TEAMS)]
+    for one, team in zip(objects, TEAMS, strict=False):
+        one["metadata"]["labels"]["team"] = team  # type: ignore[index]
+    with new_harness(*objects, follows_ledgers=True) as harness:
+        steps(harness)
+        matches = calls_of(monkeypatch, ClusterQuota, "selects")
+        edit = {"spec": {"hard": {"requests.cpu": "5"}}}
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, TEAMS[3], edit)
+        harness.catch_up()
+        assert harness.controller.usage_cache.all_sharing().keys() == {f"cdq/{x}" for x in TEAMS}
+        assert len(matches) <= 8 * NUMBER
+        joined = {"spec": {"namespaceSelector": {"matchLabels": {"team": TEAMS[1]}}}}
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, TEAMS[3], joined)
+        harness.catch_up()
+        sharing = harness.controller.usage_cache.all_sharing()
+        assert sharing[f"cdq/{TEAMS[3]}"] == {TEAMS[1]}
+        harness.api.delete(CLUSTER_DEFERRED_QUOTAS, TEAMS[1])
+        harness.catch_up()
+        sharing = harness.controller.usage_cache.all_sharing()
+        assert sharing.keys() == {f"cdq/{one}" for one in TEAMS if one != TEAMS[1]}
+
+
 def test_of_very_many_namespaces_all_are_looked_at_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
     with new_harness(*map(a_namespace, TEAMS), shared_quota(), follows_ledgers=True) as harness:
         steps(harness)
