@@ -53,7 +53,7 @@ from webhook.telemetry.metrics import Metrics
 Object = dict[str, object]
 
 NAMESPACE = "team-a"
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 45.0  # a condition that was written a moment ago rests for 30 s
 WAITING = "spec.nodeName="
 """Field selector of the watch that shows the handlers which pods wait."""
 

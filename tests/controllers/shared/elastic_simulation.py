@@ -354,7 +354,7 @@ class ElasticSimulation(SharingSimulation):
             store: What the leader knows of the pool.
             waits: Namespace → what its first pod lacks of the pool and of nothing else.
             namespace: Where a pod is to be released.
-            own: What the namespace needs of the pool then.
+            own: What the namespace needs of the pool then beyond what was promised to that pod.
         """
         version, quotas = store.known(POOL), self.by_namespace()
         if version is None or namespace not in quotas:
@@ -437,7 +437,10 @@ class _PodQueues:
         cycle = run_cycle(ledger, ordered, QueuePolicy(), room=2)
         waits = {name: cpu for name, cpu in self._waits.items() if name != namespace}
         if cycle.released and cycle.ledger is not None and POOL in cycle.ledger.accounts:
-            own = held_in(cycle.ledger.accounts[POOL])
+            promised = ledger.accounts[POOL].promised
+            own = held_in(cycle.ledger.accounts[POOL]) - sum(
+                number(promised.get(one.uid, {}).get(CPU, ZERO)) for one in cycle.released
+            )
             self._world.check_owners_first(self._store, waits, namespace, own)
         return cycle
 
