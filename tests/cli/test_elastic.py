@@ -522,6 +522,14 @@ def test_a_place_that_is_promised_to_another_pod_is_no_room(
     assert ("no node has room" in found["reason"]) is not is_its_own
 
 
+def test_a_quota_has_its_share_of_the_promises_of_a_pool(tmp_path: Path) -> None:
+    others = [pod("a", f"held-{number}", 0, on="") for number in range(128)]
+    assert planned(tmp_path, [*golden(), *promising(*others[1:])])["victims"] != []
+    found = planned(tmp_path, [*golden(), *promising(*others)])
+    assert (found["possible"], found["victims"]) == (False, [])
+    assert "its quota has half of what others leave of the 256 promises" in found["reason"]
+
+
 def test_the_victim_on_the_node_that_the_pod_fits_is_preferred(tmp_path: Path) -> None:
     nodes = [
         {"apiVersion": "v1", "kind": "Node", **node("n1", allocatable={GPU: "7", "pods": "20"})},

@@ -53,6 +53,9 @@ from webhook.kube.api import (
     NotFoundError,
     RequestTimeoutError,
 )
+from webhook.operations.elastic.planning import plan_for
+from webhook.operations.elastic.reading import read_elastic
+from webhook.operations.explain.session import ExplainOptions, Session
 from webhook.quota.ledger.ledger_codec import ledger_from_status
 from webhook.quota.queue.pod_conditions import observed_condition
 from webhook.state.ledger_store import LEDGER_NAME
@@ -438,6 +441,21 @@ def test_by_default_a_plan_is_said_and_nothing_is_evicted(tmp_path: Path) -> Non
         eventually(lambda: "would evict team-b/b3 (cpu=1)" in here.says_of("a0"), "it is said")
         assert "elastic.reclaim.mode is Plan" in here.says_of("a0")
         assert (here.ending(), here.promises()) == ([], [])
+
+
+def test_the_command_plans_as_the_controller_beside_a_released_pod(tmp_path: Path) -> None:
+    with reclaiming(tmp_path, mode="Plan") as here:
+        here.end("b3", "team-b")
+        here.create("a0", "team-a")
+        here.says("a0", "team-a", "Released")
+        here.harness.catch_up()
+        here.create("a1", "team-a")
+        eventually(lambda: "would evict team-b/b2 (cpu=1)" in here.says_of("a1"), "it is said")
+        session = Session(here.harness.api, ExplainOptions())
+        raw = here.harness.stored(PODS, "a1", "team-a")
+        found = plan_for(session, read_elastic(session, 32), raw)
+        assert [one.name for one in found.plan.victims] == ["b2"]
+        assert found.notes == ()
 
 
 def test_off_says_nothing(tmp_path: Path) -> None:

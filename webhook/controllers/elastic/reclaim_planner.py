@@ -43,16 +43,13 @@ from webhook.quota.elastic.disruption_budgets import (
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
 from webhook.quota.elastic.pod_groups import PodGroups
-from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
+from webhook.quota.elastic.reclaim_plan import TOO_MANY_PROMISES, Plan, plan_reclaim
 from webhook.quota.elastic.victims import AnyRoom, Circumstances, Disruptions, Room
 from webhook.quota.nodes.node_room import NOT_JUDGED, NodeRoom
 from webhook.quota.objects.model import Pod
-from webhook.quota.shared.grants import MAX_PROMISES, may_promise
+from webhook.quota.shared.grants import may_promise
 
 _NAMED_VICTIMS: Final = 8
-_TOO_MANY: Final = (
-    f"its quota has half of what others leave of the {MAX_PROMISES} promises of the pool"
-)
 _LONG: Final = 1.0
 """Seconds after which a pool leaves the others their turn."""
 _FACTOR: Final = 3.0
@@ -170,7 +167,7 @@ class ReclaimPlanner:
             found.is_possible and not found.victims and self._awaits_leaving(view, quota, queued)
         )
         if (found.victims or waits) and not _may_be_promised(view, quota, queued.pod.uid):
-            found, waits = Plan(found.shortage, False, obstacle=_TOO_MANY), False
+            found, waits = Plan(found.shortage, False, obstacle=TOO_MANY_PROMISES), False
         return PlannedClaim(queued, quota, found, judges_nodes, waits)
 
     def _awaits_leaving(self, view: ReclaimView, quota: ElasticQuota, queued: Queued) -> bool:

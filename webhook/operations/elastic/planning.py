@@ -13,6 +13,7 @@ from webhook.kube.api import (
     POD_DISRUPTION_BUDGETS,
     POD_GROUPS,
     PODS,
+    QUOTA_LEDGERS,
     Object,
 )
 from webhook.kube.metadata import object_namespace
@@ -20,6 +21,7 @@ from webhook.kube.pager import of_newest_version
 from webhook.operations.elastic.reading import Elastic, elastic_pod, priority_of
 from webhook.operations.explain.nodes import judged_view
 from webhook.operations.explain.session import Session
+from webhook.operations.reading import name_of
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, render
 from webhook.quota.charging.pod_usage import is_terminal
@@ -34,14 +36,17 @@ from webhook.quota.elastic.disruption_budgets import (
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.fair_share import Nanos, Pool, Usage
 from webhook.quota.elastic.pod_groups import PodGroups
-from webhook.quota.elastic.reclaim_plan import Plan, plan_reclaim
+from webhook.quota.elastic.reclaim_plan import TOO_MANY_PROMISES, Plan, plan_reclaim
 from webhook.quota.elastic.victims import AnyRoom, Circumstances
+from webhook.quota.ledger.ledger import ReservationSource
 from webhook.quota.nodes.fitting import judge_nodes
 from webhook.quota.nodes.model import NodeView, PendingPod
 from webhook.quota.nodes.node_resources import unoffered
 from webhook.quota.nodes.node_room import NodeRoom, PlacedPod, placement_key
 from webhook.quota.nodes.requested import requested_of
 from webhook.quota.objects.model import Pod
+from webhook.quota.shared.grants import may_promise
+from webhook.state.ledger_store import LEDGER_NAME, read_ledger
 
 
 class NotPlannedError(Exception):
@@ -81,13 +86,14 @@ def plan_for(
         key: [one for one in elastic.pods[key] if one.uid not in elastic.ending]
         for key in pool.quotas
     }
-    none: dict[str, tuple[ElasticPod, Object]] = {}
-    promised = session.read(lambda: _promised(session, elastic, pool), none, "promises")
-    is_promised = promised.pop(asked.uid, None) is not None
-    for held, _ in promised.values():
-        assigned[pool.quota_of[held.namespace]].append(held)
+    none: dict[str, _Held] = {}
+    unassigned = session.read(lambda: _unassigned(session, elastic, pool), none, "promises")
+    former = unassigned.pop(asked.uid, None)
+    is_promised = former is not None and former.is_promised
+    for one in unassigned.values():
+        assigned[pool.quota_of[one.pod.namespace]].append(one.pod)
     # a pod with a promise was planned for beside the others, see `ReclaimView.unassigned_before`
-    beside = () if is_promised else [other for _, other in promised.values()]
+    beside = [one.raw for one in unassigned.values() if not (one.is_promised and is_promised)]
     nodes = _Nodes(session, elastic, raw, beside)
     circumstances = Circumstances(
         order,
@@ -96,6 +102,11 @@ def plan_for(
         _pod_groups(session).is_disrupted_whole,
     )
     found = plan_reclaim(pool, assigned, queued, circumstances)
+    if found.victims and not is_promised:
+        keys = [pool.quota_of[one.pod.namespace] for one in unassigned.values() if one.is_promised]
+        own = keys.count(quota.key)
+        if not may_promise(own, len(keys) - own):
+            found = Plan(found.shortage, False, obstacle=TOO_MANY_PROMISES)
     reason = _reason(pool, assigned, queued, found)
     notes = dict.fromkeys((*elastic.notes, *session.unknown, *nodes.notes))
     return PodPlan(found, elastic, reason, tuple(notes))
@@ -112,16 +123,26 @@ def _quota_of(elastic: Elastic, pod: Pod) -> ElasticQuota:
     return quota
 
 
-def _promised(
-    session: Session, elastic: Elastic, pool: Pool
-) -> dict[str, tuple[ElasticPod, Object]]:
-    """Return the pods of a pool to which quota is promised and that have no node, by uid."""
-    uids = {
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A pod without a node for which quota is held."""
+
+    pod: ElasticPod
+    raw: Object
+    is_promised: bool
+    """Whether that is promised and not reserved yet."""
+
+
+def _unassigned(session: Session, elastic: Elastic, pool: Pool) -> dict[str, _Held]:
+    """Return the pods of a pool for which quota is held and that have no node, by uid."""
+    promised = {
         promise.text("uid")
         for raw in session.readable(CLUSTER_DEFERRED_QUOTAS) or ()
         for promise in FieldReader(raw).child("status").children("promises")
     }
-    what = "pods to which quota is promised"
+    released = set(_released(session, pool))
+    what = "pods for which quota is held"
+    uids = promised | released
     waiting = session.readable(PODS, what, field_selector="spec.nodeName=") if uids else ()
     found = {}
     for raw in waiting or ():
@@ -129,8 +150,20 @@ def _promised(
         if _uid(raw) in uids and namespace in pool.quota_of:
             quota = pool.quotas[pool.quota_of[namespace]]
             held = elastic_pod(Pod.from_stored(raw), raw, quota, elastic.gb_per_gpu, elastic.now)
-            found[held.uid] = replace(held, is_exempt=True), raw
+            found[held.uid] = _Held(replace(held, is_exempt=True), raw, held.uid not in released)
     return found
+
+
+def _released(session: Session, pool: Pool) -> Iterator[str]:
+    """Yield the uids of pods of a pool for which quota is reserved since their release."""
+    for raw in session.readable(QUOTA_LEDGERS, "quota ledgers") or ():
+        namespace = object_namespace(raw)
+        if namespace in pool.quota_of and name_of(raw) == f"{namespace}/{LEDGER_NAME}":
+            what = f"the ledger of namespace {namespace}"
+            ledger = session.read(lambda raw=raw: read_ledger(raw).ledger, None, what)  # type: ignore[misc]
+            for uid, one in ({} if ledger is None else ledger.reservations).items():
+                if one.source is ReservationSource.RELEASE and not one.is_intent:
+                    yield uid
 
 
 def _budgets(session: Session, elastic: Elastic) -> DisruptionBudgets:

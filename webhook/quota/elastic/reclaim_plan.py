@@ -30,6 +30,12 @@ from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.elastic.victims import Candidates, Circumstances, Source, Stock, Unit, flat
+from webhook.quota.shared.grants import MAX_PROMISES
+
+TOO_MANY_PROMISES: Final = (
+    f"its quota has half of what others leave of the {MAX_PROMISES} promises of the pool"
+)
+"""Why nothing is evicted for a pod although that would help."""
 
 _MOST: Final = Fraction(10**60)
 """Above every ratio: a quota without a share is the one most above its guaranteed."""
