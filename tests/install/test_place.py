@@ -80,6 +80,15 @@ def test_certificates_and_configuration_are_kept_there() -> None:
     assert entry["clientConfig"]["service"]["namespace"] == HOME
 
 
+def test_an_entry_that_was_led_elsewhere_does_not_say_where_it_is() -> None:
+    twin = Twin()
+    run(twin, namespace=HOME)
+    raw = json.loads(json.dumps(twin.api.get(VALIDATING_WEBHOOKS, REGISTRATION)))
+    raw["webhooks"][0]["clientConfig"]["service"]["namespace"] = "mine"
+    twin.api.update(VALIDATING_WEBHOOKS, raw)
+    assert system_namespace_of(twin.api) == HOME
+
+
 def a_namespace(**labels: str) -> dict[str, Any]:
     metadata = {"name": HOME, "labels": labels}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
