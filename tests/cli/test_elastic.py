@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from tests.builders import a_container
 from tests.controllers.elastic.objects import a_pod_group
+from tests.counting import calls_of
 from tests.quota.nodes.objects import node
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.cli import ExitCode, cli
@@ -29,6 +30,7 @@ from webhook.kube.api import (
     PODS,
     ForbiddenError,
 )
+from webhook.operations.elastic import planning
 from webhook.operations.elastic.planning import plan_for
 from webhook.operations.elastic.reading import read_elastic
 from webhook.operations.explain.session import ExplainOptions, Session
@@ -359,14 +361,18 @@ def _name(raw: Any) -> tuple[str, str]:
     return raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
 
 
-def test_a_budget_puts_its_pods_last(tmp_path: Path) -> None:
-    budget = {
+def keeping(team: str) -> dict[str, object]:
+    return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"namespace": "b", "name": "keep"},
+        "metadata": {"namespace": team, "name": "keep"},
         "spec": {"selector": {"matchLabels": {"keep": "yes"}}},
         "status": {"disruptionsAllowed": 0},
     }
+
+
+def test_a_budget_puts_its_pods_last(tmp_path: Path) -> None:
+    budget = keeping("b")
     made = [one for one in golden() if _name(one) != ("b", "p3")]
     objects = [*made, pod("b", "p3", at=3, metadata={"labels": {"keep": "yes"}}), budget]
     assert [one["name"] for one in planned(tmp_path, objects)["victims"]] == ["p2"]
@@ -624,6 +630,23 @@ def test_pod_groups_and_budgets_that_may_not_be_read_are_noted() -> None:
     found = plan_for(session, read_elastic(session, 32), pod("a", "new", on=""))
     noted = [note for note in found.notes if "no right to read" in note]
     assert noted == ["poddisruptionbudgets: no right to read", "podgroups: no right to read"]
+
+
+def test_budgets_and_pods_are_sorted_by_namespaces_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, teams = _session(), [f"b{number}" for number in range(20)]
+    kept = {"labels": {"keep": "yes"}}
+    for one in teams:
+        objects = (
+            (ELASTIC_QUOTAS, quota(one, {MEMORY: 0})),
+            (POD_DISRUPTION_BUDGETS, keeping(one)),
+            (PODS, pod(one, "p0", metadata=kept)),
+        )
+        cast("ReactiveClient", session.api).cluster.load(objects)
+    elastic = read_elastic(session, 32)
+    looks = calls_of(monkeypatch, planning, "object_namespace")
+    found = plan_for(session, elastic, pod("a", "new", on="")).plan
+    assert len(looks) <= 2 * len(teams) + 2
+    assert found.obstacle == ""
 
 
 @pytest.mark.parametrize("kind", [ELASTIC_QUOTAS, PODS, NODES])

@@ -167,19 +167,25 @@ def _released(session: Session, pool: Pool) -> Iterator[str]:
 
 
 def _budgets(session: Session, elastic: Elastic) -> DisruptionBudgets:
-    raws = session.readable(POD_DISRUPTION_BUDGETS) or ()
+    raws = _by_namespace(session.readable(POD_DISRUPTION_BUDGETS) or ())
+    pods = _by_namespace(elastic.raws if raws else ())
 
     def of_namespace(namespace: str) -> NamespaceBudgets:
-        budgets = read_budgets(one for one in raws if object_namespace(one) == namespace)
-        metadata = (FieldReader(raw).child("metadata") for raw in elastic.raws)
-        pods = (
+        metadata = (FieldReader(raw).child("metadata") for raw in pods.get(namespace, ()))
+        labelled = (
             (one.text("uid") or f"{namespace}/{one.text('name')}", one.string_map("labels"))
             for one in metadata
-            if one.text("namespace") == namespace
         )
-        return protect(budgets, pods)
+        return protect(read_budgets(raws.get(namespace, ())), labelled)
 
     return DisruptionBudgets(of_namespace)
+
+
+def _by_namespace(raws: Iterable[Object]) -> Mapping[str, list[Object]]:
+    found: dict[str, list[Object]] = {}
+    for raw in raws:
+        found.setdefault(object_namespace(raw), []).append(raw)
+    return found
 
 
 def _pod_groups(session: Session) -> PodGroups:
