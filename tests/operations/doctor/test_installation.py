@@ -429,7 +429,7 @@ ENTRIES: dict[str, tuple[Any, Change, str, str, str]] = {
         lambda raw: expressions(resize(raw))[1]["values"].remove("deferred-quota-system"),
         "registration.own-namespace",
         "warn",
-        "resize.deferredquota.io: namespaceSelector does not leave out deferred-quota-system: where",
+        "resize.deferredquota.io: namespaceSelector does not leave out deferred-quota-system: ",
     ),
     "gates for nobody": (
         MUTATING_WEBHOOKS,
