@@ -120,9 +120,13 @@ def test_a_bind_of_another_uid_gets_the_words_of_storage(tenant: Tenant, legacy:
 
 def test_a_pod_that_is_being_deleted_gets_the_words_of_storage(tenant: Tenant) -> None:
     tenant.quota()
-    pod = tenant.pod("web", "1", metadata={"finalizers": ["example.com/wait"]})
+    # more than the quota has: a webhook that has not seen the deletion yet refuses it as well
+    pod = tenant.pod("web", "3", metadata={"finalizers": ["example.com/wait"]})
     tenant.delete("web")
-    refused = tenant.bind("web", uid=pod.uid)
+    (refused,) = eventually(
+        lambda: [one for one in [tenant.bind("web", uid=pod.uid)] if one.code != 403],
+        "the deletion is seen",
+    )
     assert (refused.code, refused.reason) == (409, "Conflict")
     assert "pod web is being deleted, cannot be assigned to a host" in refused.message
     assert (tenant.charged(), tenant.promised()) == ("0", [])
