@@ -38,6 +38,8 @@ _TRIES: Final = 2
 _MORE_SECONDS: Final = 3.0
 """How much more of a processor a change of such a pod may take where quota is deferred."""
 _NAMES: Final = 16
+_AT_ONCE: Final = 4
+"""On a busy machine a client is not answered in time beside many others."""
 _NAME_BYTES: Final = 2_500_000
 _SLOW_PODS: Final = 8
 _LONGEST_TIMEOUT_SECONDS: Final = 30
@@ -87,7 +89,7 @@ def test_names_that_no_pod_may_have_are_not_kept(
     for fields in ({"metadata": {"annotations": {"a": long}}}, {"containers": [container]}):
         before = sum(map(memory_of, product.webhooks))
         make_one = partial(named, alice, fields=fields, round_number=len(grown))
-        with ThreadPoolExecutor(_NAMES) as clients:
+        with ThreadPoolExecutor(_AT_ONCE) as clients:
             assert [*clients.map(make_one, range(_NAMES))] == [422] * _NAMES
         grown.append(sum(map(memory_of, product.webhooks)) - before)
     assert grown[1] < _NAMES * _NAME_BYTES // 2, grown

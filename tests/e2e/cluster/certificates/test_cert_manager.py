@@ -85,7 +85,8 @@ def tenant(installation: Installation) -> Iterator[Tenant]:
     with a_tenant(installation.cluster) as made:
         quota(made, "compute", {"requests.cpu": "2"})
         path = objects.ledger(made.namespace)
-        becomes(lambda: made.api.get(path).code, 200, "there is a ledger")
+        # longer than the 45 s that a leader waits where one may have been lost
+        becomes(lambda: made.api.get(path).code, 200, "there is a ledger", 60)
         made.pod("large", "3")
         yield made
 
