@@ -49,7 +49,7 @@ _LABELS: Final = (MODE_LABEL, GATING_LABEL, FORMER_GATING_LABEL)
 """What people write on namespaces; there are no annotations."""
 _MOST_NAMED: Final = 3
 """Labels and annotations that are named of one namespace, which may have thousands."""
-_COUNTS_OURS: Final = re.compile(r"count/.*\.deferredquota\.io")
+_COUNTS_OURS: Final = re.compile(r"count/(podgatings|quotaledgers)\.deferredquota\.io")
 """Keys of quotas that limit the number of our objects."""
 
 

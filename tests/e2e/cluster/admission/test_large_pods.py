@@ -1,4 +1,4 @@
-"""What tenants may write on pods without limit takes no memory of the product, and no time."""
+"""What tenants may write without limit takes no memory of the product, and no time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.cluster import objects
-from tests.e2e.cluster.objects import Answer
+from tests.e2e.cluster.objects import Answer, Object
 from tests.e2e.cluster.product import Product, Server, a_team
 from tests.e2e.cluster.tenant import Tenant, edited_by_alice
 from tests.e2e.cluster.waiting import becomes, eventually
@@ -37,6 +37,7 @@ _MOST_BYTES: Final = 900_000
 _TRIES: Final = 2
 _MORE_SECONDS: Final = 3.0
 """How much more of a processor a change of such a pod may take where quota is deferred."""
+_LIMITS: Final = 10_000
 _NAMES: Final = 16
 _AT_ONCE: Final = 4
 """On a busy machine a client is not answered in time beside many others."""
@@ -123,6 +124,22 @@ def test_changes_of_a_pod_with_many_labels_take_no_more_processor_than_elsewhere
     alice = edited_by_alice(plane, tenant)
     refused = labelled(alice, "deferredquota.io/any")
     assert (refused.code, "marks.deferredquota.io" in refused.message) == (403, True), refused
+
+
+def test_limits_of_a_quota_take_the_api_server_time_by_their_number(
+    plane: ControlPlane, product: Product, plain: Tenant
+) -> None:
+    """Not by its square, as a loop over a map does."""
+    assert product.webhooks
+    seconds: list[float] = []
+    for number in (_LIMITS, 4 * _LIMITS):
+        hard = {f"count/{index:x}.a": "1" for index in range(number)}
+        quota: Object = {"metadata": {"name": "large"}, "spec": {"hard": hard}}
+        begin = processor_seconds([plane.apiserver.pid])
+        answer = plain.api.create(objects.quotas(plain.namespace), quota, dry_run=True)
+        seconds.append(processor_seconds([plane.apiserver.pid]) - begin)
+        assert answer.ok, str(answer)
+    assert seconds[1] < 7 * seconds[0], seconds
 
 
 @pytest.fixture
