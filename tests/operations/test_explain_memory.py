@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -17,9 +17,11 @@ from webhook.config import Configuration
 from webhook.fakecluster.storage import FakeClient
 from webhook.jsonfields.encoding import decoded_bytes, encode_json
 from webhook.kube.api import PODS, ClusterApi, Object, Page, Revision
+from webhook.operations.explain import session
 from webhook.operations.explain.entry import explanation_entry
 from webhook.operations.explain.explaining import Target, explain
 from webhook.operations.explain.session import ExplainOptions, Session, TooMuchKeptError
+from webhook.operations.snapshots.taking import take_snapshot
 from webhook.page.explaining import MOST_BYTES, ExplainSettings, PodExplainer
 
 MIB: Final = 2**20
@@ -154,7 +156,16 @@ def test_a_pod_among_two_thousand_usual_ones_is_explained_with_all_of_them() -> 
     assert peak[0] < MOST_BYTES
 
 
-def test_what_is_left_out_of_pods_changes_no_answer() -> None:
+def test_the_command_line_keeps_of_pods_what_answers_go_by() -> None:
+    """A cluster has very many."""
+    pod = a_usual_pod(1)
+    made = Session(cast("Any", OnePage(pod, 1)), ExplainOptions())
+    (kept,) = made.objects(PODS)
+    assert len(encode_json(kept)) < len(encode_json(pod)) / 3
+    assert made.objects(PODS, are_whole=True) == (pod,)
+
+
+def test_what_is_left_out_of_pods_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     pods = [a_usual_pod(number) for number in range(20)]
     asks = {"cpu": "63900m"}
     new = a_pod(name="new", uid="new", requests=asks)
@@ -162,8 +173,13 @@ def test_what_is_left_out_of_pods_changes_no_answer() -> None:
     for name in ("new", "web-3"):
         of_page = explained(cluster, name)
         options = ExplainOptions(Configuration())
-        whole = explanation_entry(explain(cluster, Target(PODS, "team-a", name), options))
-        assert of_page == {**whole, "asOf": of_page["asOf"]}  # a second may have passed
+        target = Target(PODS, "team-a", name)
+        of_command = explanation_entry(explain(cluster, target, options))
+        with monkeypatch.context() as patched:
+            patched.setattr(session, "_without_unread", lambda raw: raw)
+            whole = explanation_entry(explain(cluster, target, options))
+        for answer in (of_page, of_command):
+            assert answer == {**whole, "asOf": answer["asOf"]}  # a second may have passed
 
 
 def one_by_one(call: Call, proceed: Proceed) -> object:
@@ -196,3 +212,11 @@ def test_what_is_looked_at_aside_shares_the_memory_and_gives_it_back() -> None:
     session.objects(PODS)
     with pytest.raises(TooMuchKeptError):
         session.apart().objects(PODS)
+
+
+def test_snapshots_keep_what_statuses_of_containers_say() -> None:
+    cluster = FakeClient(a_cluster(a_namespace(), NODE, a_usual_pod(1)))
+    taken = take_snapshot(Session(cluster, ExplainOptions())).items
+    (pod,) = [one for one in taken if one["kind"] == "Pod"]
+    for status in cast("Any", pod)["status"]["containerStatuses"]:
+        assert status.keys() >= {"image", "imageID", "lastState"}

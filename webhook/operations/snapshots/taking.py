@@ -147,7 +147,7 @@ class _Taking:
 
     def add(self, kind: Kind, place: str | None, *, is_ours: bool = False) -> bool:
         """Take the objects of a kind; return whether there are any, or they may not be listed."""
-        found = self._read(kind, place, lambda: self.session.objects(kind, namespace=place))
+        found = self._read(kind, place, lambda: self._whole(kind, place))
         wanted: Callable[[Object], bool] = self._tells_the_time if kind == LEASES else _is_any
         if is_ours or kind in _OURS:
             wanted = _is_ours
@@ -163,7 +163,7 @@ class _Taking:
         """Take the objects of a kind in the newest version in which there are any."""
 
         def of_version(kind: Kind) -> Iterator[Object]:
-            return (_named(kind, one) for one in self.session.objects(kind, namespace=place))
+            return (_named(kind, one) for one in self._whole(kind, place))
 
         found = of_newest_version(versions, of_version)
         self.items.extend(self._read(versions[0], place, lambda: tuple(found)) or ())
@@ -173,6 +173,9 @@ class _Taking:
         found = self._read(kind, None, lambda: (self.session.api.get(kind, name),))
         self.items.extend(_named(kind, one) for one in found or ())
         return found is not None
+
+    def _whole(self, kind: Kind, place: str | None) -> tuple[Object, ...]:
+        return self.session.objects(kind, namespace=place, are_whole=True)
 
     def _read(
         self, kind: Kind, place: str | None, call: Callable[[], tuple[Object, ...]]
