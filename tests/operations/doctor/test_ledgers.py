@@ -308,6 +308,8 @@ def test_a_ledger_that_never_stands_still_is_not_compared() -> None:
     found = examined(api)
     assert the(found, "ledger.busy").severity == "info"
     assert serious(found) == []
+    lists = [call.namespace for call in api.calls_of("list", RESOURCE_QUOTAS)]
+    assert lists == ["", NAMESPACE, NAMESPACE]  # very many ledgers may be like that
 
 
 def test_a_quota_over_its_limit_is_found_with_the_numbers() -> None:

@@ -463,8 +463,14 @@ class CheckContext:
         except InvalidFieldError:
             return None
 
-    def quotas(self, namespace: str) -> list[ResourceQuota]:
-        """Return the quotas of a namespace that can be read, sorted by name."""
+    def quotas(self, namespace: str, *, again: bool = False) -> list[ResourceQuota]:
+        """Return the quotas of a namespace that can be read, sorted by name.
+
+        `again` reads these anew, and no others: very many namespaces may need that.
+        """
+        if again:
+            raws = self.objects(RESOURCE_QUOTAS, namespace=namespace, again=True)
+            return _by_namespace(raws).get(namespace, [])
         return self._quotas.of(self.objects(RESOURCE_QUOTAS)).get(namespace, [])
 
     def cluster_quotas(self, *, again: bool = False) -> list[tuple[SharedQuota, Object]]:

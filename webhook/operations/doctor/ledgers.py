@@ -53,7 +53,8 @@ def ledgers(scene: CheckContext) -> Iterator[Finding]:
     if not suspects:
         return
     scene.pause()
-    _read_quotas_again(scene)
+    scene.objects(RESOURCE_QUOTAS, again=True)
+    scene.cluster_quotas(again=True)
     for namespace, before, first in suspects:
         second = _look(scene, namespace)
         if isinstance(second, Finding):
@@ -68,11 +69,11 @@ def _look(scene: CheckContext, where: Namespace) -> _Look | Finding:
     """Read a namespace while its ledger stays the same, or say why that cannot be."""
     namespace = where.name
     for attempt in range(_ATTEMPTS):
-        if attempt:
-            _read_quotas_again(scene)
         try:
             before = _ledger(scene, namespace)
-            own = counted_quotas(scene.quotas(namespace))
+            own = counted_quotas(scene.quotas(namespace, again=attempt > 0))
+            if attempt:
+                scene.cluster_quotas(again=True)
             chosen = scene.settings.deferred_of((*own, *scene.shared_by(where)))
             pods = tuple(
                 each for each in scene.pods(namespace, again=True) if isinstance(each, Pod)
@@ -100,11 +101,6 @@ def _look(scene: CheckContext, where: Namespace) -> _Look | Finding:
         "changes too often to be compared with the pods",
         "Try again when fewer pods are bound at a time.",
     )
-
-
-def _read_quotas_again(scene: CheckContext) -> None:
-    scene.objects(RESOURCE_QUOTAS, again=True)
-    scene.cluster_quotas(again=True)
 
 
 def _ledger(scene: CheckContext, namespace: str) -> LedgerVersion | None:
