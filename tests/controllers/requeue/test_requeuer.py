@@ -171,13 +171,34 @@ def test_a_pod_that_holds_others_behind_our_gate_is_not_passed(
     requeue_harness.set_quota("4")
     requeue_harness.harness.step()
     namespace, held, releasable = requeue_harness.harness.queue_updates[-1]
-    assert [one.is_blocking for one in held.values()] == [True]
+    assert [one.blocking for one in held.values()] == [{"p1"}]
     requeue_harness.requeuer.on_queue(namespace, held, releasable)
     assert requeue_harness.reconcile() == ["above"]
     requeue_harness.harness.delete("large")
     requeue_harness.requeuer.on_queue(namespace, {}, ())
     requeue_harness.harness.delete("above")
     assert requeue_harness.reconcile() == ["a"]
+
+
+def test_one_that_blocks_several_quotas_is_passed_in_none_of_them(
+    requeue_harness: RequeueHarness,
+) -> None:
+    harness = requeue_harness.harness
+    memory = a_quota("a1", uid="a1", hard={"requests.memory": "2Gi"})
+    harness.cluster.load([(RESOURCE_QUOTAS, memory)])
+    harness.pod("other", node="node-0", requests={"memory": "1Gi"})
+    gates: dict[str, Any] = {"schedulingGates": [{"name": SCHEDULING_GATE}]}
+    harness.pod("large", requests={"cpu": "3", "memory": "2Gi"}, priority=5, **gates)
+    requeue_harness.reject_pod("cpu", requests={"cpu": "1", "memory": "0"})
+    requeue_harness.reject_pod("memory", requests={"cpu": "0", "memory": "1Gi"})
+    requeue_harness.set_quota("3")
+    harness.step()
+    requeue_harness.requeuer.on_queue(*harness.queue_updates[-1])
+    assert requeue_harness.reconcile() == []
+    harness.delete("large")
+    harness.finish("other")
+    requeue_harness.requeuer.on_queue(NAMESPACE, {}, ())
+    assert sorted(requeue_harness.reconcile()) == ["cpu", "memory"]
 
 
 def test_nothing_happens_while_schedulers_hear_nothing(requeue_harness: RequeueHarness) -> None:

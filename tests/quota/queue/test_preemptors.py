@@ -62,8 +62,8 @@ def test_no_more_are_released_than_fit_beside_those_without_a_node() -> None:
     cycle = run([waiting("a"), waiting("b")], unbound("1", "2"))
     assert names(cycle.released) == ["a"]
     (held,) = cycle.pending.values()
-    assert (held.reason, held.quota, held.position, held.is_blocking) == (
-        PendingReason.PREEMPTORS_UNBOUND, "p1", 0, False,
+    assert (held.reason, held.quota, held.position, held.blocking) == (
+        PendingReason.PREEMPTORS_UNBOUND, "p1", 0, frozenset(),
     )  # fmt: skip
     assert held.message == (
         "released pods that may preempt others have no node yet, and leave too little of quota p1"

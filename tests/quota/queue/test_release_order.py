@@ -273,7 +273,19 @@ def test_a_pod_that_does_not_fit_holds_all_behind_it_in_its_quota() -> None:
         "waits behind pod large, which needs quota p1",
         "waits behind pod large, which needs quota p1",
     ]
-    assert [one.is_blocking for one in passed.pending.values()] == [True, False, False]
+    assert [one.blocking for one in passed.pending.values()] == [{"p1"}, set(), set()]
+
+
+def test_a_pod_behind_another_blocks_what_it_fails_itself() -> None:
+    terms = terms_of(a_quota("p1"), a_quota("p2", uid="u2", hard={"requests.memory": "2Gi"}))
+    used = {"p1": {"requests.cpu": "1"}, "p2": {"requests.memory": "1Gi"}}
+    first = gated("first", age=2, requests={"cpu": "2", "memory": "1Gi"})
+    behind = gated("behind", age=1, requests={"cpu": "1", "memory": "2Gi"})
+    passed = run(terms, first, behind, ledger=ledger_of(terms, **used))
+    assert [(one.reason, one.quota, one.blocking) for one in passed.pending.values()] == [
+        (PendingReason.QUOTA_EXCEEDED, "p1", frozenset({"p1"})),
+        (PendingReason.BEHIND, "p1", frozenset({"p2"})),
+    ]
 
 
 def test_numbers_are_those_after_the_pass() -> None:
@@ -617,7 +629,7 @@ def test_no_more_than_may_pass_it_then_it_holds_the_others() -> None:
     passed = crowd(replace(BEST, max_overtakes=2), "1")
     assert names(passed.released) == ["p1", "p2"]
     assert passed.pending["uid-p3"].blocked_by == "large"
-    assert passed.pending["uid-large"].is_blocking
+    assert passed.pending["uid-large"].blocking == {"p1"}
 
 
 def test_those_that_passed_it_before_count() -> None:

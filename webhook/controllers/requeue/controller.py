@@ -285,13 +285,13 @@ class Requeuer:
         )
 
     def _blocking(self, namespace: str, criteria: QueueCriteria) -> dict[str, SortKey]:
-        """Return the sort keys of gated pods that block a quota; the lock is held."""
+        """Return each blocked quota → sort key of the first gated pod there; the lock is held."""
         pending = self._pending.get(namespace, {})
-        holding = {uid: entry.quota for uid, entry in pending.items() if entry.is_blocking}
-        if not holding:
-            return {}
-        return {
-            holding[pod.uid]: to_queued_pod(pod, SCHEDULING_GATE, since=0, terms=criteria).sort_key
-            for pod in self._pods().in_namespace(namespace)
-            if pod.uid in holding
-        }
+        holding = {uid: entry.blocking for uid, entry in pending.items() if entry.blocking}
+        found: dict[str, SortKey] = {}
+        for pod in self._pods().in_namespace(namespace) if holding else ():
+            if pod.uid in holding:
+                place = to_queued_pod(pod, SCHEDULING_GATE, since=0, terms=criteria).sort_key
+                for quota in holding[pod.uid]:
+                    found[quota] = min(place, found.get(quota, place))
+        return found

@@ -202,8 +202,8 @@ class PendingStatus:
     """The quota that it fails, or is held in; empty where none matters."""
     detail: str = ""
     """What else there is to say."""
-    is_blocking: bool = False
-    """Whether it holds pods behind it."""
+    blocking: frozenset[str] = frozenset()
+    """The quotas in which it holds pods behind it."""
     is_retried: bool = False
     """Whether it waits because its bind was refused."""
     failing: frozenset[str] = field(default=frozenset(), compare=False)

@@ -241,7 +241,10 @@ class _Cycle:
         return self._history.get(waiter.uid, WaitHistory()).overtaken
 
     def _held(self) -> dict[str, PendingStatus]:
-        holding = {one.uid for holders in self._holders.values() for one in holders}
+        holding: dict[str, list[str]] = {}
+        for name, holders in self._holders.items():
+            for one in holders:
+                holding.setdefault(one.uid, []).append(name)
         held: dict[str, PendingStatus] = {}
         place = 0
         for waiter, why, holder in self._waiting:
@@ -253,7 +256,7 @@ class _Cycle:
                 "" if holder is None else holder.pod.name,
                 why.quota,
                 why.detail,
-                is_blocking=waiter.uid in holding,
+                blocking=frozenset(holding.get(waiter.uid, ())),
                 is_retried=waiter.is_retried,
                 failing=why.failing,
                 quotas=waiter.quotas,
