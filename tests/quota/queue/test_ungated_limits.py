@@ -224,6 +224,16 @@ def test_what_is_stored_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
+    "hard", ["32617500Ki", "32Gi", "1500000Ki", "8e9", "1k", "8Ei", "999E", "1e30", "3", "100m"]
+)
+@pytest.mark.parametrize("part", [0, 6, 8])
+def test_amounts_of_every_format_read_back(hard: str, part: int) -> None:
+    used = Quantity.of_nano(Quantity.parse(hard).nano * part // 10)
+    found = limits_of(a_ledger({"requests.memory": str(used)}, requests_memory=hard))
+    assert from_spec(to_spec(found)) == found
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"requests": {"cpu": "x"}},

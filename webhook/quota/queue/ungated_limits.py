@@ -222,7 +222,8 @@ def to_spec(limits: UngatedLimits) -> dict[str, object]:
 
 
 def _text(amounts: ResourceList) -> dict[str, str]:
-    return {name: str(amount) for name, amount in sorted(amounts.items())}
+    # a part of a binary amount may have no suffix: it is read as decimal, and prints another text
+    return {name: str(Quantity.parse(str(amount))) for name, amount in sorted(amounts.items())}
 
 
 def from_spec(spec: Mapping[str, object]) -> UngatedLimits | None:
