@@ -472,6 +472,18 @@ def test_a_default_class_may_let_fit_what_does_not_fit_without(open_harness: Ope
     assert resumed(of_class_quota(open_harness, {"neverFits": "Allow"}), sized("3")).warnings == []
 
 
+def test_defaults_of_a_limit_range_may_let_fit_what_names_no_requests(
+    open_harness: OpenHarness,
+) -> None:
+    harness = open_harness(a_quota("p1", hard={"pods": "0"}, scopes=["BestEffort"]), settings={})
+    reply = resumed(harness, a_job(a_container()))
+    assert (reply.allowed, reply.warnings) == (
+        True,
+        ["pods without requests can never fit quota p1: requested pods=1, limited 0"],
+    )
+    assert resumed(harness, sized("3")).warnings == []
+
+
 def test_what_is_refused_by_another_word_is_refused_although_it_was_reported_already(
     open_harness: OpenHarness,
 ) -> None:

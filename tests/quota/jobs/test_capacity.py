@@ -121,6 +121,29 @@ def test_a_default_class_may_take_pods_out_of_a_quota(
     assert bool(perhaps_never_fitting(share, [limits])) is is_possible
 
 
+REQUESTS: dict[str, tuple[Object, str, bool]] = {
+    "no requests": ({}, "BestEffort", True),
+    "requests of what does not count for it": ({"ephemeral-storage": "1Gi"}, "BestEffort", True),
+    "requests": ({"cpu": "1"}, "BestEffort", False),
+    "requests, and the quota is for pods with some": ({"cpu": "1"}, "NotBestEffort", False),
+}
+
+
+@pytest.mark.parametrize("is_expression", [False, True])
+@pytest.mark.parametrize(("requests", "scope", "is_possible"), REQUESTS.values(), ids=REQUESTS)
+def test_a_default_of_a_limit_range_may_take_pods_out_of_a_quota(
+    requests: Object, scope: str, is_possible: bool, is_expression: bool
+) -> None:
+    made = a_quota("p1", hard={"pods": "0"}, scopes=[] if is_expression else [scope])
+    if is_expression:
+        selector = {"matchExpressions": [{"scopeName": scope, "operator": "Exists"}]}
+        made["spec"]["scopeSelector"] = selector  # type: ignore[index]
+    (share,) = shares(requests)
+    limits = ResourceQuota.from_object(made)
+    assert bool(never_fitting(share, [limits])) is (scope == "NotBestEffort")
+    assert bool(perhaps_never_fitting(share, [limits])) is is_possible
+
+
 def test_what_pods_ask_of_a_quota_is_their_sum_or_the_largest() -> None:
     some = (*shares({"cpu": "1", "memory": "2Gi"}, 3), *shares({"cpu": "2"}, 2))
     limits = quota(requests_cpu="1", requests_memory="1Gi", pods="1")

@@ -21,6 +21,7 @@ from webhook.quota.jobs.capacity import (
     Share,
     Shortfall,
     limited,
+    missing_default,
     never_fitting,
     perhaps_never_fitting,
     requested_by,
@@ -176,7 +177,8 @@ def _compare_limits(
             for exceeded in perhaps_never_fitting(share, (quota,)):
                 verdict = _at_most_warn(check.never_fits(share, quota, exceeded.requested))
                 reported[quota.name] = verdict
-                found.append(_may_never_fit(share, exceeded, verdict))
+                lacking = missing_default(quota, share.pod)
+                found.append(_may_never_fit(share, lacking, exceeded, verdict))
     by_name = {quota.name: quota for quota in quotas}
     for short in shortfalls(shares, quotas):
         verdict = check.too_many(shares, by_name[short.quota], short.keys)
@@ -196,10 +198,12 @@ def _exceeded_keys(shares: Iterable[Share], quotas: tuple[ResourceQuota, ...]) -
     return result
 
 
-def _may_never_fit(share: Share, exceeded: QuotaExceeded, verdict: Verdict) -> Findings:
-    """Also for pods that a default PriorityClass may take out of the quota."""
+def _may_never_fit(
+    share: Share, lacking: str, exceeded: QuotaExceeded, verdict: Verdict
+) -> Findings:
+    """Also for pods that a default may take out of the quota."""
     warning = _warning(
-        "pods without a class can never fit quota ", exceeded.quota, _too_large(exceeded)
+        f"pods without {lacking} can never fit quota ", exceeded.quota, _too_large(exceeded)
     )
     return by_verdict(verdict, FieldError("FieldValueInvalid", f"{share.field}.spec", ""), warning)
 

@@ -30,6 +30,7 @@ from webhook.quota.objects.names import label_value_error
 from webhook.quota.objects.qos import effective_qos_class
 
 PRIORITY_CLASS: Final = "PriorityClass"
+BEST_EFFORT: Final = "BestEffort"
 EXISTS: Final = "Exists"
 _SELECTOR: Final = "spec.scopeSelector.matchExpressions"
 
@@ -140,13 +141,13 @@ def _compile(scopes: tuple[str, ...], expressions: tuple[ScopeExpression, ...]) 
 
 
 def _is_best_effort(pod: Pod) -> bool:
-    return effective_qos_class(pod) == "BestEffort"
+    return effective_qos_class(pod) == BEST_EFFORT
 
 
 _RULES: Final[Mapping[str, _Rule]] = {
     "Terminating": is_terminating,
     "NotTerminating": lambda pod: not is_terminating(pod),
-    "BestEffort": _is_best_effort,
+    BEST_EFFORT: _is_best_effort,
     "NotBestEffort": lambda pod: not _is_best_effort(pod),
     "CrossNamespacePodAffinity": lambda pod: pod.cross_namespace_affinity,
 }

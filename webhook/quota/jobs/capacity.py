@@ -5,7 +5,7 @@ free is asked for: pods wait for quota, so a Job that does not fit now is not wr
 
 The pods are those of the template. What is added to them when they are created (defaults of a
 LimitRange, overhead of a RuntimeClass, the cluster's default PriorityClass) is not known here. It
-is not counted; where a default class could take pods out of a quota, that is said.
+is not counted; where a default could take pods out of a quota, that is said.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from webhook.quota.amounts.resources import ResourceList, mask, max_of, total_of
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.charging.evaluation import over_hard
 from webhook.quota.charging.pod_usage import usage_of
-from webhook.quota.charging.scopes import PRIORITY_CLASS, ScopeError, is_terminating, matches
+from webhook.quota.charging.scopes import (
+    BEST_EFFORT,
+    PRIORITY_CLASS,
+    ScopeError,
+    is_terminating,
+    matches,
+)
 from webhook.quota.charging.workload_pods import PodSet, times
 from webhook.quota.jobs.job_pods import REPLICATED_JOBS
 from webhook.quota.objects.defaults import default_pod
@@ -106,20 +112,33 @@ def never_fitting(share: Share, quotas: Iterable[ResourceQuota]) -> tuple[QuotaE
     """Return for each quota that is too small for a single pod what is too large.
 
     How many pods run does not matter, so one that is scaled to zero is judged alike. Quotas that
-    a default PriorityClass could take the pods out of are left out: see `perhaps_never_fitting`.
+    a default could take the pods out of are left out: see `perhaps_never_fitting`.
     """
-    return _too_small(share, (each for each in quotas if not _hangs_on_default(each, share.pod)))
+    return _too_small(share, (each for each in quotas if not missing_default(each, share.pod)))
 
 
 def perhaps_never_fitting(
     share: Share, quotas: Iterable[ResourceQuota]
 ) -> tuple[QuotaExceeded, ...]:
-    """Return the same of the quotas that select by PriorityClass, for pods that name no class.
+    """Return the same of the quotas that select by what a default may add, see `missing_default`.
 
-    The API server writes the cluster's default class, if there is one, into such pods when they
-    are created, and they may be none of the quota's then.
+    The API server writes it into pods when they are created, and they may be none of the quota's
+    then.
     """
-    return _too_small(share, (each for each in quotas if _hangs_on_default(each, share.pod)))
+    return _too_small(share, (each for each in quotas if missing_default(each, share.pod)))
+
+
+def missing_default(quota: ResourceQuota, pod: Pod) -> str:
+    """Return what a pod lacks by which it may be none of the quota's; empty without such a thing.
+
+    That is the class, for which the cluster may have a default, and requests, for which a
+    LimitRange may. Neither takes anything away, so no default makes a pod BestEffort or smaller.
+    """
+    scopes = (*quota.scopes, *(each.scope_name for each in quota.expressions))
+    if PRIORITY_CLASS in scopes and not pod.priority_class_name:
+        return "a class"
+    is_best_effort = BEST_EFFORT in scopes and effective_qos_class(pod) == BEST_EFFORT
+    return "requests" if is_best_effort else ""
 
 
 def requested_by(
@@ -172,11 +191,6 @@ def _too_small(share: Share, quotas: Iterable[ResourceQuota]) -> tuple[QuotaExce
         if _selects(quota, share.pod)
     )
     return tuple(each for each in found if each is not None)
-
-
-def _hangs_on_default(quota: ResourceQuota, pod: Pod) -> bool:
-    scopes = (*quota.scopes, *(each.scope_name for each in quota.expressions))
-    return PRIORITY_CLASS in scopes and not pod.priority_class_name
 
 
 def _meaning(share: Share) -> object:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from tests.controlplane.plane import ControlPlane
+from tests.e2e.cluster import objects
 from tests.e2e.cluster.configured import configured
 from tests.e2e.cluster.jobs.restoring_webhook import restoring
 from tests.e2e.cluster.jobs.states import a_job_in_state, jobs, put
@@ -272,6 +273,29 @@ def test_a_job_that_can_never_fit_is_not_resumed_and_one_that_fits_in_part_is_wa
     assert answer.warnings == ("quota p1: 6 pods ask requests.cpu=6, limit 4; at most 4 at a time",)
     smaller = setting(f"{SPEC}.containers.0.resources.requests.cpu", "4")
     assert put(tenant.api, updated(large, smaller, resume)).ok
+
+
+def test_a_job_whose_pods_get_requests_from_a_limit_range_is_resumed(tenant: Tenant) -> None:
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "100m"}}]
+    limit_range = {"metadata": {"name": "defaults"}, "spec": {"limits": limits}}
+    path = f"/api/v1/namespaces/{tenant.namespace}/limitranges"
+    assert tenant.api.create(path, limit_range).ok
+    quota = {"metadata": {"name": "p1"}, "spec": {"hard": {"pods": "0"}, "scopes": ["BestEffort"]}}
+    assert tenant.api.create(objects.quotas(tenant.namespace), quota).ok
+    pod = {"containers": [{"name": "c", "image": "c"}], "restartPolicy": "Never"}
+    spec = {"suspend": True, "template": {"spec": pod}}
+    created(tenant, "train", spec)
+    path = jobs(tenant.namespace, "train")
+    resume = partial(tenant.api.patch, path, {"spec": {"suspend": False}})
+    becomes(
+        lambda: list(resume(dry_run=True).warnings),
+        ["pods without requests can never fit quota p1: requested pods=1, limited 0"],
+        "the warnings of a webhook that has seen the quota",
+    )
+    assert resume().ok
+    pods = objects.pods(tenant.namespace)
+    eventually(lambda: tenant.api.get(pods).body["items"], "the Job has a pod")
+    assert tenant.api.get(pods).body["items"][0]["status"]["qosClass"] == "Burstable"
 
 
 def test_a_job_with_an_amount_that_cannot_be_read_is_held_to_the_rules(
