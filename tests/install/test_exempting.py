@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests.admission.handlers.harness import a_namespace
-from tests.builders import a_quota
+from tests.builders import a_quota, an_expression
 from tests.install.twin import QUICK, Twin
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.fakecluster.storage import FakeCluster
@@ -114,6 +114,21 @@ def test_one_list_reads_the_quotas_of_however_many_namespaces(
     names = [f"ResourceQuota team-{one}" for one in incomplete]
     assert str(refused.value).startswith(f"{', '.join(names)}: the controller")
     assert lists == [listed] * 2, "before the wait, and in it"
+
+
+def test_a_quota_that_our_controller_cannot_count_is_named_with_the_reason() -> None:
+    twin = Twin()
+    run(twin)
+    twin.api.create(NAMESPACES, a_namespace())
+    bad = an_expression("PriorityClass", "In", "bad value!")
+    for name, expressions in (("odd", [bad]), ("q", [])):
+        quota = a_quota(name, hard={GPU: "2"}, expressions=expressions)
+        twin.api.create(RESOURCE_QUOTAS, quota)
+    with pytest.raises(InstallError) as refused:
+        wait_until_enforced(twin.api, frozenset(), {GPU}, QUICK, silent)
+    odd, other, _ = str(refused.value).partition(", ResourceQuota team-a/q: the controller")
+    assert odd.startswith("ResourceQuota team-a/odd (its scopes cannot be evaluated: mend or")
+    assert other
 
 
 @pytest.mark.parametrize("url", ["", URL])

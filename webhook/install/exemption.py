@@ -8,6 +8,7 @@ charged any more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from typing import Final
 
 from webhook.controllers.mask.webhook_registration import registered_resources
 from webhook.install.kustomizations import InstallError
@@ -26,10 +27,16 @@ from webhook.operations.names import OPTED_IN
 from webhook.operations.reading import parted, read_all, read_quota
 from webhook.operations.retry import Report, RetryPolicy
 from webhook.quota.charging.deferral import is_excluded
+from webhook.quota.charging.scopes import is_evaluable
 from webhook.quota.charging.status_mask import incomplete_keys
 from webhook.quota.objects.model import ResourceQuota
 from webhook.state.webhook_selectors import WebhookSelector
 from webhook.state.well_known import BIND_ENTRY, REGISTRATION
+
+_NOT_EVALUABLE: Final = (
+    " (its scopes cannot be evaluated: mend or delete it, or try again in five minutes, when the"
+    " API server's quota controller has completed it)"
+)
 
 
 def dropped_resources(api: ClusterApi, wanted: Iterable[str]) -> tuple[str, ...]:
@@ -123,6 +130,7 @@ def _incomplete(api: ClusterApi, limits: Mapping[str, Set[str] | None]) -> list[
     quotas, _ = parted(read_all(api, RESOURCE_QUOTAS, read_quota, options), ResourceQuota)
     return [
         f"ResourceQuota {each.namespace}/{each.name}"
+        + ("" if is_evaluable(each) else _NOT_EVALUABLE)
         for each in quotas
         if each.namespace in limits and _is_incomplete(each, limits[each.namespace])
     ]

@@ -196,7 +196,7 @@ class StatusMaskController:
         try:
             return self._reconcile(key) if self._leadership.current_epoch() else DONE
         except (NotFoundError, ScopeError) as err:
-            # it is gone, or the quota controller cannot count it either
+            # it is gone, or the quota controller completes it: it counts none where scopes fail
             _log.info("quota status left alone", extra={"quota": key, "error": str(err)})
             return DONE
         except MaskRevertedError as err:

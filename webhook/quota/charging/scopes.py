@@ -69,6 +69,11 @@ def matches(quota: ResourceQuota, pod: Pod) -> bool:
     return True
 
 
+def is_evaluable(quota: ResourceQuota) -> bool:
+    """Return whether `matches` raises no error for pods."""
+    return not quota.expressions or quota.compiled(_compile_quota).fault is None
+
+
 def quota_matching_expressions(quota: ResourceQuota, pod: Pod) -> tuple[ScopeExpression, ...]:
     """Return the scopes, as expressions, and the expressions of a quota that match a pod.
 
