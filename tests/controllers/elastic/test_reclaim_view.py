@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from webhook.controllers.elastic.reclaim_view import (
     ReclaimView,
     read_view,
 )
+from webhook.kube.cache import Entry, NamespacedCache
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.charging.deferral import deferred_part
 from webhook.quota.charging.gpu_memory import GPU_MEMORY
@@ -29,8 +30,11 @@ from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
 from webhook.quota.elastic.fair_share import Pool
 from webhook.quota.ledger.ledger import Ledger, Reservation, ReservationSource
+from webhook.quota.objects.compact import compact_pod
+from webhook.quota.objects.model import Pod
 from webhook.state.ledger_store import LedgerStore
 
+T = TypeVar("T")
 CPU = 10**9
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
 
@@ -74,12 +78,32 @@ def test_what_was_reserved_for_pods_that_are_not_stored_leaves_others_and_not_th
     assert names(view.without(claimant, "team-a-runs"), claimant) == ["unstored"]
 
 
+class Shown(NamespacedCache[T]):
+    """Cache of some pods that has come as far as a version."""
+
+    resource_version = 0
+
+
+def shown(version: int, *pods: T, **unreadable: int) -> Shown[T]:
+    """Return a cache of some pods, and, by name with the version of each, of some without value."""
+    cache: Shown[T] = Shown()
+    cache.resource_version = version
+    for one in pods:
+        pod = one.pod if isinstance(one, AssignedPod) else one
+        assert isinstance(pod, Pod)
+        cache.put(pod.key, Entry(pod.uid, int(pod.resource_version or 0), one))
+    for name, seen in unreadable.items():
+        cache.put(f"team-a/{name}", Entry(name, seen, error=ValueError("no pod")))
+    return cache
+
+
 class Ledgers:
     """One ledger, of a namespace; and the informer of its pods."""
 
     def __init__(self, *assigned: AssignedPod) -> None:
         self.ledger = Ledger({}, {})
         self.assigned = assigned
+        self.resource_version = 0
 
     def in_namespace(self, namespace: str) -> tuple[AssignedPod, ...]:
         return self.assigned if namespace == "team-a" else ()
@@ -131,6 +155,7 @@ def sources_of(ledgers: Ledgers) -> ReclaimSources:
     """Return the view's sources, with one release that was too long ago."""
     return ReclaimSources(
         cast("Any", ledgers),
+        cast("Any", shown(0, *[one.pod for one in ledgers.assigned])),
         cast("Any", ledgers),
         ElasticSettings(),
         False,
@@ -208,6 +233,7 @@ def view_of_ending(ended: float, *, holds_terminating: bool, is_evicted: bool) -
     quota = read_elastic_quota(cast("Any", an_elastic_quota("team-a", {"cpu": "1"})))
     sources = ReclaimSources(
         cast("Any", ledgers),
+        cast("Any", shown(0, *[one.pod for one in ledgers.assigned])),
         cast("Any", ledgers),
         ElasticSettings(),
         holds_terminating,
@@ -251,3 +277,70 @@ def test_pods_of_other_namespaces_are_not_walked_for_each(monkeypatch: pytest.Mo
     monkeypatch.setattr(reclaim_view, "set", Uids, raising=False)
     view_of(None, resized="1")
     assert Uids.copied == 0
+
+
+def stored(version: int, uid: str = "one", phase: str = "Running", cpu: str = "1") -> Pod:
+    """Return a pod with a node as it is stored at a version, by the name `one`."""
+    raw = built_pod(
+        uid=uid,
+        name="one",
+        namespace="team-a",
+        node="node-1",
+        requests={"cpu": cpu},
+        metadata={"resourceVersion": str(version)},
+        status={"phase": phase},
+    )
+    return compact_pod(cast("Any", raw))
+
+
+def assigned(pod: Pod) -> AssignedPod:
+    raw = built_pod(node="node-1")
+    return replace(read_assigned_pod(cast("Any", raw)), pod=pod)
+
+
+TAKEN, HELD, GONE = ("1", True), ("1", False), None
+BEHIND: dict[str, tuple[Shown[AssignedPod], Shown[Pod], tuple[str, bool] | None]] = {
+    "both show it": (shown(5, assigned(stored(5))), shown(5, stored(5)), TAKEN),
+    "ledgers have seen it go": (shown(5, assigned(stored(5))), shown(6), GONE),
+    "ledgers have not seen it": (shown(5, assigned(stored(5))), shown(4), TAKEN),
+    "ledgers have seen it end": (
+        shown(5, assigned(stored(5))),
+        shown(4, stored(6, phase="Succeeded")),
+        GONE,
+    ),
+    "ledgers count less of it": (
+        shown(5, assigned(stored(5, cpu="2"))),
+        shown(6, stored(6)),
+        TAKEN,
+    ),
+    "ledgers count what it was": (
+        shown(6, assigned(stored(6))),
+        shown(5, stored(5, cpu="2")),
+        TAKEN,
+    ),
+    "ledgers cannot read it": (shown(5, assigned(stored(5))), shown(6, one=6), TAKEN),
+    "a list for ledgers shows another one": (
+        shown(5, assigned(stored(5))),
+        shown(4, stored(6, uid="another", phase="Failed")),
+        GONE,
+    ),
+    "ledgers count it alone": (shown(4), shown(5, stored(5)), HELD),
+    "ledgers have not seen it go": (shown(6), shown(5, stored(5)), GONE),
+    "ledgers have not seen it end": (
+        shown(6, assigned(stored(6, phase="Failed"))),
+        shown(5, stored(5)),
+        GONE,
+    ),
+    "ledgers alone can read it": (shown(6, one=6), shown(6, stored(6)), HELD),
+}
+
+
+@pytest.mark.parametrize(("pods", "counted", "expected"), BEHIND.values(), ids=BEHIND)
+def test_a_pod_is_taken_until_a_cache_has_seen_it_go_and_evicted_where_it_was_seen(
+    pods: Shown[AssignedPod], counted: Shown[Pod], expected: tuple[str, bool] | None
+) -> None:
+    quota = read_elastic_quota(cast("Any", an_elastic_quota("team-a", {"cpu": "1"})))
+    sources = replace(sources_of(Ledgers()), pods=cast("Any", pods), counted=cast("Any", counted))
+    (taken,) = read_view({"team-a": quota}, sources, ()).pods.values()
+    found = [(str(one.amounts["cpu"] // CPU), not one.is_exempt) for one in taken]
+    assert found == ([] if expected is None else [expected])

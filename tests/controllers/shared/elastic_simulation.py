@@ -266,7 +266,7 @@ class ElasticSimulation(SharingSimulation):
         parts = ReclaimParts(
             quotas=self.by_namespace,
             assigned=cast("Informer[AssignedPod]", _AssignedPods(self)),
-            pods=lambda: cast("Informer[Pod]", _WaitingPods(self)),
+            pods=lambda: cast("Informer[Pod]", _AllPods(self)),
             ledgers=ledgers,
             shared=store,
             cluster_quotas=lambda: sorted(self.views[-1].quotas),
@@ -487,36 +487,35 @@ class _AssignedPods:
     """The pods that run, as the cache of a leader shows them: all that is true now."""
 
     has_synced = True
+    resource_version = 1
 
     def __init__(self, world: ElasticSimulation) -> None:
         self._world = world
 
     def in_namespace(self, namespace: str) -> list[AssignedPod]:
         """Return those of a namespace."""
-        running = [one for one in self._world.pods.values() if one.is_assigned]
-        leaving = self._world.leaving
-        return [
-            read_assigned_pod(pod_object(one, is_ending=one.uid in leaving))
-            for one in running
-            if one.namespace == namespace
-        ]
+        return [read_assigned_pod(one) for one in _stored(self._world, namespace, assigned=True)]
 
 
-class _WaitingPods:
+class _AllPods:
     """The pods as the cache of a leader shows them."""
 
     has_synced = True
+    resource_version = 1
 
     def __init__(self, world: ElasticSimulation) -> None:
         self._world = world
 
     def in_namespace(self, namespace: str) -> list[Pod]:
-        """Return those of a namespace that wait."""
-        waiting = [one for one in self._world.waiting() if one.namespace == namespace]
-        return [Pod.from_stored(pod_object(one)) for one in waiting]
+        """Return those of a namespace."""
+        return [
+            Pod.from_stored(one)
+            for is_assigned in (False, True)
+            for one in _stored(self._world, namespace, assigned=is_assigned)
+        ]
 
     def get(self, key: str) -> Pod | None:
-        """Return one of those that wait."""
+        """Return one of them."""
         namespace, _, name = key.partition("/")
         found = [pod for pod in self.in_namespace(namespace) if pod.name == name]
         return found[0] if found else None
@@ -536,6 +535,15 @@ class _Told:
         if reason == "ReclaimWithdrawn":
             cast("Task", threading.current_thread()).withdrawn.discard(regarding.uid)
             self._world.tried["told"] += 1
+
+
+def _stored(world: ElasticSimulation, namespace: str, *, assigned: bool) -> list[Object]:
+    pods = world.pods.values() if assigned else world.waiting()
+    return [
+        pod_object(one, is_ending=one.uid in world.leaving)
+        for one in pods
+        if one.namespace == namespace and one.is_assigned == assigned
+    ]
 
 
 def pod_object(pod: PodState, *, is_ending: bool = False) -> Object:

@@ -359,6 +359,7 @@ class Reclaimer:
     def _view(self, promises: Mapping[str, HeldPromise]) -> ReclaimView:
         sources = ReclaimSources(
             self._parts.assigned,
+            self._parts.pods(),
             self._parts.ledgers,
             self._parts.settings(),
             self._parts.holds_terminating(),

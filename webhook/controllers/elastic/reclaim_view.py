@@ -13,6 +13,10 @@ reserved for a released pod for longer than such a pod may wait for its node: re
 written anew. Once that is promised, no request that renews it is admitted but the first bind of
 a released pod. Not so within `min`: that is nothing to promise to others, and the next try of a
 bind has its room.
+
+Ledgers, by which pods wait, are counted by another cache than that of the assigned pods, and either
+may be behind. What one of them has seen go has gone, and what only one shows is taken; where the
+cache of assigned pods is the one behind, too little is known of a pod to evict it.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from webhook.config import ElasticSettings
 from webhook.controllers.elastic.assigned_pods import AssignedPod, EvictionLimits, elastic_pod
@@ -29,14 +33,15 @@ from webhook.controllers.elastic.promises import HeldPromise
 from webhook.kube.informer import Informer
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import ResourceList
-from webhook.quota.charging.pod_usage import is_stuck_terminating, is_terminal
+from webhook.quota.charging.pod_usage import charged_to, is_stuck_terminating, is_terminal
 from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod, ends_within
 from webhook.quota.elastic.derived_quotas import quota_key
-from webhook.quota.elastic.elastic_quotas import ElasticQuota
-from webhook.quota.elastic.fair_share import Nanos, Pool
+from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
+from webhook.quota.elastic.fair_share import Nanos, Pool, nanos
 from webhook.quota.ledger.ledger import Ledger, ReservationSource
 from webhook.quota.nodes.node_room import PlacedPod
+from webhook.quota.objects.model import Pod
 from webhook.state.ledger_store import LedgerStore
 
 _NEWEST: Final = datetime.max.replace(tzinfo=UTC)
@@ -110,6 +115,8 @@ class ReclaimSources:
     """Sources of a view."""
 
     pods: Informer[AssignedPod]
+    counted: Informer[Pod]
+    """All pods, by which ledgers are counted."""
     ledgers: LedgerStore
     settings: ElasticSettings
     holds_terminating: bool
@@ -222,14 +229,53 @@ def _assigned(
     settings = sources.settings
     limits = EvictionLimits(quota.protect_seconds, settings.reclaim.protect_own_seconds)
     max_grace = settings.reclaim.max_grace_seconds
-    for one in sources.pods.in_namespace(namespace):
-        if not is_terminal(one.pod):
+    for stored, one in _stored(namespace, sources):
+        if is_terminal(stored):
+            continue
+        if one is None:
+            amounts = nanos(charge(charged_to(stored), quota.names, settings.gpu_memory_gb))
+            held = _held(namespace, stored.name, stored.uid, amounts)
+            pod = replace(held, priority=stored.priority or 0)
+        else:
             pod = elastic_pod(one, quota, settings.gpu_memory_gb, limits, sources.now)
-            if sources.holds_terminating and is_stuck_terminating(one.pod, now=sources.now):
-                yield replace(pod, is_exempt=True), False  # no eviction ends it
-                continue
-            is_evicted = pod.uid in sources.evicted
-            yield pod, is_evicted or ends_within(one.pod, max_grace, sources.now)
+        if sources.holds_terminating and is_stuck_terminating(stored, now=sources.now):
+            yield replace(pod, is_exempt=True), False  # no eviction ends it
+            continue
+        is_evicted = pod.uid in sources.evicted
+        yield pod, is_evicted or ends_within(stored, max_grace, sources.now)
+
+
+def _stored(namespace: str, sources: ReclaimSources) -> Iterator[tuple[Pod, AssignedPod | None]]:
+    """Yield the pods with a node by the newest that either cache shows of each."""
+    # versions before pods: a cache has seen at least what there was up to its version
+    counted_version = sources.counted.resource_version
+    assigned_version = sources.pods.resource_version
+    counted = {pod.uid: pod for pod in sources.counted.in_namespace(namespace) if pod.is_assigned}
+    for one in sources.pods.in_namespace(namespace):
+        other = counted.pop(one.pod.uid, None)
+        if other is None:
+            if not _has_seen_go(sources.counted, counted_version, one.pod):
+                yield one.pod, one
+        elif other is one.pod or _version(other) <= _version(one.pod):
+            yield one.pod, one
+        else:
+            yield other, replace(one, pod=other)
+    for pod in counted.values():
+        if not _has_seen_go(sources.pods, assigned_version, pod):
+            yield pod, None
+
+
+def _has_seen_go(cache: Informer[Any], version: int, pod: Pod) -> bool:
+    """Return whether a cache without a pod has come as far as a version with it."""
+    entry = cache.entry(pod.key)
+    if entry is None:
+        return version >= _version(pod)
+    # else it cannot be read; of another one of its name a list that goes on may show more
+    return entry.uid != pod.uid and max(version, entry.resource_version) >= _version(pod)
+
+
+def _version(pod: Pod) -> int:
+    return int(pod.resource_version or 0)
 
 
 def _reserved(
