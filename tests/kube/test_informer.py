@@ -46,6 +46,7 @@ from webhook.kube.api import (
     UnreachableError,
 )
 from webhook.kube.informer import Change, Informer, InformerTimings
+from webhook.kube.informer_types import STALE_SECONDS
 
 
 class TestFollowing:
@@ -411,6 +412,27 @@ class TestLife:
         version = write(FakeClient(cluster), "a", "one")
         assert informer.wait_for_version(version, SOON)
         assert informer.last_event_age_seconds == 0.0
+        informer.stop()
+
+    def test_it_is_current_while_nothing_fails_and_it_heard_something_lately(
+        self, cluster: FakeCluster
+    ) -> None:
+        now, client = 100.0, ReactiveClient(cluster)
+        informer = an_informer(client, timing=InformerTimings(rand=lambda: 0.0, clock=lambda: now))
+        assert not informer.is_current
+        informer.start()
+        assert informer.wait_for_sync(SOON)
+        assert informer.is_current
+        now += STALE_SECONDS + 1
+        assert not informer.is_current
+        assert informer.wait_for_version(write(FakeClient(cluster), "a", "one"), SOON)
+        assert informer.is_current
+        opens = Hold()
+        client.on("watch", CONFIG_MAPS, in_turn([unavailable, opens]))
+        cluster.cut_watches()
+        opens.wait_for_call()
+        assert not informer.is_current
+        opens.release()
         informer.stop()
 
     def test_stopping_ends_a_quiet_watch_at_once(self, start: Start) -> None:

@@ -35,7 +35,7 @@ from webhook.kube.api import (
 )
 from webhook.kube.cache import Entry, NamespacedCache
 from webhook.kube.codec import decode_object
-from webhook.kube.informer_types import Change, Handler, InformerTimings
+from webhook.kube.informer_types import STALE_SECONDS, Change, Handler, InformerTimings
 from webhook.kube.pager import list_pages
 
 __all__ = ["Change", "Entry", "Handler", "Informer", "InformerTimings", "ListOptions"]
@@ -152,6 +152,21 @@ class Informer(Generic[T]):
     def last_event_age_seconds(self) -> float:
         """Return how long ago the server was last heard of; infinite before the first list."""
         return math.inf if self._last_event is None else self._timings.clock() - self._last_event
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the copy was filled, and goes on following.
+
+        A watch need not stand: where each ends before its first event, lists lead on (`_is_stuck`),
+        and the creators of such objects do not decide whether others may rely on the copy.
+        """
+        is_fresh = self.last_event_age_seconds <= STALE_SECONDS
+        return self.has_synced and self.last_error is None and is_fresh
+
+    @property
+    def is_absent(self) -> bool:
+        """Return whether the kind is not served, by the last answer."""
+        return isinstance(self.last_error, NotFoundError)
 
     def wait_for_sync(self, timeout_seconds: float) -> bool:
         """Wait until `has_synced`; False if the time is up or the informer stops first."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from webhook.controllers.conditions.controller import PodConditionController
-from webhook.controllers.elastic.capacity_labels import CapacityLabels
+from webhook.controllers.elastic.capacity_labels import ASSIGNED_PODS, CapacityLabels
 from webhook.controllers.elastic.controller import ElasticQuotaController
 from webhook.controllers.elastic.precedence import OwnersFirst
 from webhook.controllers.elastic.reclaim_controller import Reclaimer, ReclaimParts
@@ -28,7 +28,6 @@ from webhook.controllers.runtime.leadership import always_leader
 from webhook.controllers.shadow.controller import ShadowController
 from webhook.kube.api import CONFIG_MAPS
 from webhook.kube.informer import Informer
-from webhook.quota.objects.model import Pod
 from webhook.quota.queue.queued_pods import PendingStatus
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.runtime.certificate_rotation import CertificateRotation
@@ -170,6 +169,11 @@ class ControllerManager:
                 quotas=self._elastic.quotas,
                 assigned=self._capacity_labels.pods,
                 pods=lambda: self.ledger_controller.pods,
+                caches=lambda: {
+                    **self.informers,
+                    ASSIGNED_PODS: self._capacity_labels.pods,
+                    "namespaces": managed.namespaces.informer,
+                },
                 ledgers=caches.ledgers,
                 shared=caches.shared,
                 cluster_quotas=lambda: [ledger_name(one.name) for one in managed.shared_specs()],
@@ -199,9 +203,13 @@ class ControllerManager:
         )
 
     @property
-    def informers(self) -> dict[str, Informer[Pod]]:
+    def informers(self) -> dict[str, Informer[Any]]:
         """The caches that are the controller's own, by what they hold."""
-        return {"pods of the controller": self.ledger_controller.pods}
+        return {
+            "pods of the controller": self.ledger_controller.pods,
+            **{kind.plural: one for kind, one in self._elastic.informers.items()},
+            **self._capacity_labels.informers,
+        }
 
     def start(self) -> None:
         """Begin to count, and to stand for election."""

@@ -102,7 +102,7 @@ class SharedQuotaCache:
     @property
     def is_absent(self) -> bool:
         """Whether the kind is not installed, by the last answer."""
-        return isinstance(self.informer.last_error, NotFoundError)
+        return self.informer.is_absent
 
     @property
     def is_known(self) -> bool:

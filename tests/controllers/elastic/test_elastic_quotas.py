@@ -644,7 +644,8 @@ def test_a_cache_that_is_behind_gives_nothing_that_is_not_lent_any_more() -> Non
         api = here.harness.api
         api.patch(ELASTIC_QUOTAS, "q", {"spec": {"min": {"cpu": 1}}}, namespace="team-a")
         api.delete(CLUSTER_DEFERRED_QUOTAS, "epool.default")  # which has it written again
-        here.wait_for(**{**POOL, "epool_default": {"requests.cpu": "3"}})
+        hard = {"requests.cpu": "3"}
+        eventually(lambda: here.hard().get("epool.default") == hard, "by what is stored")
         held.remove()
         listed.remove()
 

@@ -21,6 +21,7 @@ from tests.counting import calls_of
 from tests.install.recording import granted, used_rights
 from tests.reactions import (
     Call,
+    InterceptedWatch,
     Proceed,
     Reaction,
     Reactor,
@@ -37,7 +38,9 @@ from webhook.controllers.elastic import reclaim_controller, reclaim_planner
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
+    ALL,
     CLUSTER_DEFERRED_QUOTAS,
+    COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
     EVENTS,
     NAMESPACES,
@@ -49,10 +52,12 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     BadRequestError,
     InternalError,
+    Kind,
     ListOptions,
     NotFoundError,
     RequestTimeoutError,
 )
+from webhook.kube.informer import Informer
 from webhook.operations.elastic.planning import plan_for
 from webhook.operations.elastic.reading import read_elastic
 from webhook.operations.explain.session import ExplainOptions, Session
@@ -78,11 +83,19 @@ def a_node(name: str = "node-1", cpu: str = "100") -> Object:
 class Reclaiming(World):
     """The two teams; the pods of team-b have all of the pool."""
 
-    def start(self, name: str, namespace: str, labels: Object | None = None, **fields: Any) -> None:
-        """Create a pod, and bind it once its gate is off."""
+    def start(
+        self,
+        name: str,
+        namespace: str,
+        labels: Object | None = None,
+        *,
+        unseen: Informer[Any] | None = None,
+        **fields: Any,
+    ) -> None:
+        """Create a pod, and bind it once its gate is off; one cache need not see it."""
         self.create(name, namespace, metadata={"labels": labels or {}}, **fields)
         self.says(name, namespace, "Released")
-        self.harness.catch_up()
+        self.harness.catch_up(but=unseen)
         reply = self.harness.bind_in_fact(name, namespace=namespace)
         assert reply.allowed, reply
         running = {"status": {"phase": "Running"}}
@@ -156,7 +169,8 @@ def reclaiming(
         here.wait_for(**POOL)
         for number in range(4):
             is_over = number > 1
-            grouped = {"schedulingGroup": {"podGroupName": pod_group}} if pod_group else {}
+            group = {"schedulingGroup": {"podGroupName": pod_group}}
+            grouped: dict[str, Any] = group if pod_group else {}
             here.start(
                 f"b{number}",
                 "team-b",
@@ -1399,6 +1413,133 @@ def test_a_budget_that_closes_in_between_is_obeyed(tmp_path: Path) -> None:
         here.create("a0", "team-a")
         eventually(lambda: here.ending() == ["b2"], "the next one goes in the place of b3")
         assert here.promises() == ["a0"]
+
+
+ASSIGNED = ListOptions(field_selector="spec.nodeName!=")
+
+
+def test_what_only_the_cache_of_ledgers_shows_has_no_pod_within_min_evicted(
+    tmp_path: Path,
+) -> None:
+    """Those of team-b are within its min by then, and team-c borrows."""
+    hears = threading.Event()
+
+    def hold(call: Call, proceed: Proceed) -> Any:
+        is_it = call.selection == ASSIGNED
+        return InterceptedWatch(proceed(), lambda _: hears.wait(30)) if is_it else proceed()
+
+    borrower = an_elastic_quota("team-c", {"cpu": 0})
+    with reclaiming(tmp_path, a_node(), borrower) as here:
+        assigned = here.harness.engine.informers["assigned pods"]
+        here.harness.client.on("watch", PODS, hold)
+        here.harness.cluster.cut_watches()
+        here.end("b0", "team-b")
+        here.end("b1", "team-b")
+        for name in ("c0", "c1"):
+            here.start(name, "team-c", unseen=assigned)
+        here.create("a0", "team-a")
+        eventually(lambda: "nothing is evicted for it" in here.says_of("a0"), "it has no plan")
+        assert (here.ending("team-b"), here.ending("team-c")) == ([], [])
+        hears.set()
+        eventually(lambda: here.ending("team-c") == ["c1"], "the newest that is over its quota")
+        assert here.ending("team-b") == []
+
+
+@contextmanager
+def unheard(
+    here: Reclaiming,
+    kind: Kind,
+    selection: ListOptions,
+    reaction: Reaction = unavailable,
+) -> Iterator[None]:
+    """Have the caches of a kind that follow one selection answered otherwise."""
+
+    def refuse(call: Call, proceed: Proceed) -> Any:
+        is_it = call.verb in {"list", "watch"} and call.selection == selection
+        return reaction(call, proceed) if is_it else proceed()
+
+    with here.harness.client.on("*", kind, refuse):
+        here.harness.cluster.cut_watches()
+        yield
+
+
+FOLLOWED = {
+    "assigned pods": (PODS, ASSIGNED),
+    "pods of the controller": (PODS, ALL),
+    "elasticquotas": (ELASTIC_QUOTAS, ALL),
+    "compositeelasticquotas": (COMPOSITE_ELASTIC_QUOTAS, ALL),
+    "namespaces": (NAMESPACES, ALL),
+}
+
+
+@pytest.mark.parametrize("followed", FOLLOWED.values(), ids=FOLLOWED)
+def test_nothing_is_evicted_while_a_cache_that_plans_depend_on_does_not_follow(
+    tmp_path: Path, followed: tuple[Kind, ListOptions]
+) -> None:
+    with reclaiming(tmp_path, afterSeconds=2) as here:
+        here.create("a0", "team-a")
+        here.says("a0", "team-a", "QuotaExceeded")
+        with unheard(here, *followed):
+            time.sleep(3.5)
+            assert (here.ending(), here.promises()) == ([], [])
+        eventually(lambda: here.ending() == ["b3"], "it follows again")
+
+
+def test_a_pod_says_which_cache_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reclaim_controller, "_LATE_SECONDS", 0.0)
+    with reclaiming(tmp_path) as here, unheard(here, ELASTIC_QUOTAS, ALL):
+        followed = here.harness.engine.informers["elasticquotas"]
+        eventually(lambda: not followed.is_current, "it fails")
+        here.create("a0", "team-a")
+        why = (
+            "nothing is evicted for it: the API server was not heard of lately about elasticquotas;"
+        )
+        eventually(lambda: why in here.says_of("a0"), "its condition says so")
+
+
+def test_what_is_promised_stands_while_a_cache_does_not_follow(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        with unheard(here, ELASTIC_QUOTAS, ALL):
+            followed = here.harness.engine.informers["elasticquotas"]
+            eventually(lambda: not followed.is_current, "it fails")
+            time.sleep(1.0)  # a look that began before
+            here.end("a0", "team-a")
+            time.sleep(2.5)
+            assert here.promises() == ["a0"]
+            assert here.events("ReclaimWithdrawn") == []
+        eventually(lambda: here.promises() == [], "its pod is gone")
+
+
+def test_what_is_reserved_is_promised_no_more_whatever_does_not_follow(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        with unheard(here, ELASTIC_QUOTAS, ALL):
+            here.end("b3", "team-b")
+            here.says("a0", "team-a", "Released")
+            eventually(lambda: here.promises() == [], "it holds that once")
+            assert here.events("ReclaimWithdrawn") == []
+
+
+def test_plans_wait_for_no_kind_that_is_not_installed(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here, unheard(here, COMPOSITE_ELASTIC_QUOTAS, ALL, without):
+        followed = here.harness.engine.informers["compositeelasticquotas"]
+        eventually(lambda: followed.is_absent, "it is gone")
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+
+
+def test_the_age_of_the_caches_that_plans_depend_on_is_shown(tmp_path: Path) -> None:
+    with reclaiming(tmp_path) as here:
+        kinds = ("assigned pods", "elasticquotas", "compositeelasticquotas")
+        eventually(
+            lambda: all(here.metric("cache_age_seconds", kind=one) is not None for one in kinds),
+            "it is shown",
+        )
 
 
 def test_the_rights_are_those_of_the_components(tmp_path: Path) -> None:

@@ -267,6 +267,7 @@ class ElasticSimulation(SharingSimulation):
             quotas=self.by_namespace,
             assigned=cast("Informer[AssignedPod]", _AssignedPods(self)),
             pods=lambda: cast("Informer[Pod]", _AllPods(self)),
+            caches=dict,
             ledgers=ledgers,
             shared=store,
             cluster_quotas=lambda: sorted(self.views[-1].quotas),
@@ -486,7 +487,6 @@ class _PodApi:
 class _AssignedPods:
     """The pods that run, as the cache of a leader shows them: all that is true now."""
 
-    has_synced = True
     resource_version = 1
 
     def __init__(self, world: ElasticSimulation) -> None:
@@ -500,7 +500,6 @@ class _AssignedPods:
 class _AllPods:
     """The pods as the cache of a leader shows them."""
 
-    has_synced = True
     resource_version = 1
 
     def __init__(self, world: ElasticSimulation) -> None:

@@ -49,7 +49,7 @@ from webhook.kube.api import (
     RequestTimeoutError,
     TooLargeError,
 )
-from webhook.kube.informer import Change
+from webhook.kube.informer import Change, Informer
 from webhook.quota.charging.pod_usage import is_terminal
 from webhook.quota.elastic.capacity import LabelOrder, in_label_order, over_quota
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
@@ -60,6 +60,8 @@ _log = logging.getLogger(__name__)
 
 IN_QUOTA: Final = "in-quota"
 OVER_QUOTA: Final = "over-quota"
+ASSIGNED_PODS: Final = "assigned pods"
+"""Name of the cache."""
 
 _SETTLE_SECONDS: Final = 0.2
 """From a change of a pod to the walk: those that follow are part of it."""
@@ -114,6 +116,11 @@ class CapacityLabels:
             poll=self._poll,
             poll_seconds=_POLL_SECONDS,
         )
+
+    @property
+    def informers(self) -> dict[str, Informer[AssignedPod]]:
+        """The cache by what it holds; none while it is not kept."""
+        return {ASSIGNED_PODS: self.pods} if self._is_following else {}
 
     def start(self) -> None:
         """Begin to look."""

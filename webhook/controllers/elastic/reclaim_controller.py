@@ -20,10 +20,11 @@ pods behind it, which are not released before it.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from webhook.config import ElasticSettings, ReclaimMode
 from webhook.controllers.elastic.assigned_pods import AssignedPod
@@ -106,6 +107,8 @@ _DERIVED: Final = tuple(ledger_name(one) for one in DERIVED_PREFIXES)
 _BLOCKED: Final = (
     "a PodDisruptionBudget or elastic.reclaim.maxEvictionsPerMinute does not allow it now"
 )
+_NO_EVICTIONS: Final = "nothing is evicted for it"
+_STALE: Final = "the API server was not heard of lately about"
 _GONE: Final = "the pod is gone"
 _ENDING: Final = "the pod is ending"
 _IS_PROMISED: Final = (PendingReason.RECLAIMING, "room is being made for it")
@@ -122,6 +125,8 @@ class ReclaimParts:
     assigned: Informer[AssignedPod]
     pods: Callable[[], Informer[Pod]]
     """Returns the cache of all pods, those without a node included."""
+    caches: Callable[[], Mapping[str, Informer[Any]]]
+    """Returns all caches that plans depend on, by what they hold."""
     ledgers: LedgerStore
     shared: SharedQuotaStore
     cluster_quotas: Callable[[], Iterable[str]]
@@ -206,6 +211,8 @@ class Reclaimer:
         """Uid of a pod that is reserved for and not stored → until when it is waited for."""
         self._cooling: dict[str, float] = {}
         """Namespace → until when nothing is evicted for its pods."""
+        self._stale_since = math.inf
+        """Since when caches show too little."""
         self._overdue = OverdueReleases(self._clock, lambda: UNTRIED_FACTOR * parts.patience())
         self._epoch = context.leader_epoch
         self._leadership = Leadership(context.leader_epoch, self._begin)
@@ -318,18 +325,22 @@ class Reclaimer:
             self._advise({})
             self._note_promised()
             return DONE
-        if not (self._parts.assigned.has_synced and self._parts.pods().has_synced):
-            return RequeueAfter(_AGAIN_SECONDS)
+        stale = self._stale_caches()
         self._overdue.look(self._parts.quotas(), self._parts.ledgers)
         settings = self._parts.settings()
         mode = settings.reclaim.mode if settings.enabled else ReclaimMode.OFF
         try:
-            if mode is ReclaimMode.ACT:
-                promises = self._keep(promises, epoch)
-            else:
+            if mode is not ReclaimMode.ACT:
                 self._end(promises, dict.fromkeys(promises, "nothing is reclaimed any more"), epoch)
                 promises = {}
-            self._advise({} if mode is ReclaimMode.OFF else self._claim(promises, waiting, epoch))
+            elif not stale:
+                promises = self._keep(promises, epoch)
+            if mode is ReclaimMode.OFF:
+                self._advise({})
+            elif stale:
+                self._advise(self._postpone(promises, waiting, stale, epoch))
+            else:
+                self._advise(self._claim(promises, waiting, epoch))
             self._note_promised()
         except NotLeadingError:
             return DONE
@@ -339,6 +350,40 @@ class Reclaimer:
         finally:
             self._planner.forget()
         return RequeueAfter(_AGAIN_SECONDS)
+
+    def _stale_caches(self) -> str:
+        """Return which caches show too little now to evict a pod by; empty for none.
+
+        A kind that is not installed has no objects, as long as none were seen.
+        """
+        caches = self._parts.caches()
+        stale = [name for name, one in caches.items() if not (one.is_current or _is_none(one))]
+        if not stale:
+            self._stale_since = math.inf
+        return ", ".join(stale)
+
+    def _postpone(
+        self,
+        promises: Mapping[str, HeldPromise],
+        waiting: Iterable[_Waiting],
+        stale: str,
+        epoch: int,
+    ) -> Mapping[str, Advice]:
+        """Keep what is promised until it is reserved; return what there is to say."""
+        kept = dict(promises)
+        reserved = [uid for uid, one in promises.items() if self._is_reserved(one)]
+        self._end_all(kept, dict.fromkeys(reserved, ""), epoch)
+        for one in self._kept.values():
+            one.is_passed_over = True
+        now = self._clock()
+        self._stale_since = min(self._stale_since, now)
+        if now - self._stale_since < _LATE_SECONDS:
+            return self._advice  # a watch that ends is opened again, in most cases at once
+        said = PendingReason.QUOTA_EXCEEDED, f"{_NO_EVICTIONS}: {_STALE} {stale}"
+        return {
+            **{one.uid: said for one in waiting if one.behind <= kept.keys()},
+            **{uid: self._advice.get(uid, _IS_PROMISED) for uid in kept},
+        }
 
     def _note_promised(self) -> None:
         by_namespace: dict[str, set[str]] = {}
@@ -460,14 +505,17 @@ class Reclaimer:
 
     def _end_of(self, promise: HeldPromise) -> str | None:
         """Return why a promise is at its end, empty for a good one; None if it is not."""
-        ledger = ledger_of(self._parts.ledgers, promise.namespace)
-        if ledger is not None and ledger.is_reserved(promise.uid):
+        if self._is_reserved(promise):
             return ""
         pod = self._cached(promise)
         if pod is None:
             raw = self._stored(promise.namespace, promise.pod, promise.uid)
             return _end_of_stored(raw)
         return _end_with_pod(pod)
+
+    def _is_reserved(self, promise: HeldPromise) -> bool:
+        ledger = ledger_of(self._parts.ledgers, promise.namespace)
+        return ledger is not None and ledger.is_reserved(promise.uid)
 
     def _go_on(
         self, promise: HeldPromise, promises: Mapping[str, HeldPromise], epoch: int
@@ -741,7 +789,7 @@ class Reclaimer:
             text = f"would evict {claim.victims}; {why}"
         else:
             outcome = "impossible" if obstacle else "needless"
-            text = f"nothing is evicted for it: {obstacle}" if obstacle else ""
+            text = f"{_NO_EVICTIONS}: {obstacle}" if obstacle else ""
         self._metrics.plans.labels(outcome).inc()
         reason = PendingReason.RECLAIMING if is_promised else PendingReason.QUOTA_EXCEEDED
         return reason, text
@@ -773,6 +821,10 @@ def _end_with_pod(pod: Pod) -> str | None:
 
 def _end_of_stored(raw: Object | None) -> str | None:
     return _GONE if raw is None else _end_with_pod(Pod.from_stored(raw))
+
+
+def _is_none(cache: Informer[Any]) -> bool:
+    return cache.is_absent and not len(cache)
 
 
 def _is_over(pod: Pod) -> bool:
