@@ -327,6 +327,24 @@ def test_one_of_them_tries_it_for_all_while_it_cannot_be_marked(fails: str) -> N
         assert is_complete(harness)
 
 
+def test_it_is_one_that_can_be_reconciled() -> None:
+    with sharing(a_namespace("broken")) as harness:
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
+        )
+        harness.catch_up()
+        for namespace in ("broken", OTHER) * 3:
+            settle(harness, namespace)
+        harness.cluster.load([(PODS, an_unreadable_pod("broken"))])
+        harness.catch_up()
+        settle(harness, "broken")
+        harness.client.on("list", QUOTA_LEDGERS, fail(UnavailableError("busy")), times=1)
+        for _ in range(30):
+            harness.pass_time(0.2)
+            harness.step()
+        assert is_complete(harness)
+
+
 def test_accounts_that_were_taken_out_of_ledgers_are_counted_before_an_admission() -> None:
     with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
         harness.pod("other", "2", OTHER)

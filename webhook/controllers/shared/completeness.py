@@ -144,8 +144,10 @@ class Completeness:
         if not missing and (noted := self._noted(observed, grants)):
             wait = self._list_after.get(version.name, -math.inf) - self._timings.clock()
             if wait > 0:
-                # one of them tries it for all
-                self._usage_cache.requeue_after(min(noted), wait)
+                # one of them tries it for all, where possible one that comes as far as this
+                fails = self._usage_cache.any_failing
+                chosen = min(noted, key=lambda one: (fails({one}), one))
+                self._usage_cache.requeue_after(chosen, wait)
                 return version
             missing = self._lost(observed, version, noted)
         if missing:
