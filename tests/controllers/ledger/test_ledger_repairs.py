@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import pytest
@@ -26,6 +26,7 @@ from webhook.kube.api import (
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
     BadRequestError,
+    UnavailableError,
 )
 from webhook.operations.emergency_state import opened_object
 from webhook.quota.ledger.ledger import Undecided
@@ -54,6 +55,13 @@ def look(harness: ControllerHarness) -> None:
     harness.catch_up()
     harness.pass_time(LOOK_SECONDS)
     harness.step()
+
+
+def open_emergency(harness: ControllerHarness) -> Mapping[str, object]:
+    """Let the guard be asked about nothing; return what it is asked about otherwise."""
+    (guard,) = of_kind("ValidatingWebhookConfiguration", cast("Any", render().registrations))
+    harness.api.create(VALIDATING_WEBHOOKS, opened_object(guard))
+    return {"webhooks": guard["webhooks"]}
 
 
 # -- edits and losses ----------------------------------------------------------------------
@@ -145,14 +153,13 @@ def test_the_time_of_a_request_begins_once_binds_are_asked_about_again(
     harness: ControllerHarness,
 ) -> None:
     """In an emergency, and where the ledger went some time before the guard was put back."""
-    (guard,) = of_kind("ValidatingWebhookConfiguration", cast("Any", render().registrations))
-    harness.api.create(VALIDATING_WEBHOOKS, opened_object(guard))
+    entries = open_emergency(harness)
     harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     look(harness)
     harness.pass_time(EXPIRE_SECONDS)
     harness.step()
     assert not harness.has_ledger()
-    harness.api.patch(VALIDATING_WEBHOOKS, REGISTRATION, {"webhooks": guard["webhooks"]})
+    harness.api.patch(VALIDATING_WEBHOOKS, REGISTRATION, entries)
     harness.pass_time(5)
     harness.step()
     harness.pass_time(EXPIRE_SECONDS - 1)
@@ -161,6 +168,42 @@ def test_the_time_of_a_request_begins_once_binds_are_asked_about_again(
     harness.pass_time(1.1)
     harness.step()
     assert harness.has_ledger()
+
+
+@pytest.mark.parametrize("answers", ["late", "not at all"])
+def test_nor_does_it_begin_by_a_look_that_does_not_show_it(
+    harness: ControllerHarness, answers: str
+) -> None:
+    entries = open_emergency(harness)
+    harness.api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    look(harness)
+
+    def closed_meanwhile(_call: Call, proceed: Proceed) -> object:
+        harness.pass_time(5)
+        harness.api.patch(VALIDATING_WEBHOOKS, REGISTRATION, entries)
+        if answers == "late":
+            return proceed()
+        raise UnavailableError("busy")
+
+    harness.client.on("get", VALIDATING_WEBHOOKS, closed_meanwhile, times=1)
+    for seconds in (5, 5, EXPIRE_SECONDS - 6):
+        harness.pass_time(seconds)
+        harness.step()
+    assert not harness.has_ledger()
+    harness.pass_time(7)
+    harness.step()
+    assert harness.has_ledger()
+
+
+def test_a_process_that_waits_for_the_end_of_the_emergency_is_ready() -> None:
+    """It can go on for days, and a release that ends it may be rolled out meanwhile."""
+    with new_harness(a_quota("p1"), waits_at_start=True) as harness:
+        open_emergency(harness)
+        harness.step()
+        harness.pass_time(EXPIRE_SECONDS + 1)
+        harness.step()
+        assert harness.controller.readiness_problems() == []
+        assert not harness.has_ledger()
 
 
 def test_the_first_ledger_of_a_namespace_is_not_called_rebuilt(harness: ControllerHarness) -> None:

@@ -24,9 +24,9 @@ class LedgerContext:
     leadership: Leadership
     timings: ControllerTimings
     recorder: LedgerRecorder
-    registration: Callable[[], RegistrationState]
+    registration: Callable[[], RegistrationState | None]
     """Asks the API server for the guard: `emergency close` deletes ledgers to have them counted
-    anew, and lets no bind pass unasked from then on."""
+    anew, and lets no bind pass unasked from then on. None while it does not answer."""
     ledger_informer: Informer[LazyLedger] | None = None
     """The watch of all ledgers; None where they are read whenever they are needed.
 

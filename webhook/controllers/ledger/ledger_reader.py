@@ -114,10 +114,12 @@ class LedgerReader:
         self, namespace: str, state: NamespaceState, version: LedgerVersion | None
     ) -> float:
         """Return how long there may be no ledger, because the former one was lost; 0 for none."""
-        now = self._timings.clock()
         if state.lost_since is None and namespace not in self._usage_cache.had_ledger:
             return 0.0
-        self._look_at_guard(now)
+        self._look_at_guard()
+        # an emergency can last for days, and this process does all else meanwhile
+        state.has_reconciled |= self._guard.is_opened
+        now = self._timings.clock()
         if state.lost_since is None:
             state.lose_ledger(now)
             if version is None and state.last_write is not None:
@@ -144,11 +146,16 @@ class LedgerReader:
                 )
         return self._seconds_until_new(state, now)
 
-    def _look_at_guard(self, now: float) -> None:
-        if now < self._guard_seen + _LOOK_SECONDS:
+    def _look_at_guard(self) -> None:
+        if self._timings.clock() < self._guard_seen + _LOOK_SECONDS:
             return
-        self._guard, self._guard_seen = self._registration(), now
-        if self._guard.is_opened:
+        found = self._registration()
+        # its answer may have taken long, and the guard have come back meanwhile
+        now = self._guard_seen = self._timings.clock()
+        if found is None:
+            return
+        self._guard = found
+        if found.is_opened:
             self._unguarded_until = math.inf
         elif self._unguarded_until == math.inf:
             self._unguarded_until = now

@@ -16,7 +16,14 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import VALIDATING_WEBHOOKS, ApiError, ClusterApi, NotFoundError, Object
+from webhook.kube.api import (
+    VALIDATING_WEBHOOKS,
+    ApiError,
+    ClusterApi,
+    ForbiddenError,
+    NotFoundError,
+    Object,
+)
 from webhook.kube.selectors import Term
 from webhook.quota.objects.names import is_deferrable
 from webhook.state.webhook_selectors import BINDS, UnknownOperatorError, WebhookSelector, uncovered
@@ -219,12 +226,17 @@ class RegistrationWatch:
         return is_other
 
 
-def read_registration(api: ClusterApi) -> RegistrationState:
-    """Return the guard as it is registered now; where that cannot be read it is assumed to be."""
+def read_registration(api: ClusterApi) -> RegistrationState | None:
+    """Return the guard as it is registered now; None while the API server does not answer.
+
+    It is assumed to be there where it is not, or may not or cannot be read.
+    """
     try:
         return parse_registration(api.get(VALIDATING_WEBHOOKS, REGISTRATION))
-    except (ApiError, InvalidFieldError):
+    except (ForbiddenError, NotFoundError, InvalidFieldError):
         return ASSUMED_REGISTERED
+    except ApiError:
+        return None
 
 
 def registered_resources(configuration: Object) -> tuple[str, ...] | None:
