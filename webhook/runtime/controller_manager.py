@@ -182,6 +182,7 @@ class ControllerManager:
                 uncharged_at=self.ledger_controller.usage_cache.uncharged_at,
                 holds_terminating=lambda: config.policy().holds_terminating,
                 patience=release.gate_release_seconds,
+                max_reservations=release.max_reservations,
             ),
         )
         managed.quotas.shared.informer.add_handler(self._reclaimer.on_shared_quota)

@@ -502,6 +502,28 @@ def test_what_a_disruption_budget_protects_stays(tmp_path: Path) -> None:
         eventually(lambda: here.ending() == ["b3"], "it is evicted once that is allowed")
 
 
+def test_nothing_is_evicted_for_a_pod_that_its_ledger_has_no_place_for(tmp_path: Path) -> None:
+    """It would not be released although it had its room, and others would be evicted anew."""
+    reclaim: Object = {"mode": "Act", "afterSeconds": 0}
+    limits: Object = {"reservationsPerNamespace": 10}
+    settings: Object = {"elastic": {"reclaim": reclaim}, "limits": limits}
+    with world(*A_AND_B, a_node(), directory=tmp_path, settings=settings, is_gated=True) as made:
+        here = Reclaiming(made.harness)
+        here.wait_for(**POOL)
+        for name in ("b0", "b1", "b2"):
+            here.start(name, "team-b")
+        released = [f"x{number}" for number in range(8)]  # three quarters, rounded up
+        for name in released:
+            here.create(name, "team-a", cpu="1m")
+            here.says(name, "team-a", "Released")
+        here.create("a0", "team-a")
+        no_place = "nothing is evicted for it: quota is reserved for as many pods"
+        eventually(lambda: no_place in here.says_of("a0"), "it says so")
+        assert (here.ending(), here.promises()) == ([], [])
+        here.end(released[0], "team-a")
+        eventually(lambda: here.ending() == ["b2"], "there is a place")
+
+
 def test_a_pod_that_has_not_started_is_protected_by_no_budget(tmp_path: Path) -> None:
     """The API server evicts it, whatever budgets say."""
     with reclaiming(tmp_path, a_node(), a_budget(0), labels={"app": "web"}) as here:

@@ -276,6 +276,7 @@ class ElasticSimulation(SharingSimulation):
             uncharged_at=lambda *_: math.inf,
             holds_terminating=lambda: False,
             patience=lambda: _PATIENCE,
+            max_reservations=lambda: 100,
         )
         return Reclaimer(context, parts)
 

@@ -78,9 +78,12 @@ from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.derived_quotas import quota_key
 from webhook.quota.elastic.elastic_quotas import ElasticQuota
 from webhook.quota.elastic.owners_first import waiting_for_elastic
+from webhook.quota.elastic.reclaim_plan import Plan
+from webhook.quota.ledger.ledger_room import is_for_binds_only
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import DERIVED_PREFIXES
 from webhook.quota.queue.queued_pods import PendingReason, PendingStatus
+from webhook.quota.queue.release_order import NO_PLACE
 from webhook.quota.shared.cluster_quotas import ledger_name
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
@@ -142,6 +145,8 @@ class ReclaimParts:
     """Returns whether pods that are stuck terminating are charged until they are gone."""
     patience: Callable[[], float]
     """Returns for how many seconds a promise is kept while nothing happens."""
+    max_reservations: Callable[[], int]
+    """Returns how many reservations the ledger of a namespace may hold."""
 
 
 @dataclass(slots=True)
@@ -661,7 +666,10 @@ class Reclaimer:
             if quota is None:
                 return None
             claim = self._planner.plan(view, quota, raw)
-            is_claimed = claim.plan.victims or claim.awaits_leaving
+            is_claimed = bool(claim.plan.victims or claim.awaits_leaving)
+            if is_claimed and self._has_no_place(Pod.from_stored(raw)):
+                no_place = Plan(claim.plan.shortage, False, obstacle=NO_PLACE)
+                claim, is_claimed = replace(claim, plan=no_place, awaits_leaving=False), False
             promise = self._act(claim, epoch) if is_claimed else None
         except (ApiError, InvalidFieldError) as err:
             _note_failure(f"{one.namespace}/{one.name}", err)
@@ -672,6 +680,13 @@ class Reclaimer:
         else:
             self._rest(one)
         return self._words(claim, is_promised=promise is not None)
+
+    def _has_no_place(self, pod: Pod) -> bool:
+        """Return whether nothing may be reserved for a pod behind a gate, whatever is free."""
+        ledger = ledger_of(self._parts.ledgers, pod.namespace)
+        if ledger is None or not pod.is_gated:
+            return False
+        return is_for_binds_only(ledger, self._parts.max_reservations())
 
     def _rest(self, waiting: _Waiting) -> None:
         """Have a pod wait for its next plan, longer each time."""

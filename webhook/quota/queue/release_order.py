@@ -57,7 +57,8 @@ from webhook.quota.queue.queued_pods import (
     WaitHistory,
 )
 
-_FULL: Final = "quota is reserved for as many pods without a node as may be at the same time"
+NO_PLACE: Final = "quota is reserved for as many pods without a node as may be at the same time"
+"""Why a pod waits that fits."""
 _NO_HISTORY: Final[Mapping[str, WaitHistory]] = MappingProxyType({})
 
 
@@ -145,7 +146,7 @@ class _Cycle:
             return
         holders = self._holders_of(self._running, waiter)
         failing = self._failing(self._running, waiter, claim, holders)
-        full = Blocker(PendingReason.LEDGER_FULL, _FULL)
+        full = Blocker(PendingReason.LEDGER_FULL, NO_PLACE)
         unbound = self._preemptors.blocker(waiter)
         # else what it lacks of elastic quotas would be reclaimed for it, in vain
         if unbound is not None and all(name_quota(one).is_elastic for one in (*holders, *failing)):
