@@ -374,10 +374,9 @@ class Reclaimer:
         stale: str,
         epoch: int,
     ) -> Mapping[str, Advice]:
-        """Keep what is promised until it is reserved; return what there is to say."""
+        """Keep what is promised until its pod has it, or is over; return what there is to say."""
         kept = dict(promises)
-        reserved = [uid for uid, one in promises.items() if self._is_reserved(one)]
-        self._end_all(kept, dict.fromkeys(reserved, ""), epoch)
+        self._end_over(kept, epoch)
         for one in self._kept.values():
             one.is_passed_over = True
         now = self._clock()
@@ -425,16 +424,9 @@ class Reclaimer:
         """Go on with what is promised; return what is kept."""
         self._kept = {uid: one for uid, one in self._kept.items() if uid in promises}
         kept = dict(promises)
-        unseen = frozenset(uid for uid, one in promises.items() if self._cached(one) is None)
-        if len(unseen) > _MAX_LOOKUPS:
-            # no leader makes so many: they were forged, or the cache is far behind
-            self._end_all(kept, self._without_pod(unseen), epoch)
-        else:
-            unseen = frozenset()
-        ends = self._ends([one for uid, one in kept.items() if uid not in unseen])
-        self._end_all(kept, {uid: end for uid, end in ends.items() if end is not None}, epoch)
+        standing = self._end_over(kept, epoch)
         looked: set[str] = set()
-        for pool, uids in self._by_pool(kept[uid] for uid in ends if uid in kept).items():
+        for pool, uids in self._by_pool(kept[uid] for uid in standing).items():
             for uid in self._keeping.of(pool, uids):
                 if uid in self._keeping.had[pool] or uid not in kept:
                     continue
@@ -444,6 +436,21 @@ class Reclaimer:
         for uid in self._kept.keys() - looked:
             self._kept[uid].is_passed_over = True
         return kept
+
+    def _end_over(self, kept: dict[str, HeldPromise], epoch: int) -> list[str]:
+        """End promises whose pods have what they need, or are over; return those that stand.
+
+        That no cache takes back, however old it is.
+        """
+        unseen = frozenset(uid for uid, one in kept.items() if self._cached(one) is None)
+        if len(unseen) > _MAX_LOOKUPS:
+            # no leader makes so many: they were forged, or the cache is far behind
+            self._end_all(kept, self._without_pod(unseen), epoch)
+        else:
+            unseen = frozenset()
+        ends = self._ends([one for uid, one in kept.items() if uid not in unseen])
+        self._end_all(kept, {uid: end for uid, end in ends.items() if end is not None}, epoch)
+        return [uid for uid in ends if uid in kept]
 
     def _by_pool(self, promises: Iterable[HeldPromise]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
