@@ -73,6 +73,7 @@ POD: dict[str, object] = {
         "nodeName": "node-1",
         "priority": 7,
         "priorityClassName": "high",
+        "schedulingGroup": {"podGroupName": "train", "other": "x"},
         "activeDeadlineSeconds": 60,
         "containers": [{"name": "c", "image": "i", "resources": RESOURCES}],
         "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": RESOURCES}],

@@ -67,6 +67,10 @@ class _Gate(TypedDict, total=False):
     name: Any
 
 
+class _Group(TypedDict, total=False):
+    podGroupName: Any
+
+
 class _AffinityTerm(TypedDict, total=False):
     namespaces: list[Any] | None
     namespaceSelector: dict[str, Any] | None
@@ -95,6 +99,7 @@ class _AnyPodSpec(TypedDict, total=False):
     overhead: dict[str, Any] | None
     resources: _Resources | None
     schedulingGates: list[_Gate | None] | None
+    schedulingGroup: _Group | None
 
 
 class _PodSpec(_AnyPodSpec, total=False):

@@ -89,6 +89,14 @@ def test_those_of_which_none_is_evicted_do_not_count() -> None:
     assert names(run([waiting("a")], unbound("4", preemptionPolicy="Never")).released) == ["a"]
 
 
+def test_by_its_pod_group_one_of_no_priority_may_preempt() -> None:
+    group: dict[str, Any] = {"schedulingGroup": {"podGroupName": "train"}, "priority": 0}
+    polite = {**group, "preemptionPolicy": "Never"}
+    assert names(run([waiting("a", **group)], unbound("4", **group)).released) == []
+    assert names(run([waiting("a", **polite)], unbound("4", **group)).released) == ["a"]
+    assert names(run([waiting("a", **group)], unbound("4", **polite)).released) == ["a"]
+
+
 def test_what_it_does_not_take_does_not_keep_it() -> None:
     preemptors = unbound_preemptors(unbound("4"), TERMS)
     assert preemptors.blocker(waiting("a", "0")) is None

@@ -240,7 +240,8 @@ def _takes_something(containers: str) -> str:
     """
     return f"""\
 object.spec.?overhead.hasValue() || object.spec.?resources.hasValue()
-  || object.spec.?priority.orValue(0) > 0 || {HAS_MANY_TERMS}
+  || object.spec.?priority.orValue(0) > 0 || object.spec.?schedulingGroup.hasValue()
+  || {HAS_MANY_TERMS}
   || object.?status.?qosClass.hasValue() || {containers}.size() > {_MANY_CONTAINERS}
   || {containers}.exists(each, each.?resources.?requests.orValue({{}}).size() > 0
     || each.?resources.?limits.orValue({{}}).size() > 0)"""

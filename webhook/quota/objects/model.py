@@ -115,6 +115,8 @@ class Pod:
     """Whether `resize_infeasible` was said of an earlier resize than the one asked for now."""
     never_preempts: bool = False
     """Whether no pod is evicted for it whatever its priority: its `preemptionPolicy` is Never."""
+    in_group: bool = False
+    """Whether it names a PodGroup, by the priority of which its scheduler may evict others."""
     has_many_names: bool = False
     """Whether the pod names more resources than any node has; see `pods.charged_to`."""
     is_unplaced: bool = False
@@ -145,8 +147,13 @@ class Pod:
 
     @property
     def may_preempt(self) -> bool:
-        """Return whether pods of other tenants may be evicted for it: of no class, for one."""
-        return not self.never_preempts and (self.priority or 0) > 0
+        """Return whether pods of other tenants may be evicted for it: of no class, for one.
+
+        For a PodGroup none is while one of its pods never preempts.
+
+        Source: kubernetes v1.36, pkg/scheduler/framework/preemption/types.go newPodGroupPreemptor.
+        """
+        return not self.never_preempts and (self.in_group or (self.priority or 0) > 0)
 
     @property
     def is_gated(self) -> bool:
@@ -229,6 +236,7 @@ class Pod:
             statuses=_statuses(status),
             reported=_reported(spec, status),
             never_preempts=spec.text("preemptionPolicy") == "Never",
+            in_group=is_in_group(spec),
             has_many_names=_has_many_names(asking),
             is_unplaced=is_unplaced(spec, status),
             is_nominated=is_nominated(spec, status),
@@ -473,6 +481,11 @@ def _is_resize_verdict_outdated(meta: ResourceReader, status: ResourceReader) ->
             observed = condition.integer("observedGeneration")
             return None not in (observed, generation) and (observed or 0) < (generation or 0)
     return False
+
+
+def is_in_group(spec: ResourceReader) -> bool:
+    """Return whether a pod names a PodGroup, whether there is such a one or not."""
+    return spec.child("schedulingGroup").text("podGroupName") != ""
 
 
 def is_unplaced(spec: ResourceReader, status: ResourceReader) -> bool:

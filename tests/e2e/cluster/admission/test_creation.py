@@ -210,6 +210,7 @@ def test_a_pod_that_may_evict_others_is_gated_also_if_it_takes_nothing(policies:
     eventually(lambda: gated("nothing", priorityClassName="above"), "the class is known")
     assert gated("shut", priorityClassName="above")
     assert not gated("open", priorityClassName="above")
+    assert gated("nothing", schedulingGroup={"podGroupName": "train"})
     for harmless in ({}, {"priorityClassName": "below"}):
         assert not any(gated(namespace, **harmless) for namespace in ("nothing", "shut", "open"))
 
