@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.builders import Object, a_container, a_pod, a_sidecar
 from webhook.quota.objects.model import Pod
-from webhook.quota.objects.qos import effective_qos_class, qos_class
+from webhook.quota.objects.qos import effective_qos_class, forged_qos_class, qos_class
 
 ONE = {"cpu": "1", "memory": "1Gi"}
 FULL = a_container(requests=ONE, limits=ONE)
@@ -90,6 +91,24 @@ def test_a_class_on_record_stands() -> None:
 
     assert effective_qos_class(pod) == "Guaranteed"
     assert qos_class(pod) == "BestEffort"
+
+
+FORGED: dict[str, tuple[dict[str, Any], str, bool]] = {
+    "empty resources of the pod, by 1.36": ({"resources": {}}, "BestEffort", False),
+    "empty resources of the pod, by 1.37": ({"resources": {}}, "Burstable", False),
+    "empty resources of the pod, by none": ({"resources": {}}, "Guaranteed", True),
+    "resources of the pod": ({"resources": {"requests": ONE, "limits": ONE}}, "Burstable", True),
+    "no resources of the pod": ({}, "BestEffort", True),
+}
+
+
+@pytest.mark.parametrize(("fields", "stored", "is_forged"), FORGED.values(), ids=FORGED.keys())
+def test_a_class_that_no_api_server_works_out_is_forged(
+    fields: dict[str, Any], stored: str, is_forged: bool
+) -> None:
+    made = a_pod(requests={"cpu": "1"}, **fields, status={"qosClass": stored})
+    pod = Pod.from_object(made)
+    assert bool(forged_qos_class(pod)) is is_forged
 
 
 def test_without_a_record_the_spec_decides() -> None:

@@ -6,9 +6,11 @@ Source: kubernetes v1.36, pkg/apis/core/v1/helper/qos/qos.go ComputePodQOS, GetP
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, Literal, cast
 
 from webhook.quota.amounts.resources import ResourceList
+from webhook.quota.charging.constraints import states_pod_level
 from webhook.quota.objects.model import Container, Pod, PodResources
 
 QosClass = Literal["Guaranteed", "Burstable", "BestEffort"]
@@ -55,9 +57,14 @@ def forged_qos_class(pod: Pod) -> str:
     """Return a sentence about a class on record that the spec does not earn; empty without one.
 
     The API server stores whatever class a client writes into a new pod, and by it quotas choose.
+    Of a pod whose `spec.resources` state nothing that one from 1.37 on looks at the containers.
+
+    Source: kubernetes v1.37, pkg/apis/core/helper/qos/qos.go ComputePodQOS.
     """
     computed = qos_class(pod)
     if pod.qos_class in ("", computed):
+        return ""
+    if not states_pod_level(pod) and pod.qos_class == qos_class(replace(pod, resources=None)):
         return ""
     return f"status.qosClass: {pod.qos_class} is not what the pod's resources make it: {computed}"
 
