@@ -212,6 +212,30 @@ def test_amounts_for_the_pod_as_a_whole_that_may_be_dropped_hide_nothing(
     assert gates_of(asked(harness, requests={"cpu": "0"}, resources=whole)) is None
 
 
+WHOLE: dict[str, tuple[str, dict[str, Any]]] = {
+    "a limit becomes the request": ("requests.cpu", {"limits": {"cpu": "9"}}),
+    "a request becomes the limit": ("limits.cpu", {"requests": {"cpu": "9"}}),
+}
+
+
+@pytest.mark.parametrize(("key", "whole"), WHOLE.values(), ids=WHOLE.keys())
+def test_what_is_filled_in_of_the_pod_as_a_whole_after_it_was_asked_about_counts(
+    open_harness: OpenHarness, key: str, whole: dict[str, Any]
+) -> None:
+    """From Kubernetes 1.37 on; a limit only if all containers have one."""
+    harness = open_harness(a_quota("q", hard={key: "2"}))
+    amounts = {"cpu": "0"} if key == "limits.cpu" else {}
+    reply = asked(harness, resources=whole, requests=amounts, limits=amounts)
+    assert gates_of(reply) == [OURS]
+    assert reply.warnings, "it can never be bound"
+
+
+def test_empty_resources_of_the_pod_as_a_whole_hide_no_class(open_harness: OpenHarness) -> None:
+    """From Kubernetes 1.37 on the containers decide it."""
+    harness = open_harness(a_quota("q", scopes=["NotBestEffort"]))
+    assert gates_of(asked(harness, requests={"cpu": "9"}, resources={})) == [OURS]
+
+
 def test_an_extended_resource_that_is_deferred_counts(open_harness: OpenHarness) -> None:
     gpu = "requests.nvidia.com/gpu"
     harness = open_harness(a_quota("q", hard={gpu: "1"}), settings={"deferredResources": [gpu]})

@@ -36,9 +36,11 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import ApiError
 from webhook.policy import queue_policy
 from webhook.quota.amounts.resources import excess
+from webhook.quota.charging.constraints import states_pod_level
 from webhook.quota.charging.deferral import QuotaScopeError
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.ledger.ledger_room import is_crowded
+from webhook.quota.objects.defaults import with_pod_level_defaults
 from webhook.quota.objects.model import Pod
 from webhook.quota.queue.fast_path import can_skip_gate, is_ahead_of
 from webhook.quota.queue.queued_pods import QueueCriteria, QueuedPod, to_queued_pod
@@ -126,13 +128,12 @@ def _decide(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> _Ga
     raw, is_gated = request.object or {}, managed_metadata.is_gated(pod)
     quotas = context.view.quotas(request.namespace)
     terms = _queue_criteria(context, quotas)
-    waiters = [
-        to_queued_pod(form, SCHEDULING_GATE, since=0, terms=terms) for form in _storable_forms(pod)
-    ]
+    forms = _storable_forms(pod)
+    waiters = [to_queued_pod(form, SCHEDULING_GATE, since=0, terms=terms) for form in forms]
     needs_gate = any(waiter.needs_gate for waiter in waiters) and not pods.wants_no_gates(
         context, request
     )
-    said = _evaluate(context, request, pod, quotas)
+    said = _evaluate(context, request, forms[0], quotas)
     if said is None:
         decision, gate = _with_gate(raw, is_gated=is_gated or not needs_gate)
         return _GatingDecision(
@@ -155,16 +156,17 @@ def _queue_criteria(context: HandlerContext, quotas: NamespaceQuotaView) -> Queu
 
 
 def _storable_forms(pod: Pod) -> tuple[Pod, ...]:
-    """Return the pod, and what becomes of it where the API server drops `spec.resources`.
+    """Return the pod as it may be stored, with what the API server fills in.
 
-    It does without the feature PodLevelResources. With it, containers that ask for more than the
-    pod as a whole are refused.
+    Without the feature PodLevelResources it drops `spec.resources`; with it, containers that ask
+    for more than the pod as a whole are refused. Where they state nothing, the QoS class is that
+    of the pod without them from 1.37 on.
     """
     if pod.resources is None:
         return (pod,)
-    without = replace(pod, resources=None)
-    takes_more = excess(usage_of(without, now=None), usage_of(pod, now=None))
-    return (pod, without) if takes_more else (pod,)
+    filled, without = with_pod_level_defaults(pod), replace(pod, resources=None)
+    takes_more = excess(usage_of(without, now=None), usage_of(filled, now=None))
+    return (filled, without) if takes_more or not states_pod_level(pod) else (filled,)
 
 
 def _mark_unevaluated(raw: Object) -> tuple[PatchOperation, ...]:

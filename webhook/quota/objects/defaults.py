@@ -23,7 +23,7 @@ from webhook.quota.charging.pod_requests import (
     container_requests,
     is_pod_level_resource,
 )
-from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.model import Pod, PodResources, ResourceQuota
 from webhook.quota.objects.names import is_hugepages
 
 _Object = dict[str, object]
@@ -88,6 +88,25 @@ def default_pod(raw: Mapping[str, object], *, field: str = "") -> dict[str, obje
     if raw.get("status"):
         defaulted["status"] = _rounded_status(_object(raw["status"]))
     return defaulted
+
+
+def with_pod_level_defaults(pod: Pod) -> Pod:
+    """Return a pod with what the API server fills into its `spec.resources`.
+
+    From 1.37 on that is after mutating admission, and a missing limit becomes the containers' sum,
+    or else the request where that is larger, if all containers have a limit.
+
+    Source: kubernetes v1.37, pkg/api/pod/util.go DefaultPodLevelResources.
+    """
+    if pod.resources is None or not (pod.resources.requests or pod.resources.limits):
+        return pod
+    limits = _pod_level_limits(pod)
+    requests = _pod_level_requests(pod, limits)
+    summed, containers = container_limits(pod), (*pod.containers, *pod.init_containers)
+    for name, amount in requests.items():
+        if is_pod_level_resource(name) and all(name in one.limits for one in containers):
+            limits.setdefault(name, max(amount, summed.get(name, amount)))
+    return replace(pod, resources=PodResources(requests, limits))
 
 
 def has_defaults(pod: Pod) -> bool:
