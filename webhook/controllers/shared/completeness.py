@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from webhook.controllers.ledger.ledger_conditions import merge_conditions
@@ -54,6 +54,20 @@ class Count:
     """Of the ledger that says so; empty where none can be made."""
 
 
+@dataclass(slots=True)
+class _Progress:
+    """Counting of a quota that is not complete."""
+
+    observed: QuotaRevision | None = None
+    """What the quota is now, as the namespaces below have counted it."""
+    counts: Mapping[str, Count] = field(default_factory=dict)
+    """Namespace → its count, where that is granted."""
+    list_after: float = -math.inf
+    """When ledgers may be listed again for it."""
+    awaited: str = ""
+    """A namespace that was missing when all were looked at."""
+
+
 class Completeness:
     """Participants that have been counted in one leadership; the caller holds the quota's lock.
 
@@ -74,26 +88,19 @@ class Completeness:
         self._ledgers = ledgers
         self._write = write
         self._timings = timings
-        self._counted: dict[str, tuple[QuotaRevision, Mapping[str, Count]]] = {}
-        """Quota → what it is now, and which namespaces have counted and been granted that."""
-        self._list_after: dict[str, float] = {}
-        """Quota → when ledgers may be listed again for it."""
-        self._awaited: dict[str, str] = {}
-        """Quota → a namespace that was missing when all were looked at."""
+        self._progress: dict[str, _Progress] = {}
 
     def reset(self) -> None:
         """Forget what an earlier leadership has seen."""
-        for noted in (self._counted, self._list_after, self._awaited):
-            noted.clear()
+        self._progress.clear()
 
     def noted_quotas(self) -> tuple[str, ...]:
         """Return the quotas of which something is noted, by their names in ledgers."""
-        return (*self._counted, *self._list_after, *self._awaited)
+        return tuple(self._progress)
 
     def forget(self, name: str) -> None:
         """Forget a quota that is gone."""
-        for noted in (self._counted, self._list_after, self._awaited):
-            noted.pop(name, None)
+        self._progress.pop(name, None)
 
     def record_counted(
         self,
@@ -113,14 +120,16 @@ class Completeness:
         if version.grants.observed == observed:
             self.forget(observed.name)
             return version
-        self._note(observed, {**self._noted(observed, version.grants), namespace: count})
+        progress = self._of(observed.name)
+        progress.counts = {**self._noted(observed, version.grants), namespace: count}
+        progress.observed = observed
         return self.mark_complete(observed, version, epoch)
 
     def uncount(self, namespace: str, name: str) -> None:
         """Forget that a namespace is counted: its ledger begins anew to count a quota, or stops."""
-        if name in self._counted:
-            observed, counts = self._counted[name]
-            self._note(observed, {one: counts[one] for one in counts.keys() - {namespace}})
+        if name in self._progress:
+            progress = self._progress[name]
+            progress.counts = _without(progress.counts, {namespace})
 
     def mark_complete(
         self, observed: QuotaRevision, version: SharedQuotaVersion, epoch: int
@@ -137,19 +146,23 @@ class Completeness:
             return version
         grants = shared.grants
         is_said = any(one.type == _COUNTED and one.status == "False" for one in grants.conditions)
+        progress = self._of(observed.name)
         # each of very many namespaces comes here: not all are looked at for each of them
-        if is_said and self._is_missing(self._awaited.get(version.name, ""), observed, grants):
+        if is_said and self._is_missing(progress.awaited, observed, grants):
             return version
-        missing = self._missing(observed, grants)
-        if not missing and (noted := self._noted(observed, grants)):
-            wait = self._list_after.get(version.name, -math.inf) - self._timings.clock()
+        noted = self._noted(observed, grants)
+        missing = self._missing(observed, grants, noted)
+        if missing:
+            progress.awaited = missing[-1]  # most often the one that is counted last
+        elif noted:
+            wait = progress.list_after - self._timings.clock()
             if wait > 0:
                 # one of them tries it for all, where possible one that comes as far as this
                 fails = self._usage_cache.any_failing
                 chosen = min(noted, key=lambda one: (fails({one}), one))
                 self._usage_cache.requeue_after(chosen, wait)
                 return version
-            missing = self._lost(observed, version, noted)
+            missing = self._lost(progress, version, noted)
         if missing:
             if is_said:
                 return version
@@ -181,44 +194,42 @@ class Completeness:
             ConflictError: Another client wrote first.
             ApiError: The API server does not do it.
         """
-        self._counted.pop(version.name, None)
+        self._of(version.name).counts = {}
         written = self._write(version, mark_incomplete(version.grants), epoch)
         for namespace in self._usage_cache.sharing_namespaces(version.name):
             self._usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
         return written
 
-    def _note(self, observed: QuotaRevision, counts: Mapping[str, Count]) -> None:
-        self._counted[observed.name] = (observed, counts)
+    def _of(self, name: str) -> _Progress:
+        return self._progress.setdefault(name, _Progress())
 
-    def _noted(self, observed: QuotaRevision, grants: Grants) -> dict[str, Count]:
+    def _noted(self, observed: QuotaRevision, grants: Grants) -> Mapping[str, Count]:
         """Return which of the namespaces that a quota names are noted as counted."""
-        known, counts = self._counted.get(observed.name, (observed, {}))
-        if known != observed:
+        progress = self._of(observed.name)
+        if progress.observed != observed:
             return {}
-        return {name: count for name, count in counts.items() if name in grants.namespaces}
+        return {name: one for name, one in progress.counts.items() if name in grants.namespaces}
 
-    def _missing(self, observed: QuotaRevision, grants: Grants) -> list[str]:
-        """Return the namespaces that are not counted, as far as is known."""
-        noted = self._noted(observed, grants)
+    def _missing(
+        self, observed: QuotaRevision, grants: Grants, noted: Mapping[str, Count]
+    ) -> list[str]:
+        """Return the namespaces that are not counted, as far as is known; the last ones last."""
         present = self._usage_cache.namespaces
         done = {name for name, count in noted.items() if present.get(name) is count.state}
         sharing = self._usage_cache.sharing_namespaces(observed.name, except_for=done)
-        missing = [*(grants.namespaces.keys() - done), *sharing]
-        if missing:
-            self._awaited[observed.name] = missing[-1]  # most often the one that is counted last
-        return sorted({*missing})
+        return [*(grants.namespaces.keys() - done), *sharing]
 
     def _is_missing(self, namespace: str, observed: QuotaRevision, grants: Grants) -> bool:
         """Return whether `_missing` would return a namespace among others."""
-        known, counts = self._counted.get(observed.name, (observed, {}))
-        count = counts.get(namespace) if known == observed else None
+        progress = self._of(observed.name)
+        count = progress.counts.get(namespace) if progress.observed == observed else None
         is_named = namespace in grants.namespaces
         if is_named and count is not None:
             return self._usage_cache.namespaces.get(namespace) is not count.state
         return is_named or self._usage_cache.shares(namespace, observed.name)
 
     def _lost(
-        self, observed: QuotaRevision, version: SharedQuotaVersion, noted: Mapping[str, Count]
+        self, progress: _Progress, version: SharedQuotaVersion, noted: Mapping[str, Count]
     ) -> list[str]:
         """Return which of the counted namespaces have lost their ledgers since; they count anew.
 
@@ -230,24 +241,27 @@ class Completeness:
             uids = self._ledgers.uids(newest=version.resource_version)
         finally:
             ended = self._timings.clock()
-            pause = max(_LIST_SECONDS, rest_seconds(ended - began))
-            self._list_after[version.name] = ended + pause
+            progress.list_after = ended + max(_LIST_SECONDS, rest_seconds(ended - began))
         lost = [name for name, count in noted.items() if uids.get(name, "") != count.ledger_uid]
-        left = self._noted(observed, version.grants)  # nothing, if another leadership has begun
-        self._note(observed, {name: left[name] for name in left.keys() - lost})
+        progress.counts = _without(progress.counts, lost)
         for namespace in lost:
             self._ledgers.forget(namespace)  # the watch that would have shown it may be silent
             self._usage_cache.requeue_after(namespace, SHARED_RETRY_SECONDS)
-        return sorted(lost)
+        return lost
 
     def _with_condition(self, grants: Grants, missing: list[str]) -> Grants:
         wanted = _ALL_COUNTED
         if missing:
+            named = ", ".join(sorted({*missing})[:8])
             wanted = Condition(
                 _COUNTED,
                 "False",
                 "NamespacesJoining",
-                f"nothing is admitted until these namespaces are counted: {', '.join(missing[:8])}",
+                f"nothing is admitted until these namespaces are counted: {named}",
             )
         now = time_text(self._timings.now())
         return replace(grants, conditions=merge_conditions(grants.conditions, [wanted], now))
+
+
+def _without(counts: Mapping[str, Count], namespaces: Collection[str]) -> Mapping[str, Count]:
+    return {name: one for name, one in counts.items() if name not in namespaces}

@@ -169,60 +169,43 @@ def _uncount(
     report: Report,
     patience: RetryPolicy,
 ) -> tuple[str, ...]:
-    """Have everything counted anew; return what may still be decided by an old count, and why."""
-    problems = _delete_ledgers(api, namespaces, deleted, report, patience)
-    return problems or _mark_incomplete(api, report, patience)
+    """Have everything counted anew; return what may still be decided by an old count, and why.
 
-
-def _delete_ledgers(
-    api: ClusterApi,
-    namespaces: Sequence[str],
-    deleted: set[str],
-    report: Report,
-    patience: RetryPolicy,
-) -> tuple[str, ...]:
-    """Delete the ledgers that are there; return why others are not deleted."""
-    problems: list[str] = []
-    for namespace in namespaces:
-        try:
-            delete(api, QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace, patience=patience)
-        except NotFoundError:
-            continue
-        except ApiError as err:
-            if isinstance(err, NO_ANSWER):
-                raise
-            problems.append(f"{namespace}: its ledger cannot be deleted: {err.message}")
-            continue
-        deleted.add(namespace)
-        report(f"{namespace}: its ledger is deleted, and counted anew")
-    return tuple(problems)
-
-
-def _mark_incomplete(api: ClusterApi, report: Report, patience: RetryPolicy) -> tuple[str, ...]:
-    """Mark all quotas of several namespaces incomplete; return why some are not.
-
-    Each is written, also one that is incomplete: a leader may be about to mark it complete by the
-    ledgers that were there a moment ago.
+    All quotas of several namespaces are written, also those that are incomplete: a leader may be
+    about to mark one complete by the ledgers that were there a moment ago.
     """
     problems: list[str] = []
-    for name in _cluster_quotas(api, patience):
-        what = f"{CLUSTER_DEFERRED_QUOTAS.kind} {name}"
+
+    def is_done(step: Callable[[], object], place: str, result: str, fault: str) -> bool:
         try:
-            patience.begin().retry(
-                partial(_mark_one_incomplete, api, name), passing=(*PASSING, *CONFLICTS)
-            )
+            step()
         except NotFoundError:
-            continue
+            return False
         except (ApiError, InvalidFieldError) as err:
             if isinstance(err, NO_ANSWER):
                 raise
-            problems.append(f"{what}: it cannot be marked incomplete: {err}")
-            continue
-        report(f"{what}: its namespaces are counted anew")
+            problems.append(f"{place}: {fault}: {err}")
+            return False
+        report(f"{place}: {result}")
+        return True
+
+    remove = partial(delete, api, QUOTA_LEDGERS, LEDGER_NAME, patience=patience)
+    for namespace in namespaces:
+        result, fault = "its ledger is deleted, and counted anew", "its ledger cannot be deleted"
+        if is_done(partial(remove, namespace=namespace), namespace, result, fault):
+            deleted.add(namespace)
+    for name in () if problems else _cluster_quotas(api, patience):
+        mark = partial(_mark_incomplete, api, name)
+        is_done(
+            partial(patience.begin().retry, mark, passing=(*PASSING, *CONFLICTS)),
+            f"{CLUSTER_DEFERRED_QUOTAS.kind} {name}",
+            "its namespaces are counted anew",
+            "it cannot be marked incomplete",
+        )
     return tuple(problems)
 
 
-def _mark_one_incomplete(api: ClusterApi, name: str) -> None:
+def _mark_incomplete(api: ClusterApi, name: str) -> None:
     """Write the status of a quota without the claim to be complete, whatever else it says."""
     found = api.get(CLUSTER_DEFERRED_QUOTAS, name)
     status = mapping(found.get("status"), "status")
@@ -230,7 +213,7 @@ def _mark_one_incomplete(api: ClusterApi, name: str) -> None:
     try:
         serial = counter(status, "serial", "status") + 1
     except InvalidFieldError:
-        serial = 1  # whoever damaged it must not keep the guards away
+        serial = 1  # a status that was damaged must not keep the guards away
     api.update_status(CLUSTER_DEFERRED_QUOTAS, {**found, "status": {**left, "serial": serial}})
 
 
