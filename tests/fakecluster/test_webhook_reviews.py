@@ -20,7 +20,7 @@ from webhook.fakecluster.admission.webhook_reviews import (
     write_review,
 )
 from webhook.fakecluster.storage.admission_hook import Operation, WriteRequest
-from webhook.kube.api import Kind, Object, kind_of, kind_of_resource
+from webhook.kube.api import KNOWN_KINDS, Kind, Object, kind_of
 
 RECORDED = Path(__file__).parent.parent / "vectors" / "admission-reviews"
 """What a kube-apiserver 1.36.2 sent to a webhook, one review in a file."""
@@ -67,8 +67,9 @@ def kind(said: Mapping[str, str]) -> Kind:
 
 
 def resource(said: Mapping[str, str]) -> Kind:
-    found = kind_of_resource(said["group"], said["version"], said["resource"])
-    return found or kind({**said, "kind": "Binding"})
+    path = (said["group"], said["version"], said["resource"])
+    found = (one for one in KNOWN_KINDS if (one.group, one.version, one.plural) == path)
+    return next(found, None) or kind({**said, "kind": "Binding"})
 
 
 def test_a_user_may_have_more_to_say() -> None:

@@ -11,7 +11,6 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     Kind,
     kind_of,
-    kind_of_resource,
     known_kind,
     object_key,
     split_key,
@@ -20,9 +19,8 @@ from webhook.kube.kinds import guess_plural
 
 
 @pytest.mark.parametrize("kind", KNOWN_KINDS, ids=lambda kind: kind.resource)
-def test_a_known_kind_is_found_by_its_objects_and_by_its_path(kind: Kind) -> None:
+def test_a_known_kind_is_found_by_its_objects(kind: Kind) -> None:
     assert known_kind(kind.api_version, kind.kind) == kind
-    assert kind_of_resource(kind.group, kind.version, kind.plural) == kind
 
 
 def test_no_two_kinds_share_a_path() -> None:
@@ -60,7 +58,6 @@ def test_an_unknown_kind_is_taken_for_a_custom_resource() -> None:
     found = kind_of("example.com/v1", "Policy", namespaced=False)
     assert (found.plural, found.namespaced, found.is_custom) == ("policies", False, True)
     assert known_kind("example.com/v1", "Policy") is None
-    assert kind_of_resource("example.com", "v1", "policies") is None
 
 
 @pytest.mark.parametrize(

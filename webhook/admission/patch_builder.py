@@ -45,7 +45,7 @@ ABSENT: Final = _Absent.VALUE
 class PatchOperation:
     """One step of a patch; `value` is plain JSON data, or ABSENT for `remove`."""
 
-    op: Literal["add", "remove", "replace", "test"]
+    op: Literal["add", "remove", "replace"]
     path: str
     value: object = ABSENT
 
@@ -68,11 +68,6 @@ def replace(path: Iterable[Token], value: object) -> PatchOperation:
 def remove(path: Iterable[Token]) -> PatchOperation:
     """Remove what must be there: the API server fails the request otherwise."""
     return PatchOperation("remove", pointer(*path))
-
-
-def require(path: Iterable[Token], value: object) -> PatchOperation:
-    """Test for a value (`test`); the API server fails the request when it is another."""
-    return PatchOperation("test", pointer(*path), value)
 
 
 def set_keys(

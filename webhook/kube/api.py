@@ -69,7 +69,6 @@ from webhook.kube.kinds import (
     Kind,
     is_path_segment,
     kind_of,
-    kind_of_resource,
     known_kind,
     object_key,
     split_key,

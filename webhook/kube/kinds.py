@@ -194,7 +194,6 @@ KNOWN_KINDS: Final[tuple[Kind, ...]] = (
 )
 
 _BY_KIND: Final = {(kind.group, kind.kind): kind for kind in KNOWN_KINDS}
-_BY_PLURAL: Final = {(kind.group, kind.plural): kind for kind in KNOWN_KINDS}
 
 
 def known_kind(api_version: str, kind: str) -> Kind | None:
@@ -223,12 +222,6 @@ def kind_of(api_version: str, kind: str, *, namespaced: bool) -> Kind:
         return found
     group, version = split_api_version(api_version)
     return _custom(group, version, kind, guess_plural(kind), namespaced=namespaced)
-
-
-def kind_of_resource(group: str, version: str, plural: str) -> Kind | None:
-    """Find a kind of the table by the words of its REST path; None if it is not there."""
-    found = _BY_PLURAL.get((group, plural))
-    return None if found is None else _at_version(found, version)
 
 
 def guess_plural(kind: str) -> str:

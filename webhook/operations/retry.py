@@ -46,11 +46,6 @@ class CancelToken:
     def __init__(self) -> None:
         self._wanted = threading.Event()
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether work is to stop."""
-        return self._wanted.is_set()
-
     def ask(self) -> None:
         """Stop the work."""
         self._wanted.set()

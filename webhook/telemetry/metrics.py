@@ -29,14 +29,7 @@ HANDLERS: Final = frozenset(
         "pods", "bind", "resize", "jobs", "quotas", "mask", "exempt", "filter", "preempt", "shadow",
     }
 )  # fmt: skip
-PHASES: Final = frozenset({"mutating", "validating", "shadow"})
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
-CLOSED: Final = frozenset(
-    {
-        "peer", "idle", "handshake_failed", "handshake_timeout", "request_timeout",
-        "write_timeout", "evicted", "unsent", "error", "answered", "stopping",
-    }
-)  # fmt: skip
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 BATCH: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)

@@ -26,10 +26,6 @@ from webhook.kube.api import PODS, QUOTA_LEDGERS, ConflictError
 LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
 
 
-def uid_of(obj: dict[str, object]) -> str:
-    return str(cast("dict[str, object]", obj["metadata"])["uid"])
-
-
 def waiting(
     harness: AdmissionHarness, name: str = "web-1", cpu: str = "1", **fields: object
 ) -> str:

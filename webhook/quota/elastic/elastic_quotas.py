@@ -32,7 +32,6 @@ from webhook.quota.amounts.resources import ResourceList, exceeding
 from webhook.quota.charging.gpu_memory import DEFAULT_GB, GPU_MEMORY, gpu_memory, is_gpu_profile
 from webhook.quota.objects.names import is_extended_resource, is_hugepages, object_name_errors
 
-ELASTIC: Final = "ElasticQuota"
 COMPOSITE: Final = "CompositeElasticQuota"
 POOL_LABEL: Final = "deferredquota.io/pool"
 DEFAULT_POOL: Final = "default"

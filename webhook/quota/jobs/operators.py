@@ -11,15 +11,13 @@ ValidateLabelSelectorRequirement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final
 
 from webhook.jsonfields.fields import FieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.quota.jobs.metadata_rules import invalid, label_key_errors, label_value_faults
 from webhook.quota.objects.names import label_value_errors, object_name_errors
-
-_Members: TypeAlias = Mapping[str, object]
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
