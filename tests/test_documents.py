@@ -1,7 +1,8 @@
-"""Documents that are written from the code, or name its files."""
+"""Documents that are written from the code, or name its files; docstrings that name code."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -143,6 +144,31 @@ def test_every_case_of_certificates_is_numbered_and_a_test() -> None:
         assert named, number
         for file, test in named:
             assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), (number, test)
+
+
+def test_docstrings_name_code_that_exists() -> None:
+    names, quoted = set[str](), list[tuple[Path, str]]()
+    for path in sorted((ROOT / "webhook").rglob("*.py")):
+        names |= {path.stem, path.parent.name}
+        tree = ast.parse(path.read_text())
+        docstrings = {
+            id(node.value): node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            for attribute in ("id", "attr", "arg", "name", "value"):
+                name = getattr(node, attribute, None)
+                if isinstance(name, str) and id(node) not in docstrings:
+                    names.update(re.findall(r"\w+", name))
+        for constant in docstrings.values():
+            text = str(constant.value)
+            quoted += [(path, name) for name in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text)]
+            heads = re.findall(r"(?m)^- ((?:`[a-z_]+`(?:, | and )?)+):", text)
+            if path.name == "__init__.py":
+                quoted += [(path, name) for head in heads for name in re.findall(r"\w{4,}", head)]
+    unknown = [f"{path.relative_to(ROOT)}: {name}" for path, name in quoted if name not in names]
+    assert not unknown
 
 
 def titles(text: str) -> list[str]:

@@ -2,19 +2,21 @@
 
 Packages, from the top down; imports point down only:
 
-- `cli`: one module per command; a few lines over `runtime` or the core.
-- `runtime`: builds and wires the objects; decides nothing.
-- `install`: the objects of an installation, certificates in Secrets, the order of things.
+- `cli`: one module per command; a few lines over `runtime`, `operations` or the core.
+- `runtime`: builds and wires the objects of a process; decides nothing.
+- `install`: the objects of an installation, certificates in Secrets, the order of writes.
+- `page`: the read-only page of the controller.
 - `admission`: AdmissionReview in, AdmissionReview out; one module per handler.
-- `controllers`: loops that keep the ledger true.
-- `operations`: opting namespaces in and out; looking a cluster over.
+- `controllers`: control loops of the leader: ledgers, queues, mask, elastic quotas.
+- `operations`: opting namespaces in and out; examining a cluster.
 - `fakecluster`: an API server in one process, for the demo, tests and commands on files.
 - `tls`: certificates: issue, check, reload.
 - `policy`: the configuration, compiled into the rules of the core.
-- `state`: the quota state that changes, and the only writer of reservations of handlers.
+- `state`: caches of the cluster, and the writers of ledgers.
 - `kube`: the API server as a port: objects and versions, nothing about quota.
 - `quota`: the core: values in, values out; no I/O, clock, threads or logging.
-- `config`, `telemetry`, `jsonfields`: settings; logs and metrics; JSON and its fields.
+- `config`, `telemetry`, `jsonfields`, `atomic_file`: settings; logs and metrics; JSON and its
+  fields; files that others read while they are written.
 """
 
 import time
@@ -22,4 +24,4 @@ import time
 __version__ = "0.1.0"
 
 STARTED = time.monotonic()
-"""When the program began to import itself; Python has started a little before."""
+"""When this package was imported, on the monotonic clock; Python itself started a bit earlier."""

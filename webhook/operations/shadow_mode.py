@@ -1,7 +1,7 @@
-"""Watch a namespace without touching it, and read what was found.
+"""Put namespaces into shadow mode, and report what it recorded.
 
-The label is all that is written. Shadow mode ends as opting in does, with `opting_out`; the record
-stays beside the ledger until the namespace defers its quotas, or is taken away.
+The label is all that is written. `disable` ends shadow mode as it ends deferral; the record stays
+in the ledger object until the namespace opts in, or the record is reset.
 """
 
 from __future__ import annotations

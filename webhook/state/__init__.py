@@ -10,6 +10,7 @@
   and `namespace_labels` ask the API server. `object_decoders` decodes what is read of objects.
 - `cluster_view`: all of that and the pods without a node, as handlers read it; `in_flight`: usage
   of pods that may be bound at any moment.
+- `nodes`: usage of nodes, and binds judged by it.
 - `shadow_store`, `shadow_attempts`: the record of shadow mode.
 - `well_known`, `webhook_selectors`, `feature_gates`: names in the cluster, selectors of
   registrations, the API server's feature gates for Jobs.

@@ -7,7 +7,7 @@ and answers. `dispatch` is the table of handlers. Handlers keep no state of thei
 - `pods`: creations of pods, and changes and resizes of them.
 - `bindings`: `pods/binding` and `bindings`: the charge.
 - `jobs`, `job_capacity`: changes of Jobs, and whether their pods fit the quotas.
-- `resource_quotas`, `cluster_deferred_quotas`: validation of quotas, and the mask.
+- `resource_quotas`, `cluster_deferred_quotas`, `elastic_quotas`: validation of quotas; the mask.
 - `shadow_pods`: creations in namespaces in shadow mode.
 - `managed_metadata`: labels, annotations and gates of ours.
 - `responses`, `charging`, `context`: what handlers share.

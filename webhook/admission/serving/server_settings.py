@@ -40,7 +40,7 @@ class TlsSource(Protocol):
     def client_refusal(self, certificate: Mapping[str, object] | None) -> tuple[str, str]:
         """Return why a client is refused, by its verified certificate; empty if it is not.
 
-        First as `clients_refused_total` counts it, then in words.
+        First the reason as the metric `clients_refused` counts it, then a sentence.
         """
 
     def refusals(self) -> Sequence[str]:

@@ -1,26 +1,24 @@
 """Keep the condition `deferredquota.io/QuotaReserved` of waiting pods current.
 
-What lines decide is handed over and nothing waits for it: one thread of its own compares and
-writes, one request at a time, and no more per second than it is allowed. So a condition can be
-late, by minutes where thousands of pods wait; it is never older than what it was written from.
+The queues hand their decisions over and do not wait: one thread compares and writes, one request at
+a time, within a rate limit. So a condition can be late, by minutes where thousands of pods wait.
 
-- Only what has changed is written, and a pod at most every `pod_seconds`; what happens meanwhile
-  is written then, the newest of it. That quota is reserved does not wait for that.
-- A place in the queue that has changed alone can wait for `place_seconds`.
-- Pods that say nothing yet come first. A pod that is released before its turn has come, and
-  has its node, says nothing at all; one that said that it waits is put right, node or not.
-- A pod whose reason has changed says so at once, at most once between two times at which it may be
-  written anyway.
-- A pod that has left the queue otherwise, because a person took its gate off or the namespace has
-  opted out, loses the condition; where the API server refuses that because the namespace is not
-  opted in any more, it is left.
-- A pod that the API server does not write in time, because its creator made it so large, rests with
-  all of its namespace, while other namespaces go on. After that the others of it go first.
-- Where nodes are followed, a pod that waits also says that no node fits it, as of the time when it
-  was written anyway: it is read once more for that, and written no more often.
-- A released pod without a node is looked at again, in the cache, until a scheduler has tried it:
-  after a while it says that none has. One that no node has taken for so long that what was reserved
-  for it was given up says that, until it has one.
+- Only changes are written, and a pod at most every `condition_interval_seconds`; of several changes
+  in between the newest is written then. `QuotaReserved=True` is not held back by that.
+- A change of the position alone waits for `position_interval_seconds`.
+- Pods without a condition come first. A pod that is released, and has its node, before its turn has
+  come gets none; a condition that says that the pod waits is corrected, with or without a node.
+- A changed reason is written at once, at most once within an interval.
+- A pod that leaves the queue in another way, because a person took its gate off or the namespace
+  has opted out, loses the condition; if the API server refuses that because the namespace is no
+  longer opted in, the condition stays.
+- If the API server does not write a pod in time, because its creator made it so large, the pod's
+  namespace rests while others go on. After that the other pods of the namespace go first.
+- Where nodes are followed, the condition of a waiting pod also says that no node fits it: the pod
+  is read once more at each write, and not written more often for that.
+- A released pod without a node is looked at again, in the cache, until a scheduler has tried it;
+  its condition says after a while that none has. If no node takes it for so long that its
+  reservation is given up, the condition says so until the pod has a node.
 
 A condition is read from the API server before it is written for the first time: another leader
 may have written it, and `lastTransitionTime` is to be kept. The cache of pods holds none.

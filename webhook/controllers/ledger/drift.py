@@ -1,9 +1,9 @@
 """Detect drift: compare counted usage with a fresh list of the pods from time to time.
 
-Counting pod by pod is exact as long as no change is missed and none is counted wrongly. Whether
-that is so is not taken for granted: each namespace is listed anew every `recount_seconds`, and what
-differs is put right, counted and reported. A list and a cache are rarely of the same moment, so a
-difference counts only once the cache claims to have seen everything up to the list.
+Counting pod by pod is exact as long as no change is missed and none is counted wrongly. To find
+out whether that is so, each namespace is listed anew every `drift_check_seconds`; a difference is
+corrected, counted and reported. A list and a cache are rarely of the same moment, so a difference
+counts only once the cache has seen everything up to the version of the list.
 """
 
 from __future__ import annotations

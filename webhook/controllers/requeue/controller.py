@@ -1,14 +1,16 @@
-"""Requeue unschedulable pods that our extender turned down for quota.
+"""Requeue unschedulable pods that our extender denied for want of quota.
 
-Such a pod is tried again at some event of the cluster, or after five minutes. That quota is free,
-because it was raised or a reservation has ended, is no event that a scheduler watches; and the end
-of a pod, which it does watch, it may see before the ledger counts it. So the leader writes an
-annotation on the pod: a scheduler looks again at a pod that has changed, once its pause is over.
+A scheduler tries such a pod again after some events of the cluster, or after five minutes. Quota
+that becomes free because it was raised, or because a reservation ended, is no event that schedulers
+watch; and they may see the end of a pod, which they do watch, before the ledger counts it. So the
+leader writes an annotation on the pod: a scheduler tries a changed pod again once its pause is
+over.
 
 - A pod is touched only while the newest ledger has room for it beside all that were touched before,
-  in the order of the queue, and only if it says that its quota was the reason.
-- One that was touched keeps its room until it is bound, says something else, or `again_seconds` are
-  over, and is left alone meanwhile; rejected again and again, it is for longer each time.
+  in the order of the queue, and only if its condition says that quota was the reason.
+- One that was touched keeps its room until it is bound, its condition changes, or
+  `requeue_interval_seconds` have passed, and is left alone meanwhile; each further rejection makes
+  that time longer.
 - No more are touched and read per second than is allowed, and each round begins behind the
   namespace that was served last. A pod whose request is rejected rests, and a namespace in which
   the API server does not answer, so that neither keeps the others asleep.

@@ -4,8 +4,8 @@ The caller hands an event over and goes on: a thread of its own writes. Nothing 
 blocks or raises into the caller, and nothing depends on an event being written: when the API
 server is slow or too much happens, events are dropped and counted.
 
-The same thing said again of the same object is one event with a higher count. It is written at
-most every `repeat_seconds`; what was said in between is in the next count.
+A repeated event on the same object is one event with a higher count. It is written at most every
+`event_repeat_seconds` (`ControllerTimings`); repeats in between are in the next count.
 
 Namespaces take turns and share the queue, so that none has the events of others dropped.
 """

@@ -1,8 +1,9 @@
 """A real API server: how to find it, and a `ClusterApi` that speaks to it.
 
-`load_config` finds address and credentials as kubectl does, `RestClient` is the client. What is
-HTTP is in `http1`, `dialer` and `transport`, what is Kubernetes in `urls`, `responses`, `watch` and
-`client`, what is credentials in `config` and the modules below it.
+- `config`: address and credentials, found as kubectl finds them; below it `kubeconfig`,
+  `credentials`, `identity` and `tls_config`.
+- `client`: the client; `responses`, `watch` and `calls` are the parts that know Kubernetes.
+- `http1`, `dialer`, `transport`: HTTP over connections that are kept.
 
 The `kubernetes` package is imported only where it does work that should not be done twice: exec
 plugins and OpenID Connect. It takes a second and 40 MiB, so no process in a pod imports it.

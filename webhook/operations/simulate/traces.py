@@ -4,7 +4,7 @@ Our own: `name`, `arrival`, `duration`, perhaps `namespace` and `priority`, and 
 `requests.NAME` and `limits.NAME`.
 
 Alibaba, cluster-trace-gpu-v2023, `openb_pod_list_*.csv`: a pod runs from `scheduled_time` to
-`deletion_time`; a share of a GPU counts as a whole one, and `gpu_spec` is not looked at.
+`deletion_time`; a share of a GPU counts as a whole one, and its model (gpu_spec) is not read.
 Source: github.com/alibaba/clusterdata, cluster-trace-gpu-v2023/README.md.
 
 Google, 2019, instance events: an instance of a job arrives with its first SUBMIT, and runs as long

@@ -149,7 +149,7 @@ def require_quota_for_priority(
         pod: The pod, assigned or not.
         quotas: All quotas of its namespace. One that cannot be evaluated covers nothing.
         expressions: Which pods need a quota, such as PriorityClass Exists; legal ones, as
-            `scope_rules.read_legal_expressions` gives them.
+            `scope_validation.read_legal_expressions` returns them.
         coverage: `matching`: a quota covers when it limits something of pods in `spec.hard`
             and all its scopes match. `platform`: when one expression does, whatever it limits.
 

@@ -1,14 +1,19 @@
 """Rules for updates of Jobs, and whether their pods fit their quotas.
 
-As the API server has it: `update` is the rule; `templates` compares pod templates, `rules`,
-`resource_rules` and `operators` validate the new one, `equality` is the API's own notion of
-sameness, by what stands where: `fields_of_jobs`. `dropping`
-leaves out what only the API server can judge. `explaining` and `changes` put a refusal into words.
+The API server's rules:
 
-As a cluster wants it: `policy` judges an update that the API server takes; `resizes` and `managers`
-read what it changes, and by which manager.
+- `update_validation`: the rule for updates; `templates`: which changes of a pod template pass.
+- `validation`, `metadata_rules`, `resource_rules`, `scheduling_rules`, `operators`: the rules for a
+  Job whatever it was before.
+- `equality`, `job_fields`: equality as the API server compares values, by the fields of a Job.
+- `droppable_fields`: fields that an API server may drop before it judges.
+- `explain`, `template_diff`: a refusal in words that say what to do.
 
-How many pods there are, and whether they fit: `counting`, `pods` and `fitting`.
+The rules of a cluster: `policy`, by what an update changes (`resize_diff`) and who manages the
+fields (`managed_fields`).
+
+Pods and quotas: `job_pods`, `parallelism` and `capacity`: which pods a Job has, how many at a time,
+and whether they fit. `resize_plan`: the steps of `deferred-quota job resize`.
 """
 
 from webhook.quota.jobs.update_validation import (

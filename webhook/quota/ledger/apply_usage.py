@@ -1,8 +1,8 @@
-"""Settle the ledger with what the controller has seen of the pods (laws 4, 5, 6, 10 of the ledger).
+"""Bring a count of the pods into the ledger (laws 4, 5, 6 and 10 of the ledger).
 
 The controller counts the pods of a namespace from its cache, and this module turns the count into
 the next ledger: `used` replaced, reservations folded, kept or dropped. Whether a reservation may
-expire is watched outside, because it takes time and a look at the API server.
+expire is decided by the caller, because that takes time and a look at the API server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from webhook.quota.ledger.ledger import (
 class Expiry:
     """Proof that no request can be using a reservation any more.
 
-    It was watched with one `serial` for longer than a request can last; after that the API
+    It was watched with one `sequence` for longer than a request can last; after that the API
     server, asked for its newest state, showed the pod absent, or just as the count shows it.
     """
 

@@ -1,8 +1,8 @@
 """The ledger of one namespace: what its quotas have given away, and to which pods.
 
-`used` is what the controller has counted of assigned pods. A *reservation* is what a handler has
-promised to one pod and the controller has not counted yet. Both live in one object, so that one
-compare-and-swap covers every quota of the namespace. The laws:
+`used` is the usage of assigned pods, as the controller has counted it. A *reservation* is what a
+handler has granted to one pod and the controller has not counted yet. Both are in one object, so
+that one compare-and-swap covers every quota of the namespace. The laws:
 
 1. Safety. Per quota and resource, used + reserved >= usage of all assigned, live, matching pods,
    or >= hard, where nothing more is admitted: not what a claim holds already either.
@@ -10,39 +10,41 @@ compare-and-swap covers every quota of the namespace. The laws:
    ledger that its write replaces, and only while the ledger has counted the quotas as the handler
    knows them. Whatever prevents that leaves the request undecided: never an allow.
 3. Once. There is one reservation per pod uid; a repeated request is not charged again.
-4. Fold. A reservation becomes part of `used` in one write (`settlement`).
+4. Fold. A reservation becomes part of `used` in one write (`apply_usage`).
 5. Expire. A reservation whose pod is not assigned is dropped only after the controller has watched
-   it, unchanged, for longer than any request can last, and the API server says so (`settlement`).
-6. Monotonic. `used` is never counted from an older state of the pods than before (`settlement`).
+   it, unchanged, for longer than any request can last, and the API server confirms it.
+6. Monotonic. `used` is never counted from an older state of the pods than before.
 7. All or none. All quotas of a request are charged in one write or none is.
 8. Final. A refusal stands for its request, whatever later writes do.
 9. Bias. Every doubt counts as more usage, never as less.
-10. Evidence. What only a request has said is never charged beyond hard. `used` may be, because it
-   is counted from stored pods.
+10. Evidence. What is known from a request alone is never charged beyond hard. `used` may exceed
+   hard, because it is counted from stored pods.
+
+Laws 4, 5, 6 and 10 also bind the controller: `apply_usage`.
 
 A repeated request writes its reservation again, with a new serial number. Without that trace,
 law 5 could drop a reservation while the repeated request is still on its way to storage.
 
 Two requests change what a pod will be charged while it is not assigned yet: a resize, and a
 deadline that moves it between scopes. They leave a reservation that charges nothing, an
-*intent*; a bind that overtakes them is then charged for the larger pod, and where the bind was
-first, they are charged themselves. When such a reservation expires, the ledger's *barrier* rises
-to the version of the pod that made it superfluous, so that no handler judges by an older one.
+*intent*; a bind that overtakes them is then charged for the larger pod, and if the bind was first,
+they are charged themselves. When such a reservation expires, the ledger's *barrier* rises to the
+version of the pod that made it superfluous, so that no handler judges by an older one.
 
-A handler claims for every pod that takes deferred resources, also when no quota applies to it: a
+A handler claims for every pod that takes deferred resources, even if no quota applies to it: a
 quota that is created or edited while the request is on its way then finds the pod in the ledger.
 
-A claim that may not be refused (a mirror pod: its kubelet runs it whatever is answered) reserves
-what is left, up to all that it takes. Is that less, the quota is full, and the controller fills the
-reservation up with what others give back, in the write that would make room for other claims.
+A claim that cannot be denied (a mirror pod: its kubelet runs it whatever the answer is) reserves
+what is left, up to all that it takes. If that is less, the quota is full, and the controller fills
+the reservation up with what others give back, in the write that would make room for other claims.
 
-A quota that several namespaces share is one account in the ledger of each; `escrow` has the laws of
-how they share it.
+A quota that several namespaces share is one account in the ledger of each; `shared.escrow` has the
+laws by which they share it.
 
-A pod behind our scheduling gate is claimed for before the gate is removed (`line_pass`), so that
-what was freed for it goes to no other pod; one that was created without a gate, because there was
-room (`passage`), is claimed for while others wait behind it. No request is on its way for such a
-reservation: it is a promise, and the bind claims again. Law 5 is the least that it is kept for.
+Before the gate of a queued pod is removed, its quota is reserved (`queue.release_order`), so that
+what was freed for it goes to no other pod. The same is done for a pod that was created without a
+gate, because there was room (`queue.fast_path`), while others wait behind it. No request is on its
+way for such a reservation: the bind claims again. It is kept at least as long as law 5 requires.
 """
 
 from __future__ import annotations
@@ -151,11 +153,11 @@ def check_observed(
 
 
 def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
-    """Reserve what `claim` asks, or say which quota it exceeds.
+    """Reserve what `claim` requests, or return which quota it exceeds.
 
     Quotas are checked in the order of their names and the first that is exceeded is reported.
-    Resources of which the claim asks nothing are not compared: a quota that is over its limit
-    does not block a request that leaves that resource alone. A repeated claim is compared with
+    Resources that the claim does not request are not compared: a quota that is over its limit does
+    not block a request that leaves that resource alone. A repeated claim is compared with
     the quotas as they are now, its own reservation counted once.
 
     Returns:
@@ -284,10 +286,10 @@ def merged_reservation(before: Reservation | None, claim: Claim, ledger: Ledger)
 
 
 def _door(before: Reservation | None, claim: Claim) -> ReservationSource:
-    """A change of a pod without a node makes nothing else of what is reserved for it.
+    """Return the source of the merged reservation: a change before the bind leaves it as it is.
 
-    It takes no promise away that the pod was given, and makes none of what a bind has taken: that
-    is used at once, or never.
+    A queue's reservation stays one, and that of a bind does not become one: it is used at once, or
+    never.
     """
     is_change_before_bind = claim.is_intent or claim.source is ReservationSource.RELEASE
     if before is None or before.is_intent or not is_change_before_bind:
@@ -298,7 +300,7 @@ def _door(before: Reservation | None, claim: Claim) -> ReservationSource:
 def charge_of(
     quota: str, before: Reservation | None, claim: Claim, usage: ResourceList
 ) -> ResourceList:
-    """What a quota must hold so that, with its `used`, all of `usage` is covered.
+    """Return what a quota must hold so that, with its `used`, all of `usage` is covered.
 
     `used` contains what the stored pod was charged (law 1), and the rest is due. Where a charge is
     held already, it and `used` cover the usage reserved before, and growth is added, but only if
@@ -387,7 +389,7 @@ def _left_of(account: Account, charge: ResourceList, own: ResourceList, uid: str
 
 
 def _used_by_others(account: Account, resource: str, own: ResourceList, uid: str) -> Quantity:
-    """Used and reserved, also elsewhere, without what is reserved for or promised to the pod."""
+    """Return used and reserved, also elsewhere, without what the pod itself has or was promised."""
     taken = account.used.get(resource, ZERO)
     reserved = account.reserved.get(resource)
     if reserved:

@@ -23,7 +23,7 @@ status:
   - {type: Counted, status: "True", reason: AllCounted, message: "", lastTransitionTime: ...}
 ```
 
-`reservation_text` has the form of a reservation's line. What is derived (`reserved`, `summary`) is
+`reservation_codec` has the form of a reservation's line. What is derived (`reserved`, `summary`) is
 written for people and computed again when read; the controller writes it again where another client
 has changed it (`is_derived_edited`).
 
@@ -63,7 +63,7 @@ from webhook.quota.ledger.ledger import (
 from webhook.quota.ledger.reservation_codec import amounts_in, amounts_out, line_of, reservation_of
 
 SHADOW_FIELD: Final = "shadow"
-"""What was found in shadow mode stands here while nothing is guarded (`shadow_codec`)."""
+"""Field with the record of shadow mode, in which nothing is guarded (`shadow.record_codec`)."""
 FORMAT: Final = 2
 """Newest version of the format. A ledger without one is of the first; one of a newer version is not
 read, so that nothing is admitted by what an older program would misunderstand.

@@ -33,7 +33,7 @@ G. Current. Each admission fits beside all that others hold at one moment betwee
 
 Together: what all of them use and have reserved stays within the sum of what is granted.
 
-Raising, for handlers, lines and the controller: (1) have the ledger at a version; (2) decide on it
+Raising, for handlers, queues and the controller: (1) have the ledger at a version; (2) decide on it
 by the quota at a version, which says what others hold (`elsewhere`); (3) where that needs more than
 is granted, write the quota in the place of that version, even if it shows as much already; where it
 does not, the version of (2) has to have been read since the request came; (4) write the ledger in
