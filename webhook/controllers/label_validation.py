@@ -126,7 +126,7 @@ class LabelValidator:
         return self._leadership.is_leader()
 
     def start(self) -> None:
-        """Begin to follow and report."""
+        """Start to follow and report."""
         for informer in self.informers.values():
             informer.start()
         self._thread.start()

@@ -77,7 +77,7 @@ class CertificateRotation:
         )
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -100,7 +100,7 @@ class CertificateWatch:
         self._thread = PeriodicThread("certificates", self._look, retry_seconds=_AGAIN_SECONDS)
 
     def start(self) -> None:
-        """Begin to follow; returns at once."""
+        """Start to follow; returns at once."""
         for informer in self._informers:
             informer.start()
         self._thread.start()
@@ -132,7 +132,7 @@ class CertificateWatch:
         self._thread.wake()
 
     def _look(self) -> float:
-        """Take up what is new, and verify it; return the seconds until the next look."""
+        """Load a new pair, and verify it; return the seconds until the next look."""
         files = self._sources.files
         pair = None if self._secret is None else self._secret.get(self._key)
         if pair is not None:

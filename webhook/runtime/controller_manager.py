@@ -51,7 +51,7 @@ nearly every event is said once, so few are remembered: each takes almost a kilo
 
 
 class ControllerManager:
-    """Counts pods, writes ledgers, keeps quotas masked, and says what people should know."""
+    """All control loops of a process: ledgers, queues, mask, conditions, elastic quotas, events."""
 
     def __init__(
         self, caches: SharedCaches, config: LiveConfig, metrics: Metrics, options: ControllerOptions
@@ -213,7 +213,7 @@ class ControllerManager:
         }
 
     def start(self) -> None:
-        """Begin to count, and to stand for election."""
+        """Start to count, and to stand for election."""
         self._events.start()
         self._pod_events.start()
         self.ledger_controller.start()
@@ -256,7 +256,7 @@ class ControllerManager:
         self._status_mask.requeue_all()
 
     def report_configuration(self, namespace: str, faults: Sequence[str]) -> bool:
-        """Report by an event what is not in force of a configuration, or that all is.
+        """Report by an event which parts of a configuration are not in force, or that all are.
 
         Return whether this process leads; without, nothing is reported.
         """
@@ -270,7 +270,7 @@ class ControllerManager:
         return True
 
     def requeue_waiting(self) -> None:
-        """Look again at the pods that wait: other rules may let them go."""
+        """Requeue namespaces with waiting pods: their queues have other rules now."""
         self.ledger_controller.requeue_waiting()
         self._elastic.requeue()
         self._pod_gating.requeue_all()
@@ -278,7 +278,7 @@ class ControllerManager:
     def _on_queue(
         self, namespace: str, pending: Mapping[str, PendingStatus], releasable: Collection[str]
     ) -> None:
-        """Hand on the queue of each namespace, see `QueueListener`."""
+        """Pass the queue of each namespace on, see `QueueListener`."""
         advised = self._reclaimer.with_advice(pending)
         self._pod_conditions.on_queue(namespace, advised, releasable)
         self._requeuer.on_queue(namespace, pending, releasable)

@@ -34,7 +34,7 @@ NO_SHARED_QUOTAS: Final[SharedLookups] = {}
 
 
 def look_up(store: SharedQuotaStore, names: Iterable[str], *, is_fresh: bool) -> SharedLookups:
-    """Look shared quotas up, as they are now or as they were last known."""
+    """Return shared quotas, as they are now or as they were last known."""
     return {name: _look_up(store, name, is_fresh=is_fresh) for name in names}
 
 
@@ -52,7 +52,7 @@ def _look_up(store: SharedQuotaStore, name: str, *, is_fresh: bool) -> SharedQuo
 
 
 def look_up_shared(store: SharedQuotaStore, names: Iterable[str]) -> SharedLookups:
-    """Look shared quotas up as they are now; as last known those of one namespace alone."""
+    """Return shared quotas as they are now; those of one namespace alone as last known."""
     return {name: _look_up_once(store, name) for name in names}
 
 
@@ -96,7 +96,7 @@ def blocking_reason(
 
 
 def recall_headroom(store: SharedQuotaStore, namespace: str, lookups: SharedLookups) -> None:
-    """Ask for what other namespaces hold unused; a write that fails is left to the next request.
+    """Recall headroom of other namespaces; a write that fails is left to the next request.
 
     Only headroom was in the way of a pod; its request comes again.
     """

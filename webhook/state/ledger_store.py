@@ -256,7 +256,7 @@ class LedgerStore:
             self._newer.pop(namespace, None)
 
     def observe(self, change: Change[LazyLedger]) -> None:
-        """Take in what the watch shows of a ledger; the handler of `follow`'s informer."""
+        """Update the cache with a change of a ledger; the handler of `follow`'s informer."""
         namespace, _ = split_key(change.key)
         if change.type == "DELETED":
             self._note_deletion(namespace, change.uid, change.resource_version)

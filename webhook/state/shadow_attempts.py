@@ -168,7 +168,7 @@ class CreationTracker:
         pods.add_handler(self._on_pod)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -178,7 +178,7 @@ class CreationTracker:
             self._thread.join(_STOP_SECONDS)
 
     def observe(self, attempt: Attempt) -> None:
-        """Take down that a pod is being created; returns at once."""
+        """Record that a pod is being created; returns at once."""
         now = self._timing.clock()
         # from memory only: nothing is waited for
         seen = self._quotas.in_namespace(attempt.pod.namespace)

@@ -1,27 +1,27 @@
-"""A pod is given its node, through `pods/binding` or the older `bindings`.
+"""Binds: a pod gets its node, through `pods/binding` or the older `bindings`.
 
-The object of the request is a Binding, so the pod has to be looked up. What a cache shows is good
-enough for a pod that waits; anything else is asked of the API server.
+The object of the request is a Binding, so the pod has to be looked up. The cache is good enough for
+a pod that waits; in any other case the API server is asked.
 
-A Binding without uid means whatever pod has the name when storage looks, which need not be the one
-that is charged. The mutating handler therefore writes the uid of the pod into it, and the
-validating handler refuses one that has none.
+A Binding without a uid is for whatever pod has the name when storage looks, which need not be the
+pod that is charged. Therefore the mutating handler writes the uid of the pod into it, and the
+validating handler refuses a Binding without one.
 
 Storage refuses to bind a pod that is assigned, being deleted or of another uid, and none of these
-can change back: such a request passes, uncharged, to get the platform's own words. A pod that is
-missing or gated may change before storage looks, and would then be bound uncharged: it is refused
-here, with the code and words of storage. So is a name that no pod can have: the API server looks at
-the name of the older `bindings` only when it writes.
+can change back: such a request passes, uncharged, so that the client gets storage's own message. A
+pod that is missing or gated may change before storage looks, and would then be bound uncharged: it
+is refused here, with the code and message of storage. So is a name that no pod can have: the API
+server validates the name of the older `bindings` only when it writes.
 
-Storage writes the labels and annotations of a Binding on the pod: those that are ours to write are
+Storage copies the labels and annotations of a Binding to the pod: those that only we may write are
 refused, unless the pod has the same.
 
-What only a quota's consent allows is asked here once more, and a QoS class that hides a pod from a
-quota refused: a pod may have been created while no handler was called, because the registration for
-pods without a node does not hold creations up.
+The rules for new pods (resources that a quota obliges containers to name, quotas that a pod needs,
+a forged QoS class) are applied once more: the pod may have been created while no handler was
+called, because the registration for pods without a node is `failurePolicy: Ignore`.
 
-Where `nodeFit` is on, the node is judged as its kubelet will judge it. A scheduler did that before;
-others that bind pods may not have done so.
+If `nodeFit` is on, the node is judged as its kubelet will judge it. A scheduler has done that
+already; other clients that bind pods may not have.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _bind(
     lookup: PodLookup,
     deadline: Deadline,
 ) -> AdmissionResponse | None:
-    """Decide for the pod as it was found; None when it has to be looked up again, live."""
+    """Decide for the pod of a lookup; None when it has to be looked up again, live."""
     pod, answer = lookup.pod, _unbindable_answer(lookup.pod, binding)
     if pod is None or answer is not None:
         return answer

@@ -1,12 +1,13 @@
 """Reserve for a request, and answer.
 
-Every request of these handlers that takes resources ends here, also one that nothing is claimed
-for. That it takes nothing may only look so from here: a watch that went silent shows no quota that
-came since, and a configuration that was not reloaded yet does not defer what others defer already.
-So the ledger is asked, not the cache of it, before anything passes uncharged.
+Every request by which a pod may take resources ends here, even if nothing is claimed for it. That
+it takes nothing may be an error of this replica: a silent watch does not show a quota that was
+created since, and a configuration that was not reloaded yet does not defer what others defer
+already. So the ledger is read from the API server, not from the cache, before anything passes
+uncharged.
 
-In the same way nothing is refused for want of a quota before the API server was asked which there
-are: one that was created a moment ago may not be in the cache yet.
+In the same way no request is refused for want of a quota before the quotas were listed from the API
+server: one that was created a moment ago may not be in the cache yet.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def reserve(
     quotas: NamespaceQuotaView,
     deadline: Deadline,
 ) -> Outcome:
-    """Reserve what is claimed; a dry run only finds out what would happen."""
+    """Reserve what a claim requests; a dry run only returns what would happen."""
     if request.dry_run:
         return context.ledger.dry_run(request.namespace, claim, quotas.deferred.observed)
     give_up = min(deadline.at, time.monotonic() + context.policy.ledger_seconds)
@@ -55,7 +56,7 @@ def reserve(
 
 
 def response(outcome: Outcome, claim: Claim, *, dry_run: bool) -> AdmissionResponse:
-    """Put the outcome of a claim into words."""
+    """Return the response for the outcome of a claim."""
     if isinstance(outcome, QuotaExceeded):
         return responses.denied(outcome)
     if not isinstance(outcome, Reserved):
@@ -77,7 +78,7 @@ def charge(
     quotas: NamespaceQuotaView,
     deadline: Deadline,
 ) -> AdmissionResponse:
-    """Reserve what is claimed, if anything is, and answer."""
+    """Reserve what a claim requests, if there is one, and answer."""
     if claim is None:
         return allow_uncharged(context, request, quotas)
     outcome = reserve(context, request, claim, quotas, deadline)
@@ -87,7 +88,7 @@ def charge(
 def allow_uncharged(
     context: HandlerContext, request: AdmissionRequest, quotas: NamespaceQuotaView
 ) -> AdmissionResponse:
-    """Let a request pass that claims nothing, once it is sure that the ledger counts nothing of it.
+    """Allow a request that claims nothing, once it is certain that no quota charges it.
 
     A dry run finds out the same.
 
@@ -166,7 +167,7 @@ def missing_coverage(
 
     Args:
         quotas: The quotas of its namespace as last seen.
-        find: Says what these quotas, by these rules, do not cover.
+        find: Returns what these quotas, by these rules, do not cover.
 
     Raises:
         ApiError: The API server had to be asked for quotas and does not answer.

@@ -142,7 +142,7 @@ def resize(
 
 
 def parse_update(context: HandlerContext, request: AdmissionRequest) -> tuple[Pod, Pod]:
-    """Return a stored pod and what is to become of it.
+    """Return the stored pod and the pod after the update.
 
     One that is stored with an amount that is too large to be counted may be changed, and healed.
 
@@ -210,7 +210,7 @@ def charge_update(
 
 
 def _sizes(pod: Pod) -> object:
-    """Return what a pod asks for, apart from what its node says of that."""
+    """Return what a pod requests, without what its node reports."""
     containers = (*pod.containers, *pod.init_containers)
     return [(each.requests, each.limits) for each in containers], pod.resources
 

@@ -37,7 +37,7 @@ _NOT_OBSERVED: Final = Allowed(decision="not-watched", handler=HANDLER)
 
 
 def observe(context: HandlerContext, request: AdmissionRequest) -> Allowed:
-    """Take down that a pod is being created. The answer is always the same: go on."""
+    """Record that a pod is being created, and allow it."""
     try:
         return _OBSERVED if _observe(context, request) else _NOT_OBSERVED
     except Exception as err:  # noqa: BLE001 - nothing here may fail a request

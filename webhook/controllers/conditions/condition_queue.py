@@ -76,7 +76,7 @@ class PodConditionState:
 
     @property
     def reports_passing(self) -> bool:
-        """Whether the pod's condition says what ends with its bind, as far as is known."""
+        """Whether the pod's condition ends with its bind, as far as is known."""
         if self.observed is None:
             return self.has_lost_reservation  # it is read first
         return self.observed.condition not in (None, RESERVED)
@@ -173,7 +173,7 @@ class ConditionQueue:
         releasable: Collection[str] = (),
         now: float,
     ) -> None:
-        """Take in what a look at a namespace has shown.
+        """Take the result of a cycle of a namespace's queue.
 
         Args:
             pending: Why its pods wait, by uid, in the order of the queue.
@@ -199,7 +199,7 @@ class ConditionQueue:
         self._forget_if_empty(namespace)
 
     def note_lost_reservations(self, namespace: str, uids: Collection[str]) -> None:
-        """Take in that nothing is reserved for some pods any more; pods that wait say so anyway."""
+        """Note lost reservations; the conditions of pods that wait again say so anyway."""
         entry = self._namespaces.setdefault(namespace, _Namespace())
         named = self._names(namespace)
         for uid in uids:
@@ -255,7 +255,7 @@ class ConditionQueue:
             self.requeue_at(state, now + RELEASE_DELAY_SECONDS)
 
     def _note_lost_reservation(self, state: PodConditionState, now: float) -> None:
-        """Take in that what was reserved for a pod is not any more."""
+        """Note that a pod has lost its reservation."""
         state.is_released = state.is_done = False
         earliest = now + MIN_WAIT_SECONDS
         if state.observed is not None:
@@ -263,7 +263,7 @@ class ConditionQueue:
         self.requeue_at(state, earliest)
 
     def _note_left(self, state: PodConditionState) -> None:
-        """Take in that a pod is not in the queue any more.
+        """Note that a pod has left the queue.
 
         One that is gone is forgotten at once: its turn may come late, and tenants choose how many
         come and go.
@@ -297,7 +297,7 @@ class ConditionQueue:
         return found
 
     def purge(self, now: float, is_past: Callable[[PodConditionState], bool]) -> None:
-        """Forget pods of which nothing is to be said, of those whose turn it is; others keep it."""
+        """Forget pods that are due and need no condition; the others stay due."""
         kept: list[PodConditionState] = []
         while (state := self.get(now)) is not None:
             if is_past(state):
@@ -308,7 +308,7 @@ class ConditionQueue:
             self._enqueue(state)
 
     def requeue_at(self, state: PodConditionState, due_at: float) -> None:
-        """Come back to a pod at a time, and no earlier whatever changes."""
+        """Requeue a pod for a time, and no earlier whatever changes."""
         self._withdraw(state)
         self._schedule(state, due_at)
 

@@ -183,7 +183,7 @@ class PodConditionController:
             self._lost_reservations.setdefault(namespace, set()).update(uids)
 
     def on_pod(self, change: Change[Pod]) -> None:
-        """Take a pod that has its node and still says that no quota is reserved for it."""
+        """Take a pod with a node whose condition still says that nothing is reserved for it."""
         if change.new is not None and _is_outdated(change.new):
             self.on_reservations_lost(change.new.namespace, [change.new.uid])
 
@@ -194,7 +194,7 @@ class PodConditionController:
             return not (self._updates or self._lost_reservations) and self._queue.is_empty
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -202,7 +202,7 @@ class PodConditionController:
         self._thread.stop(_STOP_SECONDS)
 
     def reconcile_next(self) -> float:
-        """Look at the pod whose turn it is; return after how many seconds to come again."""
+        """Reconcile the pod that is due; return the seconds until the next call."""
         now = self._timings.clock()
         if not self._apply_updates(now):
             return _IDLE_SECONDS
@@ -224,7 +224,7 @@ class PodConditionController:
     # -- on the thread -------------------------------------------------------------------------
 
     def _apply_updates(self, now: float) -> bool:
-        """Take in the results of cycles; return whether this process leads."""
+        """Apply the results of cycles; return whether this process leads."""
         with self._lock:
             updates, self._updates = self._updates, {}
             lost, self._lost_reservations = self._lost_reservations, {}
@@ -379,7 +379,7 @@ class PodConditionController:
     def _with_nodes(
         self, state: PodConditionState, wanted: QuotaCondition | None, time_of_day: str
     ) -> QuotaCondition | None:
-        """Return what a waiting pod says, and whether a node fits it, where that is known."""
+        """Return the condition of a waiting pod, with whether a node fits it, if that is known."""
         if self._nodes is None or not self._nodes.is_kept:
             return wanted
         if wanted is None or wanted is EXPIRED or wanted.status == "True":
@@ -391,7 +391,7 @@ class PodConditionController:
         return replace(wanted, nodes=self._nodes.nowhere(pod, time_of_day))
 
     def _rest(self, state: PodConditionState, now: float) -> None:
-        """Write no more of a pod, or look at it again where what it says passes."""
+        """Forget a pod, or requeue it if its condition may change without an event."""
         if state.is_watched:
             self._queue.requeue_at(state, now + UNTRIED_SECONDS)
         else:
@@ -415,7 +415,7 @@ class PodConditionController:
     # -- what comes to nothing -----------------------------------------------------------------
 
     def _is_past(self, state: PodConditionState) -> bool:
-        """Return whether nothing is to be said of a pod any more."""
+        """Return whether a pod needs no condition any more."""
         pod = self._pods().get(state.key)
         return pod is None or _needs_no_condition(pod, state)
 
@@ -436,7 +436,7 @@ class PodConditionController:
         return True
 
     def _back_off(self, state: PodConditionState, err: ApiError, now: float) -> None:
-        """Plan the next attempt; whatever was sent, what the pod says now is not known."""
+        """Requeue a pod after a failed request; its present condition is not known then."""
         state.must_refresh = True
         state.failures += 1
         if isinstance(err, ConflictError | InvalidError):  # the pod was another by then
@@ -471,12 +471,12 @@ class PodConditionController:
 
 
 def _is_outdated(pod: Pod) -> bool:
-    """Return whether a pod has its node, and says what was true before."""
+    """Return whether a pod has its node, and a condition from before."""
     return pod.is_assigned and pod.is_reported_unreserved and not pod.is_deleting
 
 
 def _needs_no_condition(pod: Pod, state: PodConditionState) -> bool:
-    """Return whether nothing is to be said of a pod any more."""
+    """Return whether a pod needs no condition any more."""
     is_silent = pod.is_assigned and not state.reports_passing
     return pod.uid != state.uid or pod.is_deleting or is_silent
 
@@ -489,7 +489,7 @@ def _says_what_passes(state: PodConditionState, pod: Pod) -> bool:
 
 
 def _is_last_word(state: PodConditionState, wanted: QuotaCondition | None) -> bool:
-    """Return whether no cycle of a queue changes what a pod says."""
+    """Return whether no cycle of a queue changes the condition of a pod any more."""
     return wanted is None or wanted.status == "True" or state.is_watched
 
 

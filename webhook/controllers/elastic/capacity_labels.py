@@ -123,7 +123,7 @@ class CapacityLabels:
         return {ASSIGNED_PODS: self.pods} if self._is_following else {}
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the worker."""
         self.workers.start()
 
     def stop(self) -> None:
@@ -134,7 +134,7 @@ class CapacityLabels:
             self.pods.stop()
 
     def requeue_all(self) -> None:
-        """Look at all namespaces again: quotas have come, gone or changed.
+        """Requeue all namespaces: quotas were created, deleted or changed.
 
         Very many may change at once, and one look at all pods is for those together.
         """

@@ -190,7 +190,7 @@ class ElasticQuotaController:
         managed.quotas.shared.informer.add_handler(self._on_shared_quota)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the worker."""
         for informer in self.informers.values():
             informer.start()
         self.workers.start()
@@ -203,7 +203,7 @@ class ElasticQuotaController:
             informer.stop()
 
     def requeue(self) -> None:
-        """Look at everything again."""
+        """Requeue everything."""
         self._change = object()
         self._by_namespace = None
         self._on_change()

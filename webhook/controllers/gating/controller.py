@@ -118,7 +118,7 @@ class PodGatingController:
         )
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the worker."""
         self.workers.start()
 
     def stop(self) -> None:
@@ -129,14 +129,14 @@ class PodGatingController:
             self.gatings.stop()
 
     def requeue_all(self) -> None:
-        """Look at every namespace: this process leads now, or is configured anew."""
+        """Requeue every namespace: this process leads now, or the configuration has changed."""
         with self._usage_cache.lock:
             counted = list(self._usage_cache.namespaces)
         for namespace in {*counted, *(split_key(key)[0] for key in self.gatings.items())}:
             self._queue.add(namespace)
 
     def on_ledger(self, change: Change[LazyLedger]) -> None:
-        """Look at a namespace whose ledger has changed."""
+        """Requeue a namespace whose ledger has changed."""
         self._add(split_key(change.key)[0], _LEDGER_SECONDS)
 
     def poll(self) -> bool:
@@ -154,7 +154,7 @@ class PodGatingController:
         return self.gatings.has_synced
 
     def reconcile(self, namespace: str) -> Result:
-        """Write what is to be stored for a namespace, if that differs.
+        """Write the PodGating of a namespace, if it differs.
 
         Args:
             namespace: Its name; or `_SHARED`, for all that share a quota that has changed.
@@ -176,7 +176,7 @@ class PodGatingController:
         return self._write(namespace, wanted, is_new=stored is None)
 
     def _wanted(self, namespace: str, former: UngatedLimits | None) -> UngatedLimits | None:
-        """Return what is to be stored; None where there is to be nothing."""
+        """Return the PodGating to be stored; None where there is to be none."""
         gating = self._gating(namespace)
         if gating is None:
             return None
@@ -259,7 +259,7 @@ class PodGatingController:
             self._queue.add_after(namespace, seconds)
 
     def _add_sharing(self) -> None:
-        """Look at the namespaces of changed shared quotas, found in one walk through all."""
+        """Requeue the namespaces of changed shared quotas, found in one walk through all."""
         changed = [self._changed_shared.popitem()[0] for _ in range(len(self._changed_shared))]
         sharing = self._usage_cache.all_sharing()
         for namespace in {one for name in changed for one in sharing.get(name, ())}:

@@ -189,7 +189,7 @@ class LedgerController:
         self.usage_cache.recount()
 
     def requeue_waiting(self) -> None:
-        """Look at every queue of waiting pods again: other rules move them now."""
+        """Requeue every namespace with waiting pods: their queues have other rules now."""
         self.usage_cache.requeue_waiting()
 
     def is_leader(self) -> bool:
@@ -235,7 +235,7 @@ class LedgerController:
         self._metrics.controller.changes.labels("began" if epoch else "ended").inc()
 
     def _on_elected(self) -> None:
-        """Look at everything anew.
+        """Reset all state and requeue every namespace.
 
         Raises:
             ApiError: The caches are behind, or the API server does not answer.
@@ -283,7 +283,7 @@ class LedgerController:
     # -- events, on the informers' threads -----------------------------------------------------
 
     def _on_ledger(self, change: Change[LazyLedger]) -> None:
-        """Look at a ledger that another client has written or deleted."""
+        """Requeue a namespace whose ledger another client has written or deleted."""
         namespace = _namespace_of(change.key)
         if change.type == "DELETED":
             self.shared_controller.requeue()  # shared quotas may have left it to be reconciled
@@ -309,7 +309,7 @@ class LedgerController:
     # -- reconciling, on the worker threads ----------------------------------------------------
 
     def _poll_safely(self) -> float:
-        """Notice leaderships, and pods that have been terminating for too long."""
+        """Poll, and return the seconds until the next poll; errors are logged."""
         try:
             self.poll()
         except NotLeadingError:
@@ -320,7 +320,7 @@ class LedgerController:
         return _POLL_SECONDS
 
     def poll(self) -> None:
-        """Notice leaderships, and pods that have been terminating for too long.
+        """Check the leadership, and uncharge pods that have been terminating for too long.
 
         Raises:
             ApiError: A leadership cannot begin yet.

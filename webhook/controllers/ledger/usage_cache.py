@@ -107,7 +107,7 @@ class TerminatingPods:
             heapq.heappush(self._due, (uncharge_at, namespace, pod.uid))
 
     def pop_due(self, states: Mapping[str, NamespaceState], now: float) -> list[tuple[str, str]]:
-        """Take out (namespace, uid) of pods that are not charged any more, the earliest first."""
+        """Pop (namespace, uid) of pods that are not charged any more, the earliest first."""
         if len(self._due) >= self._tidy_at:  # most pods are gone long before their time
             self._due = [one for one in self._due if _is_valid(one, states)]
             heapq.heapify(self._due)
@@ -242,13 +242,13 @@ class UsageCache:
         return math.inf if state is None else state.uncharge_at.get(uid, math.inf)
 
     def clear_abandoned(self, namespace: str) -> None:
-        """Leave a namespace that is not tracked, and has a ledger that counts still."""
+        """Have the ledger of a namespace that is not tracked count nothing any more."""
         with self.lock:
             if namespace not in self.namespaces:
                 self.stop_tracking(namespace, self.track(namespace))
 
     def requeue_waiting_for(self, name: str) -> None:
-        """Look again at the namespaces in which pods may wait for a shared quota."""
+        """Requeue the namespaces in which pods may wait for a shared quota."""
         with self.lock:
             for namespace, state in self.namespaces.items():
                 is_about = any(one.name == name for one in state.usage.quotas.quotas)
@@ -389,14 +389,14 @@ class UsageCache:
                 self.mark_dirty(namespace, state)
 
     def requeue_waiting(self) -> None:
-        """Look again at every namespace in which pods wait: lines move by other rules."""
+        """Requeue every namespace in which pods wait: their queues have other rules now."""
         with self.lock:
             for namespace, state in self.namespaces.items():
                 if not state.usage.gated_pods.is_empty:
                     self.mark_dirty(namespace, state)
 
     def requeue_after(self, namespace: str, seconds: float) -> None:
-        """Look at a namespace after some seconds: something in it came to nothing."""
+        """Requeue a namespace after some seconds, because a step in it failed."""
         with self.lock:
             state = self.namespaces.get(namespace)
             if state is not None:
@@ -440,7 +440,7 @@ class UsageCache:
         self.workqueue.add_after(namespace, delay_seconds)
 
     def track(self, namespace: str, *, rest_seconds: float = 0.0) -> NamespaceState:
-        """Begin to count a namespace from what the caches hold; later changes follow.
+        """Count a namespace from the caches; later changes follow.
 
         It is reconciled after `rest_seconds` at the earliest.
         """
@@ -463,7 +463,7 @@ class UsageCache:
         return state
 
     def _begin_state(self, namespace: str) -> NamespaceState:
-        """Put a state without pods in the place of the former one, which nothing relies on then."""
+        """Replace the state of a namespace by one without pods."""
         watch = ReservationExpiry(
             self._api,
             expire_seconds=self._timings.expire_seconds,
@@ -492,7 +492,7 @@ class UsageCache:
         return state.kept_until(reservation, seconds, self._timings.clock())
 
     def stop_tracking(self, namespace: str, state: NamespaceState) -> None:
-        """Leave a namespace with a ledger in which nothing is counted."""
+        """Have the ledger of a namespace count nothing any more: it has opted out."""
         state.is_opted_out = True
         state.usage.set_quotas(deferred_quotas((), self.managed.deferred_keys()))
         self.mark_dirty(namespace, state)

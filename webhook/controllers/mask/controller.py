@@ -145,7 +145,7 @@ class StatusMaskController:
         self._namespaces.add_handler(self._on_namespace)
 
     def start(self) -> None:
-        """Begin to look; the caches are started by their owner."""
+        """Start the worker; the caches are started by their owner."""
         self.workers.start()
 
     def stop(self) -> None:
@@ -153,7 +153,7 @@ class StatusMaskController:
         self.workers.stop(_STOP_SECONDS)
 
     def requeue_all(self) -> None:
-        """Look at every quota anew, because other resources are deferred now."""
+        """Requeue every quota, because other resources are deferred now."""
         for key in self._quotas.items():
             self._queue.add(key)
 
@@ -184,7 +184,7 @@ class StatusMaskController:
     # -- one quota, on the thread --------------------------------------------------------------
 
     def poll(self) -> bool:
-        """Notice a leadership or another registration; return whether the caches have synced."""
+        """Check the leadership and the registration; return whether the caches have synced."""
         if not self._leadership.current_epoch():
             self._show_guard(ASSUMED_REGISTERED)  # what a former leader saw may be over
         elif self._registration.has_changed():

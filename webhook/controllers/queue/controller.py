@@ -60,7 +60,7 @@ def _ignore_lost_reservations(_namespace: str, _uids: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseOptions:
-    """How pods are released."""
+    """Options of the release of pods."""
 
     policy: Callable[[], QueuePolicy] = QueuePolicy
     """Queueing policy; read at every look."""
@@ -170,7 +170,7 @@ class PodQueues:
     def report_lost_reservations(
         self, namespace: str, state: NamespaceState, uids: Collection[str]
     ) -> None:
-        """Hand on what was given up, as the ledger says by now."""
+        """Report reservations that the ledger has given up to the listeners."""
         pods = {uid: state.usage.pod(uid) for uid in uids}
         left = [uid for uid, pod in pods.items() if pod is not None and not pod.is_assigned]
         if left:

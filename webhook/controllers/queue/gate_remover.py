@@ -71,7 +71,7 @@ class _Failure:
 
 @dataclass(slots=True)
 class _NamespaceRemovals:
-    """What is to be done in one namespace."""
+    """Gates to be removed in one namespace."""
 
     queue: deque[_GateRemoval] = field(default_factory=deque)
     gone_at: dict[str, int] = field(default_factory=dict)
@@ -205,7 +205,7 @@ class GateRemover:
 
     @property
     def backlog(self) -> int:
-        """How many gates wait to be removed."""
+        """Number of gates that wait to be removed."""
         with self._condition:
             return sum(len(self._namespaces[name].queue) for name in self._turns)
 

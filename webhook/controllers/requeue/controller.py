@@ -99,7 +99,7 @@ class Requeuer:
         return not self._namespaces
 
     def start(self) -> None:
-        """Begin to requeue pods."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

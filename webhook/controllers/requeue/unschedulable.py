@@ -218,7 +218,7 @@ class UnschedulablePods:
             self.pod_pauses.setdefault(uid, Pause()).extend(now, _POD_FAILED)
 
     def back_off(self, now: float) -> None:
-        """Let all of them rest."""
+        """Let all pods of the namespace rest."""
         self.pause.extend(now, _NAMESPACE_FAILED)
 
     def finish_pass(self, seen: object, now: float) -> None:
@@ -233,7 +233,7 @@ class UnschedulablePods:
         self.next_at = min([entry for entry in moments if entry > now], default=math.inf)
 
     def update_requeued(self, ledger: Ledger | None, snapshot_version: object, now: float) -> None:
-        """Keep no more room for pods that need it no more, and forget those that are gone."""
+        """Keep no room for requeued pods that no longer need it, and forget those that are gone."""
         for uid, requeued in list(self.requeued.items()):
             pod = self.pods.get(uid)
             if pod is None:

@@ -83,7 +83,7 @@ class Controller(Generic[K]):
             thread.start()
 
     def request_stop(self) -> None:
-        """Take no key any more; what is being reconciled goes on."""
+        """Take no further key; reconciliations that have begun go on."""
         for thread in self._threads:
             thread.request_stop()
         self.queue.shut_down()

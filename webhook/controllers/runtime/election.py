@@ -152,7 +152,7 @@ class Election:
         return 0 if self._lease is None else self._lease.spec.transitions
 
     def start(self) -> None:
-        """Begin to stand for election, on a thread of its own."""
+        """Start the election, on a thread of its own."""
         self._thread.start()
 
     def stop(self) -> None:

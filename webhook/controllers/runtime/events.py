@@ -44,7 +44,7 @@ _CLUSTER_NAMESPACE: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """The object that something is said of, as complete as it is known.
+    """Object of an event, as complete as it is known.
 
     `kubectl describe` finds an event by kind, name, namespace and, if it is given, uid.
     """
@@ -117,7 +117,7 @@ class _EventKey:
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """One event and how often it was said; guarded by the recorder's lock but for `event`."""
+    """One event and its count; guarded by the recorder's lock, except `event`."""
 
     key: _EventKey
     first: str
@@ -183,7 +183,7 @@ class EventRecorder:
         self._record(regarding, "Warning", reason, message)
 
     def start(self) -> None:
-        """Begin to write; what was said before is written then."""
+        """Start the thread; events that were recorded before are written then."""
         self._thread.start()
 
     def stop(self, *, timeout_seconds: float = 2.0) -> None:
@@ -232,7 +232,7 @@ class EventRecorder:
         self._condition.notify_all()
 
     def _is_over(self, series: _Series) -> bool:
-        """Return whether what is said again is a new event."""
+        """Return whether a repeat begins a new event."""
         age = self._timings.clock() - series.last_seen
         return age > self._timings.event_expire_seconds
 

@@ -45,7 +45,7 @@ class PeriodicThread:
         return self._stopping.is_set()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -53,7 +53,7 @@ class PeriodicThread:
         self._woken.set()
 
     def request_stop(self) -> None:
-        """Begin no round any more; one that has begun goes on."""
+        """Begin no further round; one that has begun goes on."""
         self._stopping.set()
         self.wake()
 
@@ -88,7 +88,7 @@ class Stoppable(Protocol):
     """One or several threads."""
 
     def request_stop(self) -> None:
-        """Begin nothing any more."""
+        """Begin no further round."""
 
     def stop(self, timeout_seconds: float) -> None:
         """Wait for what was begun."""

@@ -97,7 +97,7 @@ class ShadowController:
         )
 
     def start(self) -> None:
-        """Begin to follow and count; the other caches are started by their owners."""
+        """Start to follow and count; the other caches are started by their owners."""
         self.informer.start()
         self._thread.start()
 

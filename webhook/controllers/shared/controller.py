@@ -87,7 +87,7 @@ class SharedQuotaController:
         namespaces.informer.add_handler(self._on_namespace)
 
     def reset(self) -> None:
-        """Look at everything anew."""
+        """Forget all state: a leadership begins."""
         self._warned.clear()
         self._participants.clear()
         self._recalled.clear()
@@ -95,11 +95,11 @@ class SharedQuotaController:
         self.requeue()
 
     def requeue(self) -> None:
-        """Look at all shared quotas again with the next reconciliation."""
+        """Have all shared quotas reconciled at the next call of `reconcile`."""
         self._is_due.set()
 
     def reconcile(self, epoch: int) -> None:
-        """Look at all shared quotas, if something has changed since.
+        """Reconcile all shared quotas, if something has changed since.
 
         Raises:
             NotLeadingError: Another process may be writing.
@@ -119,7 +119,7 @@ class SharedQuotaController:
                 self.requeue()
 
     def _has_failed(self, epoch: int) -> bool:
-        """Look at all shared quotas; return whether one has to be looked at again."""
+        """Reconcile all shared quotas; return whether one has to be reconciled again."""
         has_failed = not self._has_forgotten_all()
         # once for all quotas: any bind that writes a grant brings about a look at each of them
         sharing = self.shared.usage_cache.all_sharing()

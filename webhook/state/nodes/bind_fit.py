@@ -110,7 +110,7 @@ class BindFit:
         ]
 
     def start(self) -> None:
-        """Begin to keep the caches; nothing happens where they are kept."""
+        """Start the caches, unless they are started."""
         if self._caches is not None:
             return
         from webhook.state.nodes.node_caches import NodeCaches  # noqa: PLC0415 - slow

@@ -85,7 +85,7 @@ class NodeCaches:
         )
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start the informers."""
         self._nodes.start()
         self._pods.start()
 
