@@ -238,28 +238,33 @@ def healthy() -> FakeCluster:
     return cluster
 
 
-def count(cluster: FakeCluster, change: Callable[[Ledger], Ledger] = lambda one: one) -> None:
-    """Write the ledger of `team-a` as it has to be, or as `change` makes it."""
+def count(
+    cluster: FakeCluster,
+    change: Callable[[Ledger], Ledger] = lambda one: one,
+    *,
+    namespace: str = NAMESPACE,
+) -> None:
+    """Write the ledger of a namespace as it has to be, or as `change` makes it."""
     api = FakeClient(cluster)
     quotas = [
         ResourceQuota.from_object(raw)
-        for raw in api.list(RESOURCE_QUOTAS, ListOptions(namespace=NAMESPACE)).items
+        for raw in api.list(RESOURCE_QUOTAS, ListOptions(namespace=namespace)).items
     ]
-    pods = [Pod.from_object(raw) for raw in api.list(PODS, ListOptions(namespace=NAMESPACE)).items]
+    pods = [Pod.from_object(raw) for raw in api.list(PODS, ListOptions(namespace=namespace)).items]
     accounts = {
         each.name: Account(each.observed, each.hard, taken_at_bind(each, pods).most)
         for each in deferred_quotas(counted_quotas(quotas), DEFERRED_KEYS).quotas
     }
     ledger = change(Ledger(accounts, {}, pods_resource_version=cluster.resource_version))
-    if api.list(QUOTA_LEDGERS, ListOptions(namespace=NAMESPACE)).items:
-        api.delete(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
+    if api.list(QUOTA_LEDGERS, ListOptions(namespace=namespace)).items:
+        api.delete(QUOTA_LEDGERS, "ledger", namespace=namespace)
     raw = {
         "apiVersion": QUOTA_LEDGERS.api_version,
         "kind": QUOTA_LEDGERS.kind,
-        "metadata": {"name": "ledger", "namespace": NAMESPACE},
+        "metadata": {"name": "ledger", "namespace": namespace},
     }
     api.create(QUOTA_LEDGERS, raw)
-    stored = dict(api.get(QUOTA_LEDGERS, "ledger", namespace=NAMESPACE))
+    stored = dict(api.get(QUOTA_LEDGERS, "ledger", namespace=namespace))
     api.update_status(QUOTA_LEDGERS, {**stored, "status": ledger_status(ledger)})
 
 

@@ -325,6 +325,21 @@ def test_many_are_listed_as_often_as_one() -> None:
     assert lists(9) == lists(1)
 
 
+def test_calls_do_not_grow_with_the_namespaces_that_share_one() -> None:
+    def calls(number: int) -> int:
+        cluster = healthy()
+        granted = {f"many-{index}": "1" for index in range(number)}
+        shared(
+            cluster, a_cluster_quota(hard={"requests.cpu": "400"}, selector=HERE), granted=granted
+        )
+        api = ReactiveClient(cluster)
+        scene = CheckContext(api, Settings(sleep=lambda _: None))
+        assert {one.id for one in cluster_quotas(scene)} == {"cdq.uncounted", "cdq.left"}
+        return len(api.calls)
+
+    assert calls(160) == calls(40)
+
+
 def test_a_status_that_cannot_be_read_stops_pods() -> None:
     cluster = healthy()
     shared(cluster)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from webhook.kube.api import (
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PODS,
+    QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
     ApiError,
@@ -47,6 +48,8 @@ from webhook.operations.reading import read_all, read_pod
 from webhook.quota.charging.deferral import NamespaceQuotas, deferred_quotas
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.lazy_ledger import identity_of
+from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.object_decoders import decode_pod
 from webhook.state.well_known import (
     DEFAULT_NAMESPACE,
@@ -57,6 +60,12 @@ from webhook.state.well_known import (
 )
 
 _T = TypeVar("_T")
+
+_FEW: Final = 32
+"""Namespaces that are asked about one by one: lists over a cluster may be long."""
+_SMALL_PART: Final = 50
+"""As few are less than one in so many of all namespaces."""
+_LEDGERS: Final = f"metadata.name={LEDGER_NAME}"
 
 _EVENTS_OF_CLUSTER: Final = "default"
 """Where events are kept of objects without namespace."""
@@ -281,6 +290,78 @@ class CheckContext:
         if again or namespace not in self._pods:
             self._pods[namespace] = tuple(self._listed(PODS, read_pod, namespace))
         return self._pods[namespace]
+
+    def ledgers(
+        self, namespaces: Collection[str], read: Callable[[Object], _T]
+    ) -> Iterator[tuple[str, _T | None]]:
+        """Yield what `read` makes of the ledger of each namespace; None where there is none.
+
+        Raises:
+            NoRightError: One may not be read.
+            NotInSnapshotError: A snapshot has no ledger.
+        """
+        listed = self._at_once(QUOTA_LEDGERS, namespaces, read, _LEDGERS)
+        for name in namespaces:
+            if listed is None:
+                raw = self.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=name)
+                yield name, None if raw is None else read(raw)
+            else:
+                yield name, next(iter(listed[name]), None)
+
+    def settled_ledgers(
+        self, namespaces: Collection[str], read: Callable[[Object], _T]
+    ) -> dict[str, list[_T]]:
+        """Read many namespaces with few calls: their ledgers, their pods, and their ledgers again.
+
+        Return what `read` makes of the ledger, if there is one, of each namespace where it was the
+        same twice; `pods` returns the pods of between then. What is not returned is to be read
+        alone: the ledger changed, or the namespaces are few or may not be read at once.
+        """
+        before = self._at_once(QUOTA_LEDGERS, namespaces, identity_of, _LEDGERS)
+        pods = None if before is None else self._at_once(PODS, namespaces, read_pod)
+        if before is None or pods is None:
+            return {}
+        self._pods.update((name, tuple(found)) for name, found in pods.items())
+        after = self._at_once(
+            QUOTA_LEDGERS, namespaces, lambda raw: (identity_of(raw), read(raw)), _LEDGERS
+        )
+        return {
+            name: [value for _, value in found]
+            for name, found in (after or {}).items()
+            if [version for version, _ in found] == before[name]
+        }
+
+    def _at_once(
+        self,
+        kind: Kind,
+        namespaces: Collection[str],
+        read: Callable[[Object], _T],
+        fields: str = "",
+    ) -> dict[str, list[_T]] | None:
+        """Return what `read` makes of the objects of each namespace, by one list over the cluster.
+
+        None where they are to be read one by one: a snapshot, few, or a list that is forbidden.
+        """
+        number = len(namespaces)
+        if self.settings.is_offline or number <= _FEW:
+            return None
+        if number * _SMALL_PART <= len(self.objects(NAMESPACES)):
+            return None
+        found: dict[str, list[_T]] = {name: [] for name in namespaces}
+
+        def look(raw: Object) -> tuple[str, _T] | None:
+            name = subject_of(kind, raw).namespace
+            return (name, read(raw)) if name in found else None
+
+        try:
+            listed = self._listed(kind, look, "", fields)
+        except NotFoundError:
+            return found  # the kind is not served: there are none
+        except NoRightError:
+            return None
+        for name, value in filter(None, listed):
+            found[name].append(value)
+        return found
 
     def unassigned_pods(self, read: Callable[[Object], _T]) -> list[_T]:
         """Return what `read` makes of every pod without a node.
@@ -525,11 +606,15 @@ class CheckContext:
         """
         namespace = subject.namespace or _EVENTS_OF_CLUSTER
         if namespace not in self._events:
-            raws: Sequence[Object] = ()
-            with suppress(ApiError, NoRightError, NotInSnapshotError):
-                raws = self.objects(EVENTS, namespace=namespace)
             latest = self.settings.now() + _CLOCKS_DIFFER
-            self._events[namespace] = _by_object(raws, latest)
+            is_many = len(self._events) == _FEW  # tried once, also where that is forbidden
+            self._events[namespace] = {}
+            with suppress(ApiError, NoRightError, NotInSnapshotError):
+                every = [one.name for one in self.every_namespace()] if is_many else []
+                listed: Mapping[str, Iterable[_Reported]] = self._at_once(
+                    EVENTS, every, _reported
+                ) or {namespace: map(_reported, self.objects(EVENTS, namespace=namespace))}
+                self._events.update((name, _by_object(one, latest)) for name, one in listed.items())
         return self._events[namespace].get((subject.kind, subject.name), ())
 
     # -- judging ---------------------------------------------------------------------------
@@ -582,24 +667,32 @@ def _shared(raws: Sequence[Object]) -> list[tuple[SharedQuota, Object]]:
     return sorted(((read_shared(raw), raw) for raw in raws), key=lambda one: one[0].spec.name)
 
 
+_Reported: TypeAlias = tuple[tuple[str, str], ReportedEvent] | None
+"""Kind and name of what an event is about, and what it says; None of one that does not name us."""
+
+
+def _reported(raw: Object) -> _Reported:
+    with suppress(InvalidFieldError):
+        event = FieldReader(raw)
+        last = event.timestamp("lastTimestamp")
+        if event.text("reportingComponent").startswith(_EVENT_SOURCE) and last is not None:
+            about = event.child("involvedObject")
+            texts = (event.text(name) for name in ("type", "reason", "message"))
+            return (about.text("kind"), about.text("name")), ReportedEvent(last, *texts)
+    return None
+
+
 def _by_object(
-    raws: Iterable[Object], latest: datetime
+    reported: Iterable[_Reported], latest: datetime
 ) -> Mapping[tuple[str, str], Sequence[ReportedEvent]]:
-    """Return events that name us by kind and name of what they are about, the newest first.
+    """Return events by kind and name of what they are about, the newest first.
 
     None of later than `latest`: it would stay the newest.
     """
     found: dict[tuple[str, str], list[ReportedEvent]] = {}
-    for raw in raws:
-        with suppress(InvalidFieldError):
-            event = FieldReader(raw)
-            last = event.timestamp("lastTimestamp")
-            is_ours = event.text("reportingComponent").startswith(_EVENT_SOURCE)
-            if is_ours and last is not None and last <= latest:
-                about = event.child("involvedObject")
-                texts = (event.text(name) for name in ("type", "reason", "message"))
-                one = ReportedEvent(last, *texts)
-                found.setdefault((about.text("kind"), about.text("name")), []).append(one)
+    for about, event in filter(None, reported):
+        if event.time <= latest:
+            found.setdefault(about, []).append(event)
     for events in found.values():
         events.sort(key=lambda one: one.time, reverse=True)
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError
@@ -18,7 +19,6 @@ from webhook.kube.api import (
     COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
     PODS,
-    QUOTA_LEDGERS,
     NotFoundError,
     Object,
 )
@@ -41,7 +41,7 @@ from webhook.quota.elastic.elastic_status import CHARGED
 from webhook.quota.ledger.ledger import Account
 from webhook.quota.shared.cluster_quotas import ClusterQuota
 from webhook.quota.shared.grants import Promise
-from webhook.state.ledger_store import LEDGER_NAME, read_ledger
+from webhook.state.ledger_store import read_ledger
 
 _ATTEMPTS: Final = 3
 _NOT_BOUND: Final = "no pod that it concerns can be bound"
@@ -175,7 +175,7 @@ def _selection(one: SharedQuota, selected: list[Namespace]) -> Iterator[Finding]
 def _look(scene: CheckContext, one: SharedQuota, raw: Object) -> _Look | None:
     """Read the ledgers while the quota stays the same; None if it does not."""
     for _ in range(_ATTEMPTS):
-        accounts = {name: _account(scene, name, one) for name in one.grants.namespaces}
+        accounts = dict(scene.ledgers(one.grants.namespaces, partial(_account, one)))
         after = scene.find(CLUSTER_DEFERRED_QUOTAS, one.spec.name)
         if after is None:
             return None  # it is gone
@@ -197,9 +197,8 @@ def _idle_promises(scene: CheckContext, one: SharedQuota) -> Iterator[Promise]:
             yield promise
 
 
-def _account(scene: CheckContext, namespace: str, one: SharedQuota) -> Account | None:
-    raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
-    if raw is None or not isinstance(one.spec, ClusterQuota):
+def _account(one: SharedQuota, raw: Object) -> Account | None:
+    if not isinstance(one.spec, ClusterQuota):
         return None
     try:
         ledger = read_ledger(raw).ledger

@@ -1,18 +1,19 @@
 """Whether the ledgers say what is so.
 
 A ledger changes all the time, so it is read before and after the pods; only if it did not change in
-between are the two compared. What is found then may still be on its way to be put right, so it has
-to be so at a second look.
+between are the two compared. Many namespaces are read at once, and then each alone whose ledger
+changed meanwhile. What is found then may still be on its way to be put right, so it has to be so at
+a second look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
-from webhook.kube.api import QUOTA_LEDGERS, RESOURCE_QUOTAS
+from webhook.kube.api import QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
 from webhook.operations.counting import Taken, taken_at_bind
 from webhook.operations.doctor.check_context import CONTROLLER_LOG, CheckContext, Namespace
 from webhook.operations.findings import Finding, Subject, error, information, warning
@@ -27,6 +28,8 @@ from webhook.state.ledger_store import LEDGER_NAME, LedgerVersion, read_ledger
 from webhook.state.well_known import LEADER_LEASE
 
 _ATTEMPTS: Final = 3
+_Settled: TypeAlias = Sequence[LedgerVersion | InvalidFieldError]
+"""The ledger of a namespace, or why it cannot be read; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,7 @@ class _Look:
 def ledgers(scene: CheckContext) -> Iterator[Finding]:
     """Judge the ledger of every namespace that has opted in."""
     suspects: list[tuple[Namespace, dict[str, Finding], _Look]] = []
-    for namespace in scene.deferred_namespaces():
-        look = _look(scene, namespace)
+    for namespace, look in _looks(scene, scene.deferred_namespaces()):
         if isinstance(look, Finding):
             yield look
             continue
@@ -55,8 +57,8 @@ def ledgers(scene: CheckContext) -> Iterator[Finding]:
     scene.pause()
     scene.objects(RESOURCE_QUOTAS, again=True)
     scene.cluster_quotas(again=True)
-    for namespace, before, first in suspects:
-        second = _look(scene, namespace)
+    looks = _looks(scene, [namespace for namespace, _, _ in suspects])
+    for (namespace, second), (_, before, first) in zip(looks, suspects, strict=True):
         if isinstance(second, Finding):
             yield second
             continue
@@ -65,20 +67,31 @@ def ledgers(scene: CheckContext) -> Iterator[Finding]:
         yield from _old_reservations(scene, namespace.name, first, second)
 
 
-def _look(scene: CheckContext, where: Namespace) -> _Look | Finding:
-    """Read a namespace while its ledger stays the same, or say why that cannot be."""
+def _looks(
+    scene: CheckContext, namespaces: Sequence[Namespace]
+) -> Iterator[tuple[Namespace, _Look | Finding]]:
+    """Look at each of some namespaces."""
+    settled = scene.settled_ledgers([one.name for one in namespaces], _readable)
+    for namespace in namespaces:
+        yield namespace, _look(scene, namespace, settled.pop(namespace.name, None))
+
+
+def _look(scene: CheckContext, where: Namespace, settled: _Settled | None) -> _Look | Finding:
+    """Read a namespace while its ledger stays the same, or say why that cannot be.
+
+    `settled` is its ledger if it and the pods have been read so.
+    """
     namespace = where.name
     for attempt in range(_ATTEMPTS):
         try:
-            before = _ledger(scene, namespace)
+            before = _ledger(scene, namespace, settled)
             own = counted_quotas(scene.quotas(namespace, again=attempt > 0))
             if attempt:
                 scene.cluster_quotas(again=True)
             chosen = scene.settings.deferred_of((*own, *scene.shared_by(where)))
-            pods = tuple(
-                each for each in scene.pods(namespace, again=True) if isinstance(each, Pod)
-            )
-            after = _ledger(scene, namespace)
+            every = scene.pods(namespace, again=settled is None)
+            pods = tuple(each for each in every if isinstance(each, Pod))
+            after = _ledger(scene, namespace, settled)
         except NewerFormatError as err:
             return information(
                 "ledger.newer",
@@ -103,9 +116,21 @@ def _look(scene: CheckContext, where: Namespace) -> _Look | Finding:
     )
 
 
-def _ledger(scene: CheckContext, namespace: str) -> LedgerVersion | None:
-    raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
-    return None if raw is None else read_ledger(raw)
+def _readable(raw: Object) -> LedgerVersion | InvalidFieldError:
+    try:
+        return read_ledger(raw)
+    except InvalidFieldError as err:
+        return err
+
+
+def _ledger(scene: CheckContext, namespace: str, settled: _Settled | None) -> LedgerVersion | None:
+    if settled is None:
+        raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace)
+        return None if raw is None else read_ledger(raw)
+    found = next(iter(settled), None)
+    if isinstance(found, InvalidFieldError):
+        raise found
+    return found
 
 
 def _version(version: LedgerVersion | None) -> tuple[str, int]:

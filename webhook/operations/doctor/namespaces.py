@@ -9,7 +9,7 @@ from typing import Final
 
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
-from webhook.kube.api import NAMESPACES, PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
+from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS, Object
 from webhook.operations.counting import scope_fault
 from webhook.operations.doctor.check_context import (
     CONTROLLER_LOG,
@@ -32,7 +32,6 @@ from webhook.quota.charging.deferral import EXCLUDE_ANNOTATION
 from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.quota_bounds import undecided_by
 from webhook.quota.shadow.record_codec import SHADOW_FIELD
-from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.well_known import (
     DEFERRED_MODE,
     FORMER_GATING_LABEL,
@@ -197,16 +196,20 @@ def quotas(scene: CheckContext) -> Iterator[Finding]:
 
 def shadows(scene: CheckContext) -> Iterator[Finding]:
     """Look whether namespaces in shadow mode are watched."""
-    for namespace in scene.shadow_namespaces():
-        raw = scene.find(QUOTA_LEDGERS, LEDGER_NAME, namespace=namespace.name)
-        if raw is None or not FieldReader(raw).child("status").has(SHADOW_FIELD):
+    names = [one.name for one in scene.shadow_namespaces()]
+    for name, is_recorded in scene.ledgers(names, _has_shadow):
+        if not is_recorded:
             yield warning(
                 "shadow.unrecorded",
-                namespace.subject,
+                Subject("Namespace", name),
                 "is in shadow mode, and nothing is recorded of it",
                 "Is the definition of ledgers the one of this release (scripts/install writes it)? "
                 + CONTROLLER_LOG,
             )
+
+
+def _has_shadow(ledger: Object) -> bool:
+    return FieldReader(ledger).child("status").has(SHADOW_FIELD)
 
 
 def gates(scene: CheckContext) -> Iterator[Finding]:
