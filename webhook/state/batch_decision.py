@@ -206,7 +206,7 @@ def _without_headroom(
         if not isinstance(found, Denied):
             return HEADROOM_RECALLED
         stored = admit(before, claim)[1]
-        # else it rests on an admission of this batch, which is not written yet
+        # otherwise the denial rests on an admission of this batch, which is not written yet
         return stored if isinstance(stored, Denied) else replace(found, provisional=True)
 
     verdicts = [

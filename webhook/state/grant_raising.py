@@ -194,7 +194,7 @@ class GrantRaiser:
         with self.store.locked(_names_of(batch), until=until) as is_held:
             if not is_held:
                 return set()
-            # what is granted past its time is of no use here, and kept from the others
+            # a grant for a request whose time is over would only keep quota from others
             now = time.monotonic()
             batch = [one for one in batch if one.deadline > now]
             names = _names_of(batch)
@@ -269,7 +269,7 @@ def _decided(batch: Iterable[PendingRaise], lookups: SharedLookups) -> dict[str,
             if version is None or shared is None or former is None:
                 return None
             grants = raised(shared.grants, one.namespace, amounts)
-            # one write, however many of them it is for
+            # one write for all namespaces, so one step of the serial number
             grants = replace(grants, sequence=former.grants.sequence + 1)
             changed[name] = replace(shared, grants=grants)
             running[name] = SharedQuotaLookup(version.saying(changed[name]))

@@ -167,8 +167,9 @@ class LedgerStore:
         Raises:
             ApiError: The API server does not answer, or not with a whole list.
         """
-        # without a version it is read as it is now, like one ledger, also from a watch cache; the
-        # moment is that of its first page, so what is in none had no ledger after this call began
+        # A list without a resourceVersion is as of now, as a get is, even from a watch cache. All
+        # pages are of the moment of the first one, so a namespace that is in none of them had no
+        # ledger after this call began.
         options = ListOptions(field_selector=f"metadata.name={LEDGER_NAME}")
         pages = list_pages(self._api, QUOTA_LEDGERS, options, newest=newest, is_brief=True)
         return {split_key(one.key)[0]: one.uid for page in pages for one in page.items}
@@ -242,7 +243,7 @@ class LedgerStore:
                 return
             place = self._places.setdefault(namespace, _CacheEntry())
             known = place.known
-            # of the same version, what was read or written here needs no reading any more
+            # of two entries of the same version, the decoded one is kept
             is_read = isinstance(new.content, LedgerVersion)
             if known is None or known.resource_version < new.resource_version + is_read:
                 place.known = new

@@ -145,7 +145,7 @@ class QuotaCache:
         if not self.informer.has_synced:
             return _NOT_LISTED
         age = self.informer.last_event_age_seconds
-        # while no watch stands, a quota may come that is not known here
+        # without a watch a quota may have been created that is not in the cache
         if self.informer.is_following and age <= STALE_SECONDS:
             return self.in_namespace(namespace)
         try:
@@ -177,7 +177,7 @@ class QuotaCache:
         keys, holds = self._keys(), self._holds_terminating()
         shared = self._shared_by(namespace)
         if not quotas and not errors and shared is NONE_SELECTED:
-            self._derived.pop(namespace, None)  # namespaces come and go
+            self._derived.pop(namespace, None)  # nothing is kept of deleted namespaces
             return NamespaceQuotaView((), deferred_quotas((), keys, holds_terminating=holds))
         derived = self._derived.get(namespace)
         if (
@@ -212,7 +212,7 @@ class QuotaCache:
             or self.shared.has_edited(labels, since=known[0], until=specs)
         ):
             view = self.shared.selected(labels)
-            if self.shared.specs is specs:  # else it may be of an edit that is taken back by now
+            if self.shared.specs is specs:  # else it may be of an edit that was undone since
                 self._selected[namespace] = (specs, labels, view)
             return view
         if known[0] is not specs:

@@ -208,7 +208,8 @@ class Reserver:
             return DEADLINE_EXCEEDED
         match own.signal.result():
             case Lead():
-                # claims that came during a write come in a crowd: a moment more, fewer writes
+                # Many claims have come during the last write. A short wait gathers more of them
+                # into this one.
                 if not is_first and self._queues.is_crowded(queue):
                     self._sleep(_BATCH_SECONDS)
                 return self._commit_batch(queue, own)
@@ -285,7 +286,7 @@ class Reserver:
                 return
             match self._attempt(ledger, batch, claims):
                 case _Stale():
-                    pass  # no other client wrote meanwhile, as far as is known: read at once
+                    pass  # no write has failed, so there is no contention to back off from
                 case _Settled() | _Contended():
                     if number and batch.undecided():
                         self._back_off(number)

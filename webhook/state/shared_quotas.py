@@ -115,7 +115,7 @@ class SharedQuotaStore:
         self._api = api
         self._lock = threading.Lock()
         self._known: dict[str, SharedQuotaVersion] = {}
-        # of quotas that come and go nothing is left: an entry stays while a thread holds its value
+        # weak, so that a deleted quota leaves no lock: an entry lasts while a thread holds its lock
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._reads: JointReads[SharedQuotaVersion | None] = JointReads(at_once=None)
         self._contended: dict[str, float] = {}

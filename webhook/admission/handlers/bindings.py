@@ -131,10 +131,10 @@ def _judge_and_charge(
     """Charge the pod unless its node is refused; a warning about that is added to the answer."""
     pod, mode, judge = lookup.pod, context.configuration.node_fit, context.node_fit
     assert pod is not None  # noqa: S101 - the caller looked
-    # a scheduler that is about to evict
+    # A Binding without a node is the preempt call of a scheduler's extender.
     if not binding.node and context.view.is_reserved(request.namespace, pod.uid):
-        # what a released pod holds it keeps for longer than what a bind takes, and does not owe to
-        # others meanwhile
+        # The reservation of a released pod lasts longer than that of a bind, and promises to other
+        # pods do not count against it: it stays as it is.
         request = replace(request, dry_run=True)
     if mode is BindNodeFit.OFF or not binding.node:
         return _charge(context, request, pod, lookup.observed_version, deadline)
@@ -152,7 +152,7 @@ def _judge_and_charge(
     try:
         answer = _charge(context, request, pod, lookup.observed_version, deadline)
     finally:
-        # a dry run took no room, and a bind of the same pod may have
+        # a dry run has taken no room on the node; another bind of the same pod may have
         if not (request.dry_run or isinstance(answer, Allowed)):
             judge.forget(pod.uid)
     if objection is None or answer is None:

@@ -99,7 +99,7 @@ def allow_uncharged(
     contradiction = context.ledger.verify_uncharged(request.namespace, observed)
     if contradiction is not None:
         return responses.try_again(contradiction.message)
-    # without ledger, a quota may be there that is not counted yet, or not any more
+    # without a ledger there may be a quota that is not counted yet, or not any more
     unseen = () if observed else _unseen_quotas(context, request.namespace)
     return responses.try_again(unseen[0]) if unseen else NOTHING_CHARGED
 

@@ -107,15 +107,15 @@ def gate_by_default(request: AdmissionRequest) -> Allowed:
     try:
         patch = (*managed_metadata.strip_forged(raw), *_mark_unevaluated(raw))
     except PatchTargetError:
-        return NOT_GATED  # no API server stores it
+        return NOT_GATED  # no API server stores such a pod
     try:
-        spec = FieldReader(raw).child("spec")  # of the rest, something may be unreadable
+        spec = FieldReader(raw).child("spec")  # other parts may be unreadable
         gates = [gate.text("name") for gate in spec.children("schedulingGates")]
         if spec.text("nodeName"):
             return NOT_GATED
         decision, gate = _with_gate(raw, is_gated=SCHEDULING_GATE in gates)
     except (InvalidFieldError, PatchTargetError):
-        return Allowed(decision=NOT_GATED.decision, patch=patch)  # no API server stores it
+        return Allowed(decision=NOT_GATED.decision, patch=patch)  # as above
     return Allowed(decision=decision, patch=(*patch, *gate))
 
 

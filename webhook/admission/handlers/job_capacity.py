@@ -182,7 +182,7 @@ def _compare_limits(
     by_name = {quota.name: quota for quota in quotas}
     for short in shortfalls(shares, quotas):
         verdict = check.too_many(shares, by_name[short.quota], short.keys)
-        # what is said already is said once, unless it is refused only now
+        # a quota is reported once, unless only this finding denies the Job
         if short.quota not in reported or verdict is Verdict.DENY is not reported[short.quota]:
             found.append(_too_many(short, verdict))
     grown = outgrown(check.rule, check.resizes, _exceeded_keys(shares, quotas))

@@ -203,8 +203,8 @@ def charge_update(
     if claim is None and not may_increase_usage(old, new):
         return charging.NOTHING_CHARGED
     if claim is not None and claim.is_intent and waits and not managed_metadata.is_gated(old):
-        # a scheduler has it because it fits, and would evict others for what does not fit any more:
-        # it is reserved for, as by a release, or denied
+        # A scheduler has the pod because it fitted, and would evict others once it does not fit any
+        # more. So the change is reserved for, as by a release, or denied.
         claim = replace(claim, source=ReservationSource.RELEASE, is_intent=False)
     return charging.charge(context, request, claim, quotas, deadline)
 
@@ -240,7 +240,7 @@ def _denied_in_new_scope(
     """
     former = {quota.name for quota in quotas.deferred.applying_to(old)}
     entered = tuple(one for one in quotas.deferred.applying_to(new) if one.name not in former)
-    if old.is_assigned:  # whether it is covered was asked with its growth
+    if old.is_assigned:  # its growth has been checked for coverage
         return charging.unspecified(context, new, entered, gets_node=True)
     return charging.missing_requirement(context, request, new, quotas, entered, gets_node=True)
 
@@ -261,7 +261,7 @@ def _denied_past_the_queue(
     before = usage_by_quota(old, quotas.deferred)
     after = usage_by_quota(replace(new, resize_infeasible=False), quotas.deferred)
     grown = [name for name, taken in after.items() if excess(taken, before.get(name, EMPTY))]
-    # behind the gate it waits its turn for more, unless that is going just now
+    # a gated pod waits its turn for more, unless its gate is about to be removed
     is_going = not before or context.view.is_reserved(request.namespace, old.uid)
     if not grown or (managed_metadata.is_gated(old) and not is_going):
         return None
@@ -298,7 +298,7 @@ def _is_name_taken(context: HandlerContext, pod: Pod) -> bool:
     try:
         stored = context.view.live_pod(pod.namespace, pod.name).pod
     except (ApiError, InvalidFieldError):
-        return False  # charged: a reservation too many expires
+        return False  # so the pod is charged: a superfluous reservation expires
     return stored is not None and stored.uid != pod.uid
 
 

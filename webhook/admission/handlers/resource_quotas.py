@@ -70,7 +70,7 @@ def update(
     if known is None or known.ledger is None:
         return Allowed(decision="valid")
     account = known.ledger.accounts.get(request.name)
-    # what tenants have the API server count in the status, however large, refuses no change
+    # as stored: amounts in the status that are too large to be counted must not prevent a change
     warnings = _below_usage(ResourceQuota.from_stored(new), account) if account else ()
     return Allowed(decision="valid", warnings=warnings)
 
@@ -81,7 +81,7 @@ def update_status(
     """Remove the deferred resources from a status that is written."""
     policy = context.policy
     if request.namespace in policy.unmasked_namespaces:
-        return NOT_MASKED  # guarded for as long as the API server does not enforce again
+        return NOT_MASKED  # still guarded, until the API server enforces the quotas again
     raw = request.object or {}
     keys = sorted(policy.deferred_keys - policy.unmasked_keys)
     try:

@@ -51,7 +51,7 @@ def _observe(context: HandlerContext, request: AdmissionRequest) -> bool:
         return False
     if request.namespace in context.policy.exempt_namespaces:
         return False
-    if dns_label_errors(request.namespace):  # of no API server: its record could never be written
+    if dns_label_errors(request.namespace):  # forged: its record could never be written
         return False
     pod = Pod.from_object(request.object)
     if not pod.uid or pod.namespace != request.namespace:
@@ -84,7 +84,7 @@ def _ours(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def _violates_policy(context: HandlerContext, request: AdmissionRequest, pod: Pod) -> bool:
     quotas = context.view.quotas(request.namespace)
     refusal: Denied | None = pods.denied_by_policy(context, request, pod, quotas)
-    return refusal is not None and refusal.code != 429  # that is no answer yet
+    return refusal is not None and refusal.code != 429  # 429 is undecided
 
 
 def workload_of(raw: Object, pod: Pod) -> str:

@@ -243,9 +243,9 @@ class LedgerController:
         opted_in = self.participation.check_caches()
         there: Set[str] = frozenset()
         if self._timings.waits_at_start:
-            # Not from the cache: a namespace may have opted in, got a ledger and lost it since, all
-            # under an earlier leader. That leader is over, so a list that is made now has all of
-            # these, and one that the caches were checked with is as good as another.
+            # Not from the cache: a namespace may have opted in, got a ledger and lost it under the
+            # former leader. That leader has ended, so a list that is made now shows all of these;
+            # the list that the caches were compared with will do.
             there = self.participation.managed_namespaces() if opted_in is None else opted_in
         self._shared.reset()
         self.shared_controller.reset()
@@ -292,8 +292,8 @@ class LedgerController:
             if state is None:
                 return
             if change.type == "DELETED" and state.lost_since is not None:
-                # the one that followed is gone too, as in an emergency that is closed step by step:
-                # what was bound unasked until now may not be stored yet
+                # The ledger that replaced a lost one is lost, too, as while an emergency is closed
+                # step by step: binds that bypassed the webhook until now may not be stored yet.
                 state.lose_ledger(self._timings.clock())
             written = state.last_write
             is_own = (

@@ -94,14 +94,14 @@ class NamespaceReconciler:
         the next leader where no ledger counts anything and no pod is behind our gate.
         """
         with self._usage_cache.lock:
-            # the page of a standby shows the queue as well, and it may lead at any time
+            # on a standby as well: its page shows the queue, and it may lead at any time
             state = self._usage_cache.refreshed(namespace)
             if state is None:
                 return
             self._usage_cache.workqueue.rest(namespace, self._rest_seconds(state))
             is_left = state.is_opted_out and not len(state.usage.gated_pods)
             if is_left and self._rests(state):
-                self._usage_cache.workqueue.add(namespace)  # it is forgotten after that
+                self._usage_cache.workqueue.add(namespace)  # the next run forgets the namespace
                 return
             if not is_left and state.usage.deleted_count < MAX_DELETED_PODS:
                 return
@@ -115,14 +115,14 @@ class NamespaceReconciler:
     def _record_failure(
         self, namespace: str, state: NamespaceState | None, err: ApiError | InvalidFieldError
     ) -> None:
-        # no ledger can be made any more, and none is needed
+        # in a namespace that is being deleted no ledger can be made, and none is needed
         is_end = isinstance(err, ApiError) and is_namespace_terminating(err)
         level = logging.INFO if is_end else logging.WARNING
         _log.log(level, "reconciling failed", extra={"namespace": namespace, "error": str(err)})
         self._context.recorder.reconciled("failed")
         if state is not None:
             state.is_unanswered = isinstance(err, UnavailableError)
-            # its handlers say that they cannot decide; those of the other namespaces can
+            # ready all the same: handlers answer 429 in this namespace, and decide in the others
             state.has_reconciled |= not state.is_unanswered
 
     def _finish(self, namespace: str, state: NamespaceState | None, result: Result) -> Result:

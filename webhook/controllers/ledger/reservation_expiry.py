@@ -139,7 +139,7 @@ class ReservationExpiry:
             else:
                 self._look_up(namespace, ledger, overdue[:_MAX_LOOKUPS], observed)
         except ApiError:
-            pass  # it does not answer for the others either
+            pass  # the API server would not answer about the other reservations either
         self._note_next_due()
         return {
             uid: watched.proof

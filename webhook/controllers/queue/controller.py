@@ -144,12 +144,12 @@ class PodQueues:
             since: When that became possible.
             is_leader: Returns whether this process still leads.
         """
-        # under an earlier leadership pods may have waited of which the state says nothing any more
+        # counts of an earlier leadership have to be reset even if nothing waits now
         if not (
             state.pod_queue.record(cycle, self._clock()) or namespace in self._counts_by_namespace
         ):
             return
-        # a gate goes only now: the reservation of its pod is in the ledger that was written
+        # gates are removed only now, because the reservations are in the written ledger
         self._gates.enqueue(
             namespace, [one.pod for one in cycle.releasable], since=since, is_leader=is_leader
         )
@@ -181,7 +181,7 @@ class PodQueues:
         self._gates.enqueue(namespace, (), since=0.0, is_leader=lambda: False)
         if namespace in self._counts_by_namespace:
             self._show(namespace, Counter())
-        self._options.on_queue(namespace, {}, ())  # pods that do not wait any more may be known
+        self._options.on_queue(namespace, {}, ())  # listeners may still know pods that waited
 
     def _run(
         self,

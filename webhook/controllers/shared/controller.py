@@ -111,7 +111,7 @@ class SharedQuotaController:
         if not self._is_due.is_set():
             return
         self._is_due.clear()
-        has_failed = True  # also where a fault of the program ends the round
+        has_failed = True  # so that an unexpected exception requeues, too
         try:
             has_failed = self._has_failed(epoch)
         finally:
@@ -121,7 +121,7 @@ class SharedQuotaController:
     def _has_failed(self, epoch: int) -> bool:
         """Reconcile all shared quotas; return whether one has to be reconciled again."""
         has_failed = not self._has_forgotten_all()
-        # once for all quotas: any bind that writes a grant brings about a look at each of them
+        # computed once for all quotas: each bind that writes a grant reconciles every quota
         sharing = self.shared.usage_cache.all_sharing()
         for quota in self.shared.usage_cache.managed.shared_specs():
             try:
@@ -144,7 +144,7 @@ class SharedQuotaController:
             with self.shared.store.locked([name], until=time.monotonic()) as is_held:
                 if not is_held:
                     are_all = False
-                elif name not in self._names():  # made anew, it may have been counted already
+                elif name not in self._names():  # unless it was created again meanwhile
                     self._warned.pop(name, None)
                     self._participants.pop(name, None)
                     self._recalled.pop(name, None)
@@ -312,7 +312,7 @@ class SharedQuotaController:
                 self._check_excess(namespace, name, shared)
             elif namespace in self.shared.usage_cache.namespaces and self._has_ledger(namespace):
                 self.shared.usage_cache.requeue_after(namespace, 0.0)
-            else:  # no reconciliation of its ledger will drop it
+            else:  # without a ledger no reconciliation drops the namespace
                 left.append(namespace)
         if left and not self.leaving.drop(left, name, epoch):
             self.requeue()
@@ -323,7 +323,7 @@ class SharedQuotaController:
         elif self._has_lost_participant(name, sharing | named.keys()) and not self._is_complete(
             quota, shared
         ):
-            for namespace in sharing:  # that one may have been the last that was not counted
+            for namespace in sharing:  # the one that left may have been the last uncounted one
                 self.shared.usage_cache.requeue_after(namespace, 0.0)
 
     def _withdraw_promises(self, quota: ClusterQuota, grants: Grants, epoch: int) -> None:
