@@ -1,32 +1,37 @@
-"""How namespaces share a quota: each holds a part of it, and only gives away what it holds.
+"""Escrow of a shared quota: each namespace holds a part of it, and admits only from that part.
 
 In the ledger of each namespace a shared quota is one more account. Its `granted` says what the
-namespace holds; the status of the ClusterDeferredQuota (`grants`) says so of all of them. Two
-objects, each written by compare-and-swap, and nothing else keeps this true:
+namespace holds; the status of the ClusterDeferredQuota (`grants`) says what each namespace holds.
+Nothing but the compare-and-swaps of these two objects keeps the following laws:
 
-A. Own. In a ledger that a handler wrote, used + reserved <= granted, for all that the handler added
-to. B. Covered. A ledger's `granted` never exceeds what the quota's status says of the namespace.
-C. Total. No admission makes the sum over all namespaces exceed `hard`. What runs already is
-   counted by force; only that can make it.
+A. Own. In a ledger that a handler wrote, used + reserved <= granted, for every amount that the
+   handler added to.
+
+B. Covered. A ledger's `granted` never exceeds what the quota's status says of the namespace.
+
+C. Total. No admission makes the sum over all namespaces exceed `hard`. Only usage that runs already
+   can, because it is counted by force.
 
 D. Complete. The quota's status says that all are counted only while that is true of the very spec
    that it names: before a ledger begins to count another spec, or begins again, that is taken back.
    Nothing is lowered, and no namespace dropped, but for the spec and the labels as they are in
    storage.
 
-E. Promised. What the status holds for one pod (`Promise`) is elsewhere for every decision but on
-   that pod, and on those that were promised something before it, until its namespace's ledger has a
-   reservation for it; that raised the grant first. An intent is none: it holds nothing. Those
-   before it take what its victims free, and leave it what theirs do: otherwise each promise that
-   is made would put off all that stand. What is kept for its namespace (F) they do not take: of
-   that it is a part, as long as it is counted itself.
-   The bind of a released pod, within its reservation, is not compared with it: promises may be of
-   what victims still take, and such a pod goes on to its bind. Other claims are, or their clients
-   would have a reservation written anew for ever. Nor is a claim that may not be refused: what runs
-   anyway is held before what is promised.
+E. Promised. What the status holds for one pod (`Promise`) counts as held elsewhere in every
+   decision, except on that pod and on pods with an earlier promise. It does so until the ledger of
+   the pod's namespace has a reservation for the pod, for which the grant was raised first; an
+   intent is no such reservation, because it holds nothing.
+   A pod with an earlier promise takes what the victims of a later one free, and leaves it what its
+   own victims free: otherwise each new promise would put off all earlier ones. It does not take
+   what is kept for the later one's namespace (F), of which that promise is a part as long as it is
+   counted.
+   Two kinds of claims are not compared with promises. One is the bind of a released pod, within its
+   reservation: a promise may be of what victims still take, and such a pod goes on to its bind.
+   (Any other claim is, or its client could have a reservation written anew for ever.) The other is
+   a claim that may not be refused: what runs anyway is held before what is promised.
 
-F. Kept. What the spec keeps for some namespaces, and they do not hold, is elsewhere for the
-   decisions of all others, but for those two kinds of claims.
+F. Kept. What the spec keeps for some namespaces, and they do not hold, counts as held elsewhere in
+   the decisions of all others, except for those two kinds of claims.
 
 G. Current. Each admission fits beside all that others hold at one moment between its request and
    the write of its ledger.
@@ -48,16 +53,16 @@ Lowering, for the leader: (1) have the quota at a version; (2) write the ledger 
 place of the version of (1). The write of (2) must change something, because an update that does not
 is none to the API server.
 
-Headroom is what a namespace holds and does not use: a raise takes more than it needs, where the
-spec allows that, and the leader leaves it while nothing is missing. To all of the above it is held
-like the rest, so a bind within it reads the quota and writes only its ledger. How much of what is
-granted it is stands in the status for people, and for two questions that no admission rests on:
-what is to be recalled, and whether a refusal is final. It may be outdated or missing.
+Headroom is what a namespace holds and does not use: a raise takes more than it needs, if the spec
+allows that, and the leader leaves it while no pod lacks it. For all of the above it is held like
+the rest, so a bind within it reads the quota and writes only its ledger. The status says how much
+of a grant is headroom, for people and for two questions that no admission depends on: what is to be
+recalled, and whether a refusal is final. It may be outdated or missing.
 
 Why G needs the read: others are counted by force beyond `hard`, and `hard` is lowered, while a
 namespace holds headroom. The sum of what is granted is then more than `hard`, and what was granted
-once says nothing of what fits now. What it needs itself and what the others hold still does: the
-others use no more than that, whatever they are admitted at the same time. A quota that by its spec
+once does not show what fits now. What the namespace needs and what the others hold does: the others
+use no more than they hold, whatever is admitted for them at the same time. A quota that by its spec
 is of one namespace need not be read: there are no others, and an edit of it is in force once the
 ledger counts it, as that of a ResourceQuota.
 
