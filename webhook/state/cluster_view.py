@@ -1,6 +1,6 @@
 """Cached view of the cluster for handlers: opted-in namespaces, quotas, pods without a node.
 
-Everything comes from caches that follow the API server (`cluster.informer`), so that the common
+Everything comes from caches that follow the API server (`kube.informer`), so that the common
 decision makes no call. What a cache cannot answer is asked of the API server; so is everything once
 a cache has not heard of the API server for longer than `STALE_SECONDS`.
 """

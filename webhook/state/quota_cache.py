@@ -1,6 +1,6 @@
 """The quotas of namespaces, their own and those that they share with others.
 
-They come from caches that follow the API server (`cluster.informer`). It is asked where a cache has
+They come from caches that follow the API server (`kube.informer`). It is asked where a cache has
 not heard of it for longer than `STALE_SECONDS`, and where an absence of quotas has to be certain.
 """
 

@@ -6,7 +6,8 @@ names all that it finds missing:
 1. `limitedResources.matchContains`: keys that a quota which selects the pod has to limit. A
    deferred key is asked about where the pod is charged for it, any other when the pod is created.
 2. `limitedResources.matchScopes`: scopes that some quota has to have an expression of.
-3. `requireQuotaForPriority`: the same as it was meant, see `limited.require_quota_for_priority`.
+3. `requireQuotaForPriority`: the second as it was meant, see
+   `limited_resources.require_quota_for_priority`.
 
 Ceilings are those of `spec.hard`, because `status.hard` has the deferred resources hidden. Quotas
 that their owner leaves to the API server cover like any other: they are enforced.

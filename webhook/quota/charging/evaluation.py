@@ -107,7 +107,7 @@ def evaluate(
             None is none.
         limited: Entries of the check's configuration, `limitedResources`, as objects in its
             shape or read; one alone may stand without a list. None is none.
-        now: The present time, as in `pods.pod_usage`.
+        now: The present time, as in `pod_usage.pod_usage`.
 
     Raises:
         InvalidFieldError: A field of an object cannot be read; the path of a quota starts

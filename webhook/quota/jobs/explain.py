@@ -2,7 +2,7 @@
 
 The API server names `spec.template` and prints all of it. Here every field that may not change is
 named, with its old and its new value, why it may not change, and how it can. What is refused is
-not decided here: see `update.job_update_errors`.
+not decided here: see `update_validation.job_update_errors`.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Pod:
     _usage: ResourceList | None = dataclass_field(
         default=None, init=False, repr=False, compare=False
     )
-    """The charge of the pod while it is eligible, kept by `pods.usage_of`."""
+    """The charge of the pod while it is eligible, kept by `pod_usage.usage_of`."""
     _earned_qos: str = dataclass_field(default="", init=False, repr=False, compare=False)
     """The class that its spec earns, kept by `qos.qos_class`."""
 

@@ -7,7 +7,7 @@ How the parts of a cluster behave here:
 2. Controllers. A pod that is refused is created again after the back-off of its controller, each
    pod on its own. When a pod ends it is deleted.
 3. Webhook. A bind is charged by `ledger.admit`, and counted at once.
-4. Queue. It runs (`queue.run_cycle`) when a gated pod arrives and when quota is given back.
+4. Queue. It runs (`release_order.run_cycle`) when a gated pod arrives and when quota is given back.
 5. Scheduler. A pod goes to the best node (`nodes`) when it is created or released; one whose bind
    is refused again after back-off; one that fits no node as soon as it does, by priority, then by
    arrival. It evicts no pod.
