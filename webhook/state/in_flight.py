@@ -1,8 +1,8 @@
 """In-flight pods, without node and scheduling gate: usage that may be bound at any moment.
 
-A handler that lets new pods through without a gate has to know what those before them take, also
-while no cache shows them yet. Pods have no uid when they come to the handler, so each gets a token
-as its mark. What was let through is remembered until the cache shows the token, or should have.
+A handler that admits new pods without a gate has to know what earlier ones take, even before a
+cache shows them. Pods have no uid when the handler sees them, so each gets a token. An admitted pod
+is remembered until the cache shows its token, or should have shown it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ledger objects from a watch, kept as text and parsed on first use.
 
-Most versions that a replica receives are followed by the next before a claim is decided by them.
-What is read shares the reservations that stood in the version before with the very same text, which
+Most versions that a replica receives are replaced by the next one before a claim is decided by
+them. A parsed version shares the reservations whose text is the same in the version before, which
 are nearly all.
 """
 

@@ -1,12 +1,12 @@
 """Ledger objects in the API server: read, compare-and-swap, create, follow.
 
-What was last read, written or heard of a namespace is kept aside, because the next write most often
-follows it. It can be out of date: writes find out by their version, and a denial reads first
-(`fetch`). Where several processes write, `follow` keeps it as new as a watch can be.
+The last version that was read, written or watched of a namespace is cached, because the next write
+most often replaces it. It can be outdated: writes find that out by their version, and a denial
+reads first (`fetch`). If several processes write, `follow` keeps the cache as new as a watch can.
 
-Versions are numbers of the whole API server, so of two things that are known of one namespace the
-higher one is the newer, be it a version of another object or a deletion. What comes late, from the
-watch or from an answer that took its time, therefore never replaces what is newer.
+Versions are numbers of the whole API server. So of two states of one namespace the one with the
+higher version is newer, be it an update, another object or a deletion; what a watch or a slow
+answer delivers late never replaces it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""Controller of pod creations in namespaces in shadow mode.
+"""Outcomes of pod creations in namespaces in shadow mode.
 
-The API server's own quota check comes after every webhook, so what it decides is not to be seen by
-one. It is found out in two ways that have to agree. Beforehand it is foretold what the check will
-say, by the same rules and the status that the check reads. Then the pod is waited for: one that is
-there was not refused, whatever was foretold. One that does not come was refused by the quota if
-that was foretold, or if the quota, looked at again, has no room for it; else the reason is not
-known.
+The API server's own quota check comes after every webhook, so no webhook sees its decision. It is
+found out in two ways. First it is predicted, by the same rules and the status that the check reads.
+Then the pod is looked for. A pod that exists was not refused, whatever the prediction. A pod that
+does not appear was refused by the quota if that was predicted, or if the quota, read again, has no
+room for it; otherwise the reason is not known.
 
-What deferral would make of a refused one is judged by the quotas of that moment, and by what is
-assigned as the controller has written it since, which is a second or two later.
+What deferral would have done with a refused pod is judged by the quotas of that moment, and by the
+assigned usage that the controller writes a second or two later.
 
-Nothing here is in the way of a request: handlers only hand over what they saw. Everything is added
-to the record of the namespace every few seconds, and when the process ends.
+No request waits for this: handlers only hand over what they saw. Everything is added to the record
+of the namespace every few seconds, and when the process ends.
 """
 
 from __future__ import annotations

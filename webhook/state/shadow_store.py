@@ -3,8 +3,8 @@
 Handlers and the controller add to one record, each by compare-and-swap, and an addition whose
 answer got lost is not made twice: the record says what each writer added last.
 
-Nothing else of the object is touched but its one line for people, and nothing at all where some
-quota is counted for guarding: shadow mode must never be in the way of a ledger, nor make one.
+Of the rest of the object only its summary is written, and nothing at all if the ledger counts some
+quota: shadow mode must never interfere with a ledger, nor create one that handlers decide by.
 """
 
 from __future__ import annotations

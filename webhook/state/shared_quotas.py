@@ -1,7 +1,7 @@
 """ClusterDeferredQuota objects in the API server: read, compare-and-swap, follow.
 
-As with ledgers, what was last read, written or heard of each is kept aside: writes find out by
-their version whether it is the newest, and a denial reads first.
+As with ledgers, the last version that was read, written or watched of each is cached: writes find
+out by their version whether it is the newest, and a denial reads first.
 
 Names are those of ledgers (`cdq/both`).
 """

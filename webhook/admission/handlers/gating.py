@@ -1,18 +1,18 @@
 """Gating handler: new pods without a node get our scheduling gate, if a quota concerns them.
 
-The scheduler leaves a pod with gates alone: it evicts no pod for it and wakes no autoscaler. The
-controller takes the gate off when quota is reserved for the pod.
+The scheduler ignores a pod with gates: it evicts no pod for it and triggers no autoscaler. The
+controller removes the gate when quota is reserved for the pod.
 
-Whether a namespace wants gates is the registration's business, which goes by its labels. Nothing is
-refused here. In doubt a pod is gated: the controller takes the gate off what no quota concerns,
-while a pod without a gate can only be refused, again and again, at its bind, and others be evicted
-for it in vain. So what the bind refuses whatever is used, by a rule, waits behind the gate as well.
-The bind is charged in any case, with a gate or without.
+The registration selects the namespaces, by the label of their gating. Nothing is denied here. In
+doubt a pod is gated: the controller removes the gate from a pod that no quota concerns, while an
+ungated pod that does not fit is denied at its bind again and again, and others are evicted for it
+in vain. So a pod that a rule denies at its bind, whatever is used, is gated as well. The bind is
+charged in any case, with a gate or without.
 
-Where gating is `auto`, a pod that finds enough room for itself and all before it gets no gate
-(`quota.queue.fast_path`), unless so much is reserved that its bind might find none in the ledger.
+Where gating is `auto`, a pod gets no gate if there is enough room for it and for all pods before it
+(`quota.queue.fast_path`), unless its bind might find no room for a reservation in the ledger.
 
-Other webhooks may add containers to the pod, and then this one is asked again.
+If other webhooks add containers to the pod, this one is called again.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Jobs, and what makes Jobs: templates that change, and Jobs that are let run.
+"""Jobs, CronJobs and JobSets: changes of their templates, and Jobs that are created or resumed.
 
-The API server decides itself which changes of a Job it takes. Its refusal prints the whole
-template; in the mutating phase, before it, the same refusal can be given with the field, the reason
-and the way out. Nothing is refused there that the API server might take: neither what it may drop
-before it judges, nor changes of a stored Job that cannot be read here.
+The API server decides itself which changes of a Job it accepts, but its refusal prints the whole
+template. In the mutating phase, before it decides, the same refusal is given with the field, the
+reason and the way out. Nothing is refused there that the API server might accept: neither what it
+may drop before it judges, nor changes of a stored Job that cannot be read here.
 
-What a cluster allows beyond that, and whether the pods fit their quotas, is asked in the
-validating phase, of the Job as it will be stored. The API server has judged by then: its own rule
-is not asked again, as another finding could only be a mistake.
+The rules of a cluster, and whether the pods fit their quotas, are checked in the validating phase,
+for the Job as it will be stored. The API server has judged by then: its own rules are not checked
+again, because another result could only be a mistake.
 """
 
 from __future__ import annotations

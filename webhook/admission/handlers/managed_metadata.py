@@ -1,14 +1,14 @@
 """Metadata of pods that users may not write: our scheduling gate, labels and annotations.
 
-Only the product writes them, and people who may break the glass. A gate that a user removes puts a
-pod before the scheduler that nothing is reserved for: its bind is charged and refused all the same,
-but it has jumped the line. An annotation that a user writes claims a guard that the pod never
-passed.
+Only the product, `trustedUsers` and `breakGlassGroups` write them. If another user removes the
+gate, a pod for which nothing is reserved goes to the scheduler: its bind is charged or denied all
+the same, but it has jumped the queue. An annotation that a user writes would claim a check that the
+pod never passed.
 
-A manifest that was copied from a running pod carries them too. From a pod without a node they are
-taken away, which does no harm: it gets its own in time. Labels stay on a pod that belongs to a
-controller, because the selector of that controller may name them, and it would go on making pods
-for ever; they are written anew in time.
+A manifest that was copied from a running pod contains them as well. They are removed from a new pod
+without a node, which does no harm, because the pod gets its own in time. Labels stay on a pod that
+belongs to a controller: the selector of that controller may name them, and without them it would
+create pods for ever. They are corrected in time.
 """
 
 from __future__ import annotations

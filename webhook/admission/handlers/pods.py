@@ -1,11 +1,11 @@
 """Pods that are created or updated.
 
-A pod without a node takes nothing yet: it is asked only what does not depend on usage. A pod that
-is created with a node is charged like one that is bound.
+A pod without a node takes nothing yet: only rules that do not depend on usage are applied. A pod
+that is created with a node is charged like one that is bound.
 
-Which quotas a pod needs is policy, and asked of every new pod. The registration for those without a
-node is `Ignore` all the same: an outage of this webhook must not stop creations in a namespace. The
-handlers that charge, whose registrations are `Fail`, ask again, so that such a pod does not run.
+Which quotas a pod needs is checked for every new pod. The registration for pods without a node is
+`Ignore` all the same: an outage of this webhook must not stop creations in a namespace. The
+handlers that charge, whose registrations are `Fail`, check again, so that such a pod does not run.
 """
 
 from __future__ import annotations

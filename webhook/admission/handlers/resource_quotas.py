@@ -1,14 +1,13 @@
-"""ResourceQuota objects that are created or changed.
+"""ResourceQuota objects that are created or changed, and the mask of their status.
 
-Names of priority classes that do not exist, quotas for the same pods and deletions pass. So does
-every update that leaves the spec alone, whatever the quota says: metadata has to stay writable,
+Unknown priority classes, several quotas for the same pods, and deletions are allowed. So is every
+update that leaves the spec alone, whatever the quota is like: metadata has to stay writable,
 finalizers above all.
 
-From a status that is written the deferred resources are hidden: the API server's own quota check
-reads its limits from `status.hard`. What is not there it does not enforce at creation, and the bind
-is where these handlers do. That may never fail a request: writes of this status stand in the way of
-every pod creation, and a status that is not masked only makes the platform as strict as it always
-was.
+When a status is written, the deferred resources are removed from it: the API server's own quota
+check reads its limits from `status.hard`, and does not enforce at creation what is not there; these
+handlers do at the bind. The mask may never fail a request: every pod creation writes this status,
+and an unmasked status only makes the API server as strict as without deferral.
 """
 
 from __future__ import annotations

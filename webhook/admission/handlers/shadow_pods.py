@@ -1,8 +1,8 @@
-"""Pods that are created in a namespace in shadow mode: looked at, and let through.
+"""Pods that are created in a namespace in shadow mode: recorded, and allowed.
 
-Users must not notice. Whatever the pod, whatever goes wrong, the answer is yes, without a warning
-and without a change, and nothing is waited for. What becomes of the pod, and what deferral would
-make of it, is found out later, beside the request (`state.shadow_attempts`).
+Users must not notice. Whatever the pod is, and whatever goes wrong, it is allowed at once, without
+a warning and without a change. What becomes of the pod, and what deferral would make of it, is
+found out later, outside of the request (`state.shadow_attempts`).
 
 A dry run stores nothing and counts for nothing.
 """

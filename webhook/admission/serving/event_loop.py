@@ -1,4 +1,4 @@
-"""All waiting for clients, in one thread: connections, deadlines, whole requests, rests of answers.
+"""Event loop that owns every socket until a request is complete, and again while it is answered.
 
 The laws:
 

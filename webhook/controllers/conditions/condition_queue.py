@@ -1,10 +1,10 @@
 """Queue of pods whose condition is checked, in turns of their namespaces.
 
-The pods of one namespace do not wait for the thousands of another, nor for those that come and go
-there. Of its own, those that have no condition yet come first.
+Namespaces take turns, so that pods of one do not wait for thousands of another, nor for pods that
+are created and deleted there. Within a namespace, pods without a condition come first.
 
-No request is sent here, and no message is composed. The last cycle of a namespace's queue is
-kept as it came; a pod is compared with it only when its turn comes. One thread uses it.
+No request is sent here, and no message is composed. The last cycle of a namespace's queue is kept
+as it is; a pod is compared with it only when the pod is due. One thread uses it.
 """
 
 from __future__ import annotations

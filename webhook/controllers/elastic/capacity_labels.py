@@ -1,9 +1,9 @@
 """Label the assigned pods of elastic quotas `nos.nebuly.com/capacity: in-quota | over-quota`.
 
-Which pods are over their quota is worked out from all of them, in order (`quota.elastic.capacity`);
-a label that is there is compared, never believed. Only what differs is written, several at a time,
-so many per second as the configuration allows, and first what is within: a pod that others may take
-is named last. A pod whose namespace has no elastic quota any more loses the label.
+Which pods are over their quota is computed from all of them, in order (`quota.elastic.capacity`);
+present labels are only compared with that. What differs is written, several at a time, as many per
+second as the configuration allows, `in-quota` first, so that a pod is marked for eviction last. A
+pod whose namespace has no elastic quota any more loses the label.
 
 The pods are followed once there is an elastic quota: a cluster without any pays nothing.
 """

@@ -1,4 +1,4 @@
-"""Evictions of victims: as many as may be, remembered until the cache shows them."""
+"""Evictions of victims, within the rate limit, and remembered until the cache shows them."""
 
 from __future__ import annotations
 

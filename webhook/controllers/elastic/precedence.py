@@ -1,4 +1,4 @@
-"""Owners first: which queues of the leader hold back, because others stay within their min."""
+"""Owners first: queues of borrowers hold back while an owner's pod waits within its min."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Promises of the leader in the quotas that charge elastic quotas: made, found, withdrawn.
 
-A promise stands in each of these quotas that the pod takes something of, so that nothing of what is
-freed for it goes to another pod. The quotas are written one after the other; what is missing after
-a crash is written by the next look at the promise.
+A promise is in each of these quotas that the pod takes something of, so that nothing that is freed
+for it goes to another pod. The quotas are written one after the other; what is missing after a
+crash is written at the next reconciliation of the promise.
 """
 
 from __future__ import annotations

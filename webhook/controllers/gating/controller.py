@@ -1,11 +1,12 @@
 """Keep the PodGating of each namespace whose gating is `auto`.
 
-An admission policy has it as its parameter (`operations.creation`), so nothing is asked of us when
-a pod is created: pods within what it says go ungated, all others are gated. It is written when a
-level is passed, not with each pod. A namespace that opts out, or is gated otherwise, loses it.
+The object is the parameter of an admission policy (`operations.creation`), so the webhook is not
+called when a pod is created: pods within its amounts go ungated, all others are gated. It is
+written when a level is passed, not with each pod. It is deleted when its namespace opts out, or
+gets another gating.
 
-While no process leads, what was written last goes on: pods are gated that need no gate and are
-released later, or go ungated and are refused at their bind.
+While no process leads, the last state stays in force: some pods are gated without need and released
+later, others go ungated and are denied at their bind.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ Every process counts, and the one that leads writes. Several workers reconcile d
 at the same time, never one namespace at once; the informers' threads only count, and add what they
 changed to the work queue.
 
-When a leadership begins, everything is looked at anew. Ledgers that are missing in namespaces that
-were opted in by then count as lost, and reservations are watched from then on: what an earlier
-leader saw is not known.
+When a leadership begins, every namespace is reconciled anew. Ledgers that are missing in namespaces
+that were opted in by then count as lost, and reservations are watched from then on: what the former
+leader has seen is not known.
 """
 
 from __future__ import annotations

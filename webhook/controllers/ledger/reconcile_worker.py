@@ -1,9 +1,9 @@
-"""Reconcile one namespace of the ledger controller's work queue, and say when to come again.
+"""Reconcile one namespace of the ledger controller's work queue, and requeue it.
 
 A namespace that changes all the time is reconciled at most every `write_interval_seconds`, one that
-was quiet at once, and one that fails is tried again after growing pauses, so that none keeps the
-others waiting. One in which nothing happens is looked at every `resync_seconds`: a reservation
-whose request came to nothing leaves no other trace, and the ledger may have been edited.
+was quiet at once, and one that fails after growing pauses, so that none keeps the others waiting. A
+namespace in which nothing happens is reconciled every `resync_seconds`: a reservation whose request
+failed leaves no other trace, and the ledger may have been edited.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Write into one ledger what follows from the count of its namespace.
+"""Reconcile one ledger: bring it to what follows from the count of its namespace.
 
-What is there comes from `ledger_reader`, what is written goes through `ledger_writer`. In between
-the grants of shared quotas are raised, and the queue of gated pods is run.
+The ledger comes from `ledger_reader` and is written by `ledger_writer`. In between the grants of
+shared quotas are raised, and the queue of gated pods is run.
 
-A namespace that opts out leaves a ledger in which nothing is counted: what happens there from then
-on is not seen.
+The ledger of a namespace that opts out counts nothing any more, because what happens there from
+then on is not seen.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Report pods that got their nodes past the handlers, whenever a ledger is written.
 
-Nothing is asked or written for that: what tells is the ledger that is written over
-(`is_unguarded`), and which pods are new with a node in the count (`arrivals`). Only when there
-is something to tell, the API server is asked whether the namespace is still opted in.
+That takes no request: such pods follow from the ledger that is replaced (`is_unguarded`), and from
+the pods that are new with a node in the count (`arrivals`). Only if there are any, the API server
+is asked whether the namespace is still opted in.
 """
 
 from __future__ import annotations

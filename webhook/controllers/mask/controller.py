@@ -1,19 +1,19 @@
-"""Keep the deferred resources out of the status of quotas, and bring them back when they are not.
+"""Keep deferred resources out of the status of quotas, and restore them where nothing is deferred.
 
-The API server's own quota check reads `status.hard`. Where a namespace defers, a mutating policy or
-webhook hides the deferred resources from it. When that is missing or comes too late, this puts it
-right; until then the platform is as strict as it always was.
+The API server's own quota check reads `status.hard`. In a namespace that defers, a mutating policy
+or webhook hides the deferred resources from it. If that is missing or was too late, this controller
+corrects the status; until then the API server's check is as strict as without deferral.
 
-Nothing is hidden that is not guarded: before it hides, this asks the API server itself whether the
-namespace still defers and the guard at the bind stands. Where it does not, everything is brought
-back, also what was hidden before.
+Nothing is hidden that is not guarded. Before it hides, the controller asks the API server whether
+the namespace still defers and the guard of binds is registered. If not, it restores everything,
+including what was hidden before.
 
-When a namespace opts out or becomes exempt, or a quota is excluded, nothing hides them any more but
-the quota controller writes a status only when a pod ends, `spec.hard` changes, or every five
-minutes. So the status is completed here, at once: `hard` together with a count of the pods, because
-the API server refuses every pod while a limited resource has no `used`. Pods that were created
-between the list and that write are found by counting a second time; after that the quota controller
-has it.
+When a namespace opts out or becomes exempt, or a quota is excluded, nothing hides the resources any
+more, but the quota controller writes a status only when a pod ends, `spec.hard` changes, or every
+five minutes. So this controller completes the status at once: `hard` together with a count of the
+pods, because the API server refuses every pod while a limited resource has no `used`. Pods that
+were created between the list and that write are found by a second count; from then on the quota
+controller keeps the status.
 """
 
 from __future__ import annotations

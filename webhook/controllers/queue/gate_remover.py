@@ -1,15 +1,15 @@
-"""Remove our scheduling gate from pods that may go, several at a time.
+"""Remove our scheduling gate from released pods, several at a time.
 
-What is to be done is said again after every look at a namespace, as long as the cache shows the
-gate: a patch that failed, or that a leader before this one never sent, is sent then, the former
-less and less often as long as its pod does not change. A patch names the pod's uid and the gate's
-place, so that it changes nothing else than what was meant.
+The pods to release are handed over again after every reconciliation of a namespace, as long as the
+cache shows the gate. So a patch that failed, or that the former leader did not send, is sent then;
+one that failed less and less often while its pod does not change. A patch tests the pod's uid and
+the position of the gate, so that it changes nothing else.
 
 Namespaces take turns, and none has more than half of the threads. The API server compares each
 toleration of a changed pod with every other one: with ten thousand of them no patch is answered in
 time. A namespace with such a pod gets one thread, and its slow pods are tried again one at a time;
-all such namespaces together get half of the threads. A namespace stays slow for a while when its
-slow pods are gone: else its creator deletes them, makes new ones, and takes all threads again.
+all such namespaces together get half of the threads. A namespace stays slow for a while after its
+slow pods are gone: otherwise their creator could delete and recreate them, and take all threads.
 
 Source: kubernetes v1.36, pkg/apis/core/validation/validation.go validateOnlyAddedTolerations.
 """

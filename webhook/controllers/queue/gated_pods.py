@@ -1,8 +1,8 @@
-"""The pods of one namespace that wait behind our scheduling gate, in their order.
+"""Pods of one namespace that wait behind our scheduling gate, in their order.
 
-Beside them stand those that are underway: they have no gate and no node yet. While others wait,
-what they take is reserved for them in their turn. Those of elastic pools whose bind was refused
-wait as well: their gate went when quota was reserved, and nothing is any more.
+Kept as well are pods that are underway, without a gate and a node: while others wait, quota is
+reserved for them in their turn. Pods of elastic pools whose bind was denied wait, too: their gate
+was removed when quota was reserved, and the reservation has ended since.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Items of many namespaces, which take turns: none waits for the thousands of another."""
+"""Fair queue: namespaces take turns, so that none waits for thousands of items of another."""
 
 from __future__ import annotations
 

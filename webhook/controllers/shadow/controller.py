@@ -1,11 +1,11 @@
-"""Watch the namespaces in shadow mode: what is really assigned there, and what would be refused.
+"""Record namespaces in shadow mode: what is really assigned there, and what would be denied.
 
-Pods are counted as for a namespace that defers, from the same cache. Nothing is written but the
-record of what was found, beside the ledger. Binds are not asked about: which pod got a node, and
-what was assigned before, the stored pods say themselves, and exactly.
+Pods are counted as for a namespace that defers, from the same cache. Only the record is written, in
+the ledger object. The webhook is not called about binds: the stored pods show exactly which pod got
+a node, and what was assigned before.
 
-Every process counts, and the one that leads adds up. What happens between two leaderships is not
-watched, and does not count as time.
+Every process counts, and the one that leads writes. What happens between two leaderships is not
+recorded, and does not count as time.
 """
 
 from __future__ import annotations

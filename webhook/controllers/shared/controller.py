@@ -1,8 +1,9 @@
 """Reconcile shared quotas: remove namespaces that left, report quotas that cannot be read.
 
-A namespace that was deleted, or left without a leader, is still named in the quotas that it shared.
-What a handler has raised and then not used, because it ended, is still granted. A quota that no
-namespace shares is complete. All of that is checked when a shared quota or a namespace changed.
+A namespace that was deleted, or that left while no controller led, is still named in the quotas
+that it shared. A grant that a handler raised and then did not use, because it stopped, is still
+there. A quota that no namespace shares is complete. All of this is checked when a shared quota or a
+namespace changes.
 """
 
 from __future__ import annotations

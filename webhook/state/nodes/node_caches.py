@@ -1,11 +1,11 @@
 """Caches of all nodes and pods, by which binds are judged as the kubelets of their nodes would.
 
-What they have against a bind may be old: a node that was relabelled or a pod that ended a moment
-ago. So the API server is asked for the node, its pods and the pod before a bind is refused. A
-warning is given by the caches alone: it stops nothing, and a list of the pods of a node can take
-many times what the bind takes. What is not known is never against a bind: where a cache is not
-filled or not kept up, a node is not there, or the API server does not answer, there is no
-objection. Neither does one replica know what others are letting through at this moment.
+An objection by the caches may be outdated: a node was relabelled or a pod ended a moment ago. So
+the node, its pods and the pod are read from the API server before a bind is denied. A warning is
+given by the caches alone: it stops nothing, and a list of the pods of a node can take many times as
+long as the bind. Something that is not known is never an objection: a cache is not filled or not
+followed, the node does not exist, or the API server does not answer. Nor does one replica know what
+others admit at this moment.
 """
 
 from __future__ import annotations
