@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
-# One image for webhook and controller. It runs as nobody in particular, on a read-only root:
-# mount memory at /tmp, and the certificates and the configuration where `serve` is told.
+# One image for webhook and controller. It runs as any user but root, on a read-only root file system:
+# mount an emptyDir at /tmp, and certificates and configuration where the options of `serve` name them.
 #
 #   docker build --build-arg VERSION=0.1.0 .
 #   docker build --target sbom --output dist .     # only the bill of materials of its packages
