@@ -11,7 +11,8 @@ from webhook.controllers.conditions.controller import PodConditionController
 from webhook.controllers.elastic.capacity_labels import ASSIGNED_PODS, CapacityLabels
 from webhook.controllers.elastic.controller import ElasticQuotaController
 from webhook.controllers.elastic.precedence import OwnersFirst
-from webhook.controllers.elastic.reclaim_controller import Reclaimer, ReclaimParts
+from webhook.controllers.elastic.reclaim_controller import Reclaimer
+from webhook.controllers.elastic.reclaim_view import ReclaimParts
 from webhook.controllers.gating.controller import PodGatingController
 from webhook.controllers.label_validation import LabelValidator
 from webhook.controllers.ledger.controller import LedgerController
@@ -279,11 +280,11 @@ class ControllerManager:
         self, namespace: str, pending: Mapping[str, PendingStatus], releasable: Collection[str]
     ) -> None:
         """Pass the queue of each namespace on, see `QueueListener`."""
-        advised = self._reclaimer.with_advice(pending)
+        advised = self._reclaimer.waiting_pods.with_advice(pending)
         self._pod_conditions.on_queue(namespace, advised, releasable)
         self._requeuer.on_queue(namespace, pending, releasable)
         self._owners_first.on_queue(namespace, pending, releasable)
-        self._reclaimer.on_queue(namespace, pending, releasable)
+        self._reclaimer.waiting_pods.on_queue(namespace, pending, releasable)
 
     def readiness_problems(self) -> list[str]:
         """Return what keeps the ledgers from being true; nothing when they are."""

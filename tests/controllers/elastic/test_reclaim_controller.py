@@ -34,7 +34,7 @@ from tests.reactions import (
     unavailable,
 )
 from webhook.config import ReclaimMode
-from webhook.controllers.elastic import reclaim_controller, reclaim_planner
+from webhook.controllers.elastic import promise_reconciler, reclaim_controller, reclaim_planner
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -983,7 +983,7 @@ def keep(here: Reclaiming, name: str) -> None:
 def test_a_promise_outlasts_a_pod_that_is_charged_past_its_grace_period(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reclaim_controller, "_ENDING_MARGIN", -59.0)  # a minute is as a second
+    monkeypatch.setattr(promise_reconciler, "_ENDING_MARGIN", -59.0)  # a minute is as a second
     with reclaiming(tmp_path, timeouts={"gateReleaseSeconds": 1}) as here:
         here.harness.api.delete(PODS, "b3", namespace="team-b", grace_period_seconds=60)
         here.create("a0", "team-a")
@@ -1261,7 +1261,7 @@ def test_a_claim_that_lacks_a_right_stops_no_other_claim(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The program was replaced before its role: it may not list PodGroups."""
-    caplog.set_level("INFO", reclaim_controller.__name__)
+    caplog.set_level("INFO", promise_reconciler.__name__)
     given = (a_node(), a_pod_group("PodGroup"))
     with reclaiming(tmp_path, *given, pod_group="train") as here:
         lend_in_another_pool(here)
@@ -1273,7 +1273,7 @@ def test_a_claim_that_lacks_a_right_stops_no_other_claim(
         assert (here.ending(), here.promises()) == ([], [])
         here.end("c1", "team-c")
         here.says("d0", "team-d", "Released")
-    records = [one for one in caplog.records if one.name == reclaim_controller.__name__]
+    records = [one for one in caplog.records if one.name == promise_reconciler.__name__]
     said = {(one.levelname, one.getMessage(), one.__dict__["pod"]) for one in records}
     assert said == {("WARNING", "reclaim is not allowed", "team-a/a0")}
     assert {one.__dict__["error"] for one in records} == {
@@ -1510,7 +1510,7 @@ def test_nothing_is_evicted_while_a_cache_that_plans_depend_on_does_not_follow(
 def test_a_pod_says_which_cache_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reclaim_controller, "_LATE_SECONDS", 0.0)
+    monkeypatch.setattr(reclaim_controller, "_STALE_SECONDS", 0.0)
     with reclaiming(tmp_path) as here, unheard(here, ELASTIC_QUOTAS, ALL):
         followed = here.harness.engine.informers["elasticquotas"]
         eventually(lambda: not followed.is_current, "it fails")

@@ -39,7 +39,8 @@ from tests.quota.elastic import laws
 from webhook.config import ElasticSettings, NodeFit, ReclaimMode, ReclaimSettings
 from webhook.controllers.elastic.assigned_pods import AssignedPod, read_assigned_pod
 from webhook.controllers.elastic.precedence import OwnersFirst
-from webhook.controllers.elastic.reclaim_controller import Reclaimer, ReclaimParts
+from webhook.controllers.elastic.reclaim_controller import Reclaimer
+from webhook.controllers.elastic.reclaim_view import ReclaimParts
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.timings import ControllerTimings
@@ -449,7 +450,7 @@ class _PodQueues:
     def commit(self, namespace: str, _state: object, cycle: CycleResult, **_rest: object) -> None:
         """Note which pod waits for the pool alone."""
         self._owners.on_queue(namespace, cycle.pending, ())
-        self._world.reclaimers[id(self._store)].on_queue(namespace, cycle.pending, ())
+        self._world.reclaimers[id(self._store)].waiting_pods.on_queue(namespace, cycle.pending, ())
         self._waits.pop(namespace, None)
         for uid, status in cycle.pending.items():
             is_of_pool = {one.quota for one in status.denials} == {POOL}

@@ -28,8 +28,8 @@ from tests.controllers.shared.elastic_simulation import POOL, ElasticSimulation
 from tests.controllers.shared.sharing_simulation import drive, run
 from tests.patching import wrap
 from webhook.controllers.elastic import precedence
+from webhook.controllers.elastic.promise_reconciler import PromiseReconciler
 from webhook.controllers.elastic.promises import HeldPromise, Promises
-from webhook.controllers.elastic.reclaim_controller import Reclaimer
 from webhook.controllers.shared import grant_transaction
 from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.grant_transaction import GrantTransaction
@@ -393,11 +393,14 @@ def _withdraw_no_promise(patch: Patch) -> None:
 
 def _withdraw_without_a_word(patch: Patch) -> None:
     def end(
-        reclaimer: Reclaimer, promises: Mapping[str, HeldPromise], _ends: object, epoch: int
+        reconciler: PromiseReconciler,
+        promises: Mapping[str, HeldPromise],
+        _ends: object,
+        epoch: int,
     ) -> None:
-        reclaimer.promises.withdraw(promises, epoch)
+        reconciler.promises.withdraw(promises, epoch)
 
-    patch.setattr(Reclaimer, "_end", end)
+    patch.setattr(PromiseReconciler, "_end", end)
 
 
 def _let_borrowers_go_first(patch: Patch) -> None:

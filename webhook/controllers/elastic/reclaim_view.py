@@ -43,6 +43,7 @@ from webhook.quota.ledger.ledger import Ledger, ReservationSource
 from webhook.quota.nodes.node_room import PlacedPod
 from webhook.quota.objects.model import Pod
 from webhook.state.ledger_store import LedgerStore
+from webhook.state.shared_quotas import SharedQuotaStore
 
 _NEWEST: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -108,6 +109,36 @@ class ReclaimView:
             key: [one for one in self.pods[key] if one.uid != uid] + self.leaving[key]
             for key in self.pools[quota.pool].quotas
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReclaimParts:
+    """Sources of plans, and stores of promises."""
+
+    quotas: Callable[[], Mapping[str, ElasticQuota]]
+    """Returns the elastic quotas that count, by namespace."""
+    assigned: Informer[AssignedPod]
+    pods: Callable[[], Informer[Pod]]
+    """Returns the cache of all pods, those without a node included."""
+    caches: Callable[[], Mapping[str, Informer[Any]]]
+    """Returns all caches that plans depend on, by what they hold."""
+    ledgers: LedgerStore
+    shared: SharedQuotaStore
+    cluster_quotas: Callable[[], Iterable[str]]
+    """Returns the names of the cluster quotas that there are, as ledgers name them."""
+    requeue_after: Callable[[str, float], None]
+    """Requeues a namespace after some seconds."""
+    settings: Callable[[], ElasticSettings]
+    """Returns what the configuration says of elastic quotas."""
+    uncharged_at: Callable[[str, str], float]
+    """Returns when a pod is charged no more although it is there, by its namespace and uid; never
+    for one that is not being deleted."""
+    holds_terminating: Callable[[], bool]
+    """Returns whether pods that are stuck terminating are charged until they are gone."""
+    patience: Callable[[], float]
+    """Returns for how many seconds a promise is kept while nothing happens."""
+    max_reservations: Callable[[], int]
+    """Returns how many reservations the ledger of a namespace may hold."""
 
 
 @dataclass(frozen=True, slots=True)
