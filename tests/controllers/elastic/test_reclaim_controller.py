@@ -589,12 +589,15 @@ def promise(pod: str, uid: str, namespace: str = "team-a") -> Object:
 def forge(here: Reclaiming, promises: list[Object]) -> None:
     """Write promises beside those of the leader, as its token could."""
     held = FieldReader(here.derived()["epool.default"]).child("status").children("promises")
-    value = [*(promise(one.text("pod"), one.text("uid")) for one in held), *promises]
     here.harness.client.calls.clear()
+    write_promises(here, [*(promise(one.text("pod"), one.text("uid")) for one in held), *promises])
+
+
+def write_promises(here: Reclaiming, promises: list[Object]) -> None:
     here.harness.api.patch(
         CLUSTER_DEFERRED_QUOTAS,
         "epool.default",
-        [{"op": "add", "path": "/status/promises", "value": value}],
+        [{"op": "add", "path": "/status/promises", "value": promises}],
         subresource="status",
     )
 
@@ -1546,6 +1549,26 @@ def test_what_is_reserved_is_promised_no_more_whatever_does_not_follow(tmp_path:
             here.says("a0", "team-a", "Released")
             eventually(lambda: here.promises() == [], "it holds that once")
             assert here.events("ReclaimWithdrawn") == []
+
+
+def test_a_promise_that_was_gone_meanwhile_is_a_new_one_whatever_does_not_follow(
+    tmp_path: Path,
+) -> None:
+    """Nothing of what was seen of the former one counts for it."""
+    with reclaiming(tmp_path) as here:
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending() == ["b3"], "one is evicted")
+        with unheard(here, ELASTIC_QUOTAS, ALL):
+            followed = here.harness.engine.informers["elasticquotas"]
+            eventually(lambda: not followed.is_current, "it fails")
+            write_promises(here, [])
+            time.sleep(2.5)  # promises are looked at each second
+            write_promises(here, [promise("a0", "team-a-a0")])
+            here.end("b3", "team-b")
+            here.says("a0", "team-a", "Released")
+            bound = {"outcome": "bound"}
+            eventually(lambda: here.metric("elastic_plans_total", **bound) == 1, "it ends well")
+        assert here.metric("elastic_reclaim_seconds_count") == 0
 
 
 def test_plans_wait_for_no_kind_that_is_not_installed(tmp_path: Path) -> None:

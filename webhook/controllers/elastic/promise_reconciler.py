@@ -153,8 +153,6 @@ class PromiseReconciler:
         if mode is not ReclaimMode.ACT:
             self._end(promises, dict.fromkeys(promises, "nothing is reclaimed any more"), epoch)
             return {}
-        if not is_stale:
-            self._kept = {uid: one for uid, one in self._kept.items() if uid in promises}
         kept = dict(promises)
         standing = self._end_over(kept, epoch)
         pools = {} if is_stale else self._by_pool(kept[uid] for uid in standing)
@@ -175,6 +173,8 @@ class PromiseReconciler:
 
         That no cache takes back, however old it is.
         """
+        # what is promised again to a pod is another promise
+        self._kept = {uid: one for uid, one in self._kept.items() if uid in kept}
         unseen = frozenset(uid for uid, one in kept.items() if self._cached(one) is None)
         if len(unseen) > _MAX_LOOKUPS:
             # no leader makes so many: they were forged, or the cache is far behind
