@@ -268,6 +268,51 @@ def test_an_edit_that_is_taken_back_is_counted_anew(
         assert isinstance(harness.reserve("other", OTHER), QuotaExceeded)
 
 
+@pytest.mark.parametrize("others", ["go on", "cannot be reconciled"])
+@pytest.mark.parametrize("leaves", ["by its ledger", "without a ledger"])
+def test_a_selector_that_is_taken_back_after_some_have_left_is_counted_anew(
+    leaves: str, others: str
+) -> None:
+    with sharing(a_namespace("team-c")) as harness:
+        harness.pod("runs", "3", OTHER, node="node-1")
+        harness.pod("waits", "4")
+        steps(harness)
+        if others == "cannot be reconciled":
+            harness.cluster.load([(PODS, an_unreadable_pod("team-c"))])
+        if leaves == "without a ledger":
+            harness.api.delete(QUOTA_LEDGERS, LEDGER_NAME, namespace=OTHER)
+            harness.catch_up()
+            settle(harness, OTHER)
+        select(harness, TEAM)
+        if leaves == "by its ledger":
+            settle(harness, OTHER)
+        else:
+            harness.controller.poll()
+        assert OTHER not in granted(harness)
+        if others == "cannot be reconciled":
+            for _ in range(60):
+                harness.pass_time(10)
+                harness.step()
+        select(harness, {})
+        for _ in range(2):
+            settle(harness, NAMESPACE)
+        assert not is_complete(harness)
+        assert isinstance(harness.reserve("waits"), Undecided)
+        if others == "cannot be reconciled":
+            harness.api.delete(PODS, "odd", namespace="team-c")
+        harness.pass_time(EXPIRE_SECONDS + 1)
+        steps(harness)
+        assert is_complete(harness)
+        assert isinstance(harness.reserve("waits"), QuotaExceeded)
+
+
+def select(harness: ControllerHarness, selector: Mapping[str, object]) -> None:
+    path = "/spec/namespaceSelector"
+    edit = [{"op": "replace", "path": path, "value": selector}]
+    harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", edit)
+    harness.catch_up()
+
+
 @TAKEN_BACK
 def test_so_is_one_of_a_quota_that_was_not_complete_yet(
     other: Mapping[str, object], back: Mapping[str, object]

@@ -44,6 +44,7 @@ from webhook.quota.shared.escrow import (
     holding_only,
     is_counted_as,
     lowered,
+    names_former_spec,
     need,
     raised,
     rewritten,
@@ -283,10 +284,10 @@ class GrantTransaction:
             if (version := self._fetch(name)) is None:
                 continue
             quota = self.shared.participation.deferred_quota(version.quota)
-            if quota is not None:
-                if not self.shared.participation.has_left(self.namespace, quota):
-                    return False
-            elif version.grants.observed is not None and not self._mark_incomplete(version):
+            if quota is not None and not self.shared.participation.has_left(self.namespace, quota):
+                return False
+            is_vague = quota is None or names_former_spec(version.shared)
+            if is_vague and version.grants.observed and not self._mark_incomplete(version):
                 return False
         return True
 

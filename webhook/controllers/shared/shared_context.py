@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Final
 
 from webhook.controllers.ledger.usage_cache import UsageCache
@@ -17,6 +18,7 @@ from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.participation import Participation
 from webhook.quota.shared.cluster_quotas import ledger_name
+from webhook.quota.shared.escrow import names_former_spec
 from webhook.quota.shared.grants import Grants
 from webhook.state.ledger_store import LedgerStore
 from webhook.state.shared_quotas import SharedQuotaStore, SharedQuotaVersion
@@ -110,7 +112,7 @@ class SharedQuotaContext:
         return [one.name for one in known if one is not None and namespace in one.grants.namespaces]
 
     def write(self, version: SharedQuotaVersion, grants: Grants, epoch: int) -> SharedQuotaVersion:
-        """Write by compare-and-swap, under a leadership.
+        """Write by compare-and-swap, under a leadership; no claim for a former spec is left.
 
         Raises:
             NotLeadingError: It is over.
@@ -118,6 +120,9 @@ class SharedQuotaContext:
             ApiError: The API server does not do it.
         """
         self.require_leadership(epoch)
+        shared = version.shared
+        if shared is not None and names_former_spec(replace(shared, grants=grants)):
+            grants = replace(grants, observed=None)
         return self.store.write(version, grants)
 
     def require_leadership(self, epoch: int) -> None:

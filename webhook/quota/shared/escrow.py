@@ -13,7 +13,9 @@ C. Total. No admission makes the sum over all namespaces exceed `hard`. Only usa
    can, because it is counted by force.
 
 D. Complete. The quota's status says that all are counted only while that is true of the very spec
-   that it names: before a ledger begins to count another spec, or begins again, that is taken back.
+   that it names: before a ledger begins to count another spec, or begins again, that is taken back,
+   and before one stops to count by another spec. The leader writes no quota that names a former
+   spec: an edit may be taken back at any time, and what followed of it must not count as that spec.
    Nothing is lowered, and no namespace dropped, but for the spec and the labels as they are in
    storage.
 
@@ -145,6 +147,15 @@ def is_counted_as(account: Account, shared: Shared) -> bool:
         observed_as(quota, hard),
         observed_as(quota, hard, holds_terminating=True),
     )
+
+
+def names_former_spec(shared: Shared | None) -> bool:
+    """Return whether a quota is said to be complete for another spec than it has."""
+    observed = None if shared is None else shared.grants.observed
+    if shared is None or observed is None:
+        return False
+    quota = shared.quota.quota
+    return observed.uid != quota.uid or observed.spec_hash.partition("-")[0] != quota.spec_hash
 
 
 def beside(ledger: Ledger, namespace: str, shared: Mapping[str, Shared | None]) -> Ledger:
