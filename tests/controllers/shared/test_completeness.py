@@ -164,6 +164,46 @@ def test_one_is_complete_soon_when_the_last_that_was_not_counted_is_gone() -> No
         assert is_complete(harness)
 
 
+def test_one_that_comes_and_goes_between_two_looks_is_not_waited_for() -> None:
+    with sharing(a_namespace("late", mode="native")) as harness:
+        harness.pod("waits", "1")
+        steps(harness)
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
+        )
+        harness.catch_up()
+        for namespace in (*[OTHER] * 3, NAMESPACE, *[OTHER] * 3):
+            settle(harness, namespace)
+        harness.pass_time(1.5)
+        harness.mark_dirty(NAMESPACE)
+        harness.controller.poll()
+        assert not is_complete(harness)
+        harness.api.patch(NAMESPACES, "late", {"metadata": {"labels": {MODE_LABEL: "deferred"}}})
+        harness.catch_up()
+        for _ in range(4):
+            process_ready(harness, except_for="late")
+            harness.pass_time(1.5)
+        harness.api.patch(NAMESPACES, "late", {"metadata": {"labels": {MODE_LABEL: "native"}}})
+        harness.catch_up()
+        for _ in range(50):
+            harness.pass_time(0.2)
+            harness.step()
+        assert is_complete(harness)
+
+
+def process_ready(harness: ControllerHarness, *, except_for: str) -> None:
+    """Reconcile all namespaces that are due but one."""
+    queue = harness.controller.workers.queue
+    for _ in range(queue.ready_count()):
+        one = queue.get()
+        assert one is not None
+        if one != except_for:
+            harness.controller.workers.process(one)
+        else:
+            queue.add(one)
+            queue.done(one)
+
+
 def test_one_that_cannot_be_counted_is_not_waited_for_when_it_opts_out() -> None:
     with new_harness(a_namespace(OTHER), shared_quota("4"), follows_ledgers=True) as harness:
         harness.cluster.load([(PODS, an_unreadable_pod(OTHER))])

@@ -11,6 +11,7 @@ from tests.controllers.controller_harness import (
     EXPIRE_SECONDS,
     NAMESPACE,
     ControllerHarness,
+    new_harness,
 )
 from tests.controllers.shared.shared_quota_steps import (
     OTHER,
@@ -18,6 +19,7 @@ from tests.controllers.shared.shared_quota_steps import (
     granted,
     is_complete,
     label,
+    shared_quota,
     sharing,
     status_of,
     steps,
@@ -135,6 +137,36 @@ def test_a_bind_that_its_ledger_admitted_last_is_waited_for(harness: ControllerH
     harness.pod("one", requests={"cpu": "1", "memory": "2Gi"})
     harness.catch_up()
     assert isinstance(harness.reserve("one"), QuotaExceeded)
+
+
+def test_what_its_pods_give_back_is_free_for_others(harness: ControllerHarness) -> None:
+    harness.pod("waits", "4")
+    steps(harness)
+    terminate(harness)
+    harness.api.delete(PODS, "other", namespace=OTHER, grace_period_seconds=0)
+    steps(harness)
+    assert granted(harness) == {NAMESPACE: "0", OTHER: "1"}  # a bind may be on its way still
+    wait(harness)
+    assert granted(harness) == {NAMESPACE: "0", OTHER: "0"}
+    assert isinstance(harness.reserve("waits"), Reserved)
+
+
+def test_so_is_its_headroom() -> None:
+    headroom = [{"namespaces": [OTHER], "amounts": {"requests.cpu": "3"}}]
+    quota = shared_quota("4", headroom=headroom)
+    with new_harness(a_namespace(OTHER), quota, follows_ledgers=True) as harness:
+        harness.pod("first", "1", OTHER)
+        steps(harness)
+        assert isinstance(harness.reserve("first", OTHER), Reserved)
+        harness.bind("first", OTHER)
+        steps(harness)
+        harness.api.delete(PODS, "first", namespace=OTHER, grace_period_seconds=0)
+        steps(harness)
+        assert granted(harness)[OTHER] != "0"
+        terminate(harness)
+        harness.pod("waits", "4")
+        wait(harness)
+        assert isinstance(harness.reserve("waits"), Reserved)
 
 
 def test_where_nothing_is_missing_nothing_is_listed_or_written(harness: ControllerHarness) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -130,6 +130,11 @@ class Completeness:
         if name in self._progress:
             progress = self._progress[name]
             progress.counts = _without(progress.counts, {namespace})
+
+    def awaits_other(self, name: str, namespaces: Set[str]) -> bool:
+        """Return whether a quota waits for a namespace that is none of these."""
+        progress = self._progress.get(name)
+        return progress is not None and bool({progress.awaited} - {""} - namespaces)
 
     def mark_complete(
         self, observed: QuotaRevision, version: SharedQuotaVersion, epoch: int

@@ -342,10 +342,14 @@ class SharedQuotaController:
             self._write(quota.quota.name, epoch, change)
 
     def _has_lost_participant(self, name: str, participants: Set[str]) -> bool:
-        """Return whether a namespace took part in a quota at the last look, and does not now."""
+        """Return whether a namespace took part in a quota at the last look, and does not now.
+
+        Also one that came and went since, and is waited for.
+        """
         former = self._participants.get(name, frozenset())
         self._participants[name] = participants
-        return not former <= participants
+        is_awaited = self.shared.completeness.awaits_other(name, participants)
+        return is_awaited or not former <= participants
 
     def _check_excess(self, namespace: str, name: str, shared: Shared) -> None:
         """Have a namespace reconciled that may hold more than its ledger says, or less."""

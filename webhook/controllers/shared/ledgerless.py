@@ -4,11 +4,11 @@ The API server lets no other ledger be made there, and a finalizer of a tenant c
 namespace for good. Nothing is admitted in it any more: each admission is a write of its ledger, and
 no pod can be created or bound. Once what was reserved in the former ledger is over, a count of its
 pods has all that they take, as it has for a ledger that is made anew. So it is granted by force
-what is counted, without a ledger, and the others do not wait for it.
+what is counted, without a ledger, and the others do not wait for it. What its pods give back, and
+its headroom, is lowered, as it has no ledger at a version of the quota (`escrow`).
 
-It holds at least what it held, until it is gone. Should a ledger of that name count the quota after
-all, of a namespace that is made anew, the quota is marked incomplete before, as ever
-(`grant_transaction`).
+Should a ledger of that name count the quota after all, of a namespace that is made anew, the quota
+is marked incomplete before, as ever (`grant_transaction`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.shared.completeness import Count
 from webhook.controllers.shared.leaving import WAIT_SECONDS
 from webhook.controllers.shared.shared_context import SharedQuotaContext
-from webhook.quota.amounts.resources import is_within
+from webhook.quota.amounts.resources import is_within, mask
 from webhook.quota.ledger.ledger import Account, Ledger
-from webhook.quota.shared.escrow import Raise, Shared, is_counted_as, need, raised, shared_names
+from webhook.quota.shared.escrow import Raise, Shared, is_counted_as, lowered, need, shared_names
 
 
 def is_all_granted(shared: SharedQuotaContext, namespace: str, count: Ledger) -> bool:
-    """Return whether nothing is missing of what is counted in a namespace, as far as is known."""
+    """Return whether a namespace holds what is counted in it and no more, as far as is known."""
     return all(
         version is not None
         and version.shared is not None
@@ -60,7 +60,9 @@ def grant_counted(
             if version is None or found is None or not is_counted_as(account, found):
                 continue
             if not _is_granted(namespace, account, found):
-                following = raised(version.grants, namespace, Raise(need(account)))
+                if shared.ledgers.fetch(namespace) is not None:
+                    continue
+                following = lowered(version.grants, namespace, Raise(need(account)))
                 version = shared.write(version, following, epoch)
             shared.completeness.record_counted(
                 namespace, Count(state, ""), account.observed, version, epoch
@@ -68,5 +70,5 @@ def grant_counted(
 
 
 def _is_granted(namespace: str, account: Account, shared: Shared) -> bool:
-    held = shared.grants.namespaces.get(namespace)
-    return held is not None and is_within(need(account), held)
+    held, wanted = shared.grants.namespaces.get(namespace), need(account)
+    return held is not None and is_within(wanted, held) and is_within(mask(held, wanted), wanted)
