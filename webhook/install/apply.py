@@ -1,4 +1,4 @@
-"""Write objects into a cluster by server-side apply, and say what became of each."""
+"""Apply objects to a cluster by server-side apply, and return the outcome of each."""
 
 from __future__ import annotations
 

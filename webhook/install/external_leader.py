@@ -1,4 +1,4 @@
-"""Leader outside of the cluster, which would undo what is uninstalled."""
+"""Leader that runs outside of the cluster, and would undo an uninstallation."""
 
 from __future__ import annotations
 

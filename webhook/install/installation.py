@@ -1,20 +1,22 @@
-"""Install deferred-quota, step by step, so that a cluster never waits for what is not there.
+"""Install deferred-quota, in an order in which the API server calls nothing that is not there yet.
 
-1. Namespace, definitions of ledgers and of cluster quotas, rights, and the policies that hold the
-   rights to what is needed: nothing uses them yet.
-2. Certificates. Where registrations are there already and the CA is new, they trust it beside what
-they trust, before a webhook serves with it. 3. The configuration and the Deployments, until every
-replica runs with that configuration. Where a mask is there already, it first stops to hide what the
-new configuration does not defer: until then it may hide only what both the former processes and the
-new ones charge. 4. The registrations: from now on the API server asks. They come late because those
-that charge stop what they cannot ask about, and because the quotas of a namespace that they will
-leave out have to be the API server's before. Where the webhook moves, or its CA changes, the API
-server has to have reached the new one before; then all entries go there, and only then the former
-CA goes. 5. The mask, last: until then quotas are enforced as ever. Policies, and what the page
-needs, that an earlier installation had and this one has not go.
+1. Namespace, CustomResourceDefinitions, rights, and the policies that restrict the rights: nothing
+   uses them yet.
+2. Certificates. If there are registrations already and the CA is new, they trust it beside the
+   former one, before a webhook serves with it.
+3. The configuration and the Deployments, until every replica runs with that configuration. If there
+   is a mask already, it first stops hiding what the new configuration does not defer: until then it
+   may hide only what both the former processes and the new ones charge.
+4. The registrations: from now on the API server calls the webhook. They come late, because entries
+   that charge stop what the webhook does not answer, and because the API server has to enforce the
+   quotas of a namespace before the registrations leave it out. If the webhook moves, or its CA
+   changes, the API server first has to reach the new one; then all entries call it, and after that
+   the former CA is removed.
+5. The mask, last: until then the API server enforces quotas as before. Policies and objects of the
+   page that an earlier installation had and this one has not are removed.
 
-To do it again changes nothing, or finishes what was left. What breaks off between two writes leaves
-what worked, and says what stands.
+Repeated, this changes nothing, or finishes what was left. If it ends between two writes, what works
+goes on, and a message says what is installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Wait until what was applied does its work."""
+"""Wait until the applied objects are in force: Deployments, definitions, deletions."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
-"""Take deferred-quota out of a cluster, so that nothing waits for it and quotas hold all the time.
+"""Uninstall deferred-quota, so that nothing waits for it and quotas are enforced all the time.
 
-1. The mask and everything else that changes requests go, except for what says which pod a Binding
-   means: nothing is hidden or gated any more, and the guards know what they charge. With them goes
-   the guard of the gates, which lets only some people take them off, and what watches shadow mode.
-2. The controller stops, which would put the mask on again. Where the mask, or another part of that,
-   does not go, it stays, unless that is forced: it has to count what goes on to be charged.
-3. Pods that wait for a gate of ours are released; quotas are completed, and from then on the API
-   server enforces all of them by itself.
-4. Only now the guards go, then the webhook, the policies for its identities, the rights, the
-   ledgers, the namespace. Where something before did not succeed they stay, unless that is forced:
-   quotas would not be enforced. Cluster quotas are: the API server knows none. Each is named, and
-   goes with its definition unless that is kept.
+1. The mask and everything else that changes requests is deleted, except the entry that pins the
+   pod's uid in a Binding: nothing is hidden or gated any more, and guards know what they charge. So
+   are the entry that restricts who may remove gates, and the one for shadow mode.
+2. The controller, which would mask again, is stopped. If the mask or another part of step 1 cannot
+   be deleted, it goes on, unless that is forced: it has to count what is still charged.
+3. Our gate is removed from pods, and quotas are completed. From then on the API server enforces all
+   of them by itself.
+4. Only now the guards are deleted, then the webhook, the policies for its identities, the rights,
+   the ledgers and the namespace. If a step before has failed they stay, unless that is forced:
+   quotas would not be enforced. The API server does not know cluster quotas: each is named, and
+   deleted with its CustomResourceDefinition unless that is kept.
 
-Before all that it looks for the leader: a controller that runs outside of the cluster would mask
+Before all that the leader is looked for: a controller that runs outside of the cluster would mask
 again what step 3 completes, for as long as it runs.
 
-Each step is done whether or not the others found something to do. None of them needs the webhook
-to answer: nothing that is written here is asked of it.
+Each step is taken whether or not the others found something to do. None of them needs an answer of
+the webhook, which is not called about anything that is written here.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Opt a namespace out.
 
-The order matters. While the label is there the API server asks the webhook, which may put a gate
-on every new pod: stripping gates first would race with all that is created. So:
+The order matters. While the label is there the API server calls the webhook, which may gate every
+new pod: if gates were removed first, new ones could be added meanwhile. So:
 
-1. The label goes. From then on nothing is gated, masked or charged here, and a webhook that is down
-   or already uninstalled no longer stands in the way of the next steps. Nor does one that lets only
-   some people take gates off: until every API server knows that the label is gone, it may still
-   refuse, which is tried again.
-2. Our scheduling gate is taken from the pods that wait, until none is left. Nothing else will.
+1. The label is removed. From then on nothing is gated, masked or charged in the namespace, and a
+   webhook that is down or already uninstalled does not block the next steps. The entry that
+   restricts who may remove gates may still deny that until every API server knows that the label is
+   gone: it is tried again.
+2. Our scheduling gate is removed from the pods that wait, until none is left. Nothing else does.
 3. The status of the quotas is completed, so that the API server counts and enforces by itself.
 
-Until step 3 is through, the API server admits pods without looking at compute resources, as it did
-before: they are counted in step 3. Each step may be repeated at will, so after any failure the
-whole of it is run again.
+Until step 3 is done, the API server admits pods without looking at compute resources, as it did
+before: they are counted in step 3. Every step can be repeated, so after any failure all of them are
+run again.
 """
 
 from __future__ import annotations

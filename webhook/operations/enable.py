@@ -1,8 +1,8 @@
 """Opt a namespace in: judge it, set the label, wait until its quotas are deferred.
 
-The label is all that is written. From then on pods of the namespace are bound only when they fit;
-until its ledger is counted they wait. What masks and counts is the installation's controller, which
-is why it has to be there, and alive, before.
+Only the label is written. From then on pods of the namespace are bound only if they fit, and wait
+until its ledger is counted. The installation's controller masks and counts, so it has to run
+before.
 """
 
 from __future__ import annotations

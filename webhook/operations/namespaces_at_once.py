@@ -1,7 +1,7 @@
-"""Do the same in several namespaces at once.
+"""One operation in several namespaces at once.
 
-Most of the time of opting in and out goes by with waiting, for caches of the API server and for the
-controller. So several namespaces wait side by side; how many is bounded, because each also asks.
+Opting in and out mostly waits, for caches of the API server and for the controller. So several
+namespaces wait at the same time; their number is bounded, because each sends requests as well.
 """
 
 from __future__ import annotations

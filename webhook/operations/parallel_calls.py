@@ -1,7 +1,7 @@
-"""Make several calls at the same time, and end at once with the keyboard.
+"""Several calls at the same time, which an interrupt by the keyboard ends at once.
 
-The threads of `concurrent.futures` are waited for when the interpreter ends, and so is a call
-without answer.
+Not by `concurrent.futures`: the interpreter waits for its threads when it ends, even for a call
+that gets no answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is it installed: the definitions of what is kept, and a controller that leads."""
+"""Whether the CustomResourceDefinitions are installed, and a controller leads."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Whether the ledgers say what is so.
+"""Whether the ledgers agree with the pods.
 
-A ledger changes all the time, so it is read before and after the pods; only if it did not change in
-between are the two compared. Many namespaces are read at once, and then each alone whose ledger
-changed meanwhile. What is found then may still be on its way to be put right, so it has to be so at
-a second look.
+A ledger changes all the time, so it is read before and after the pods, and the two are compared
+only if it did not change in between. Many namespaces are read at once, and then each one alone
+whose ledger changed meanwhile. A difference may be about to be corrected, so it is reported only if
+a second look finds it again.
 """
 
 from __future__ import annotations

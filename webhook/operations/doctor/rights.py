@@ -1,4 +1,4 @@
-"""Powers of users and workloads that the product cannot see, or has to be able to trust."""
+"""Rights of users and workloads by which they could bypass the product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks, one after the other, none of which can stop another."""
+"""Runner of the checks: one after the other, and a failure of one does not stop the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents of what is shipped, to be compared with what an API server returns.
+"""Digests of the shipped objects, to be compared with those in a cluster.
 
 The manifests are no part of the package, so what stands in them is known by digests, which a test
 compares with them. What the configuration lists is compared elsewhere, as are the namespaces that

@@ -1,4 +1,4 @@
-"""Whether a controller leads and the webhook answers, seen at once where all is well."""
+"""Health of controller and webhook, for `explain`: a fast look where all is well."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Read what a cluster recorded of its pods, as something that can happen again otherwise."""
+"""Replay: the recorded past of a cluster, as a scenario that can be simulated in other modes."""
