@@ -7,8 +7,8 @@ time to sort the pods, however many are evicted.
 
 Pods of a namespace with one group are one unit, be it by a label or by a PodGroup. It consists of
 those of them that may be evicted: a pod that is within its quota or exempt does not keep the
-others, or a group of all pods of a namespace would keep all that it has borrowed. A unit is as
-young as its oldest pod.
+others, or a group of all pods of a namespace would keep all that it has borrowed. A unit has the
+highest priority of its pods, its turn by the newest, and is protected only while all are young.
 """
 
 from __future__ import annotations
