@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from webhook.cli.app import COMMANDS
+from webhook.quota.queue.queued_pods import PendingReason
 from webhook.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -144,6 +145,11 @@ def test_every_case_of_certificates_is_numbered_and_a_test() -> None:
         assert named, number
         for file, test in named:
             assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), (number, test)
+
+
+def test_every_reason_why_a_pod_is_queued_has_a_row() -> None:
+    rows = re.findall(r"(?m)^\| (`\w+`(?:, `\w+`)*) \|", (ROOT / "docs/queueing.md").read_text())
+    assert {f"`{reason}`" for reason in PendingReason} <= set(", ".join(rows).split(", "))
 
 
 def test_docstrings_name_code_that_exists() -> None:
