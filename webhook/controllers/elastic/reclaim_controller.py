@@ -1,6 +1,6 @@
 """Reclaim: evict pods above what is guaranteed to their quota, for pods that wait for theirs.
 
-What may be taken from which quota is in `quota.elastic.reclaim`. For the first pods of each queue
+What may be taken from which quota is in `quota.elastic.reclaim_plan`. For the first pods of each queue
 that wait for elastic quotas alone the leader makes plans, for a pod behind others once these have
 their promises, and with `elastic.reclaim.mode: Act` carries them out:
 
