@@ -1,8 +1,8 @@
 """Reclaim: evict pods above what is guaranteed to their quota, for pods that wait for theirs.
 
-What may be taken from which quota is in `quota.elastic.reclaim_plan`. For the first pods of each queue
-that wait for elastic quotas alone the leader makes plans, for a pod behind others once these have
-their promises, and with `elastic.reclaim.mode: Act` carries them out:
+`quota.elastic.reclaim_plan` says what may be taken from which quota. For the first pods of each
+queue that wait for elastic quotas alone the leader makes plans, for a pod behind others once these
+have their promises, and with `elastic.reclaim.mode: Act` carries them out:
 
 1. What the pod requests is promised to it in the derived quotas (`promises`): from then on no other
    pod can take what becomes free, but for those with an earlier promise. That is so also where
