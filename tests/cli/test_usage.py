@@ -117,8 +117,8 @@ def test_a_pod_that_is_created_with_a_node_is_charged_at_its_creation() -> None:
     container = a_container(requests={"cpu": "1"})
     pods = [a_pod(container, name="free"), a_pod(container, name="pinned", node="node-1")]
     lines = run("-f", "-", stdin=text_of(*pods)).stdout.splitlines()
-    doors = [re.split(" {2,}", line)[1:4:2] for line in lines if "requests.cpu" in line]
-    assert doors == [
+    moments = [re.split(" {2,}", line)[1:4:2] for line in lines if "requests.cpu" in line]
+    assert moments == [
         ["Pod/free", "bind"],
         ["Pod/pinned", "creation"],
         ["(total)", "bind + creation"],

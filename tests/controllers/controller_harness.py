@@ -343,7 +343,7 @@ class ControllerHarness:
         claim = claim_for_bind(pod, quotas, source=ReservationSource.BIND, observed_version=NEWEST)
         assert claim is not None
         give_up = time.monotonic() + 30
-        return self._door().reserve(namespace, claim, quotas.observed, deadline=give_up)
+        return self._new_reserver().reserve(namespace, claim, quotas.observed, deadline=give_up)
 
     def reserve_resize(self, name: str, cpu: str, namespace: str = NAMESPACE) -> Outcome:
         """Reserve for a resize of a pod to `cpu`, and store nothing."""
@@ -353,9 +353,9 @@ class ControllerHarness:
         claim = claim_for_update(old, new, quotas, source=ReservationSource.RESIZE)
         assert claim is not None
         give_up = time.monotonic() + 30
-        return self._door().reserve(namespace, claim, quotas.observed, deadline=give_up)
+        return self._new_reserver().reserve(namespace, claim, quotas.observed, deadline=give_up)
 
-    def _door(self) -> Reserver:
+    def _new_reserver(self) -> Reserver:
         api = FakeClient(self.cluster)
         return Reserver(
             LedgerStore(api),

@@ -689,7 +689,7 @@ def test_a_pod_of_no_quota_is_remembered_for_a_quota_that_comes(open_harness: Op
     assert is_exceeded(harness.bind("web-2", uid=waiting(harness, "web-2")))
 
 
-# -- not ours, or not to be decided: more in test_every_door --------------------------------
+# -- not ours, or not to be decided: more in test_every_charging_request --------------------
 
 
 @pytest.mark.parametrize("mode", ["", "shadow", "Deferred"])

@@ -79,7 +79,7 @@ ASKS: Mapping[str, tuple[str, Ask]] = {
         lambda harness, pod, dry: changed(pod, dry_run=dry, harness=harness),
     ),
 }
-every_door = pytest.mark.parametrize(("node", "ask"), ASKS.values(), ids=ASKS.keys())
+every_request = pytest.mark.parametrize(("node", "ask"), ASKS.values(), ids=ASKS.keys())
 in_fact_and_dry = pytest.mark.parametrize("dry_run", [False, True], ids=["in fact", "dry run"])
 
 
@@ -130,7 +130,7 @@ def passes(reply: Reply) -> bool:
 
 
 @in_fact_and_dry
-@every_door
+@every_request
 def test_a_quota_that_others_count_is_never_passed_by(
     deaf: AdmissionHarness, node: str, ask: Ask, dry_run: bool
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_quota_that_others_count_is_never_passed_by(
 
 
 @in_fact_and_dry
-@every_door
+@every_request
 def test_nor_is_one_that_is_not_counted_yet(
     open_harness: OpenHarness, node: str, ask: Ask, dry_run: bool
 ) -> None:
@@ -189,7 +189,7 @@ def skewed(tmp_path: Path) -> Iterator[AdmissionHarness]:
 
 
 @in_fact_and_dry
-@every_door
+@every_request
 def test_a_resource_that_only_others_defer_is_never_passed_by(
     skewed: AdmissionHarness, node: str, ask: Ask, dry_run: bool
 ) -> None:
@@ -198,7 +198,7 @@ def test_a_resource_that_only_others_defer_is_never_passed_by(
 
 
 @in_fact_and_dry
-@every_door
+@every_request
 def test_without_deferred_quotas_nothing_is_held_up(
     open_harness: OpenHarness, node: str, ask: Ask, dry_run: bool
 ) -> None:
@@ -209,7 +209,7 @@ def test_without_deferred_quotas_nothing_is_held_up(
     assert harness.ledger() is None
 
 
-@every_door
+@every_request
 def test_nor_after_the_last_deferred_quota_went(
     harness: AdmissionHarness, node: str, ask: Ask
 ) -> None:
@@ -221,7 +221,7 @@ def test_nor_after_the_last_deferred_quota_went(
     assert passes(ask(harness, pod, False))
 
 
-@every_door
+@every_request
 def test_nor_by_the_ledger_of_a_namespace_that_opted_out(
     harness: AdmissionHarness, node: str, ask: Ask
 ) -> None:
@@ -248,7 +248,7 @@ def test_a_pod_that_takes_nothing_limited_passes_once_the_quotas_are_counted(
         assert harness.cluster.resource_version == before
 
 
-@every_door
+@every_request
 def test_a_ledger_that_cannot_be_asked_is_no_permission(
     open_harness: OpenHarness, node: str, ask: Ask
 ) -> None:

@@ -93,7 +93,7 @@ def is_refused(reply: Reply, message: str) -> bool:
 @class_rules
 @dry_or_not
 @for_each(HANDLERS)
-def test_a_class_without_a_quota_is_refused_at_every_door_with_one_message(
+def test_a_class_without_a_quota_is_refused_at_every_handler_with_one_message(
     open_harness: OpenHarness, settings: Object, ask: Ask, dry_run: bool
 ) -> None:
     harness = open_harness(a_quota("p1", hard={"requests.cpu": "9"}), settings=settings)
@@ -115,7 +115,7 @@ def test_a_class_without_a_quota_is_refused_where_there_is_no_quota_at_all(
 @class_rules
 @for_each(HANDLERS)
 @pytest.mark.parametrize("metadata", [{}, EXCLUDED], ids=["deferred", "excluded"])
-def test_a_class_with_a_quota_passes_every_door(
+def test_a_class_with_a_quota_passes_every_handler(
     open_harness: OpenHarness, settings: Object, ask: Ask, metadata: Object
 ) -> None:
     covering = a_quota("gold", hard={"requests.cpu": "9"}, expressions=[GOLD], metadata=metadata)

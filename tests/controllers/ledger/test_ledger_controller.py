@@ -238,7 +238,7 @@ def test_to_hold_and_to_release_takes_effect_for_pods_that_are_stuck_already(
         harness.step()
         assert harness.used() == {"requests.cpu": used}
         hashes.add(harness.ledger().accounts["p1"].observed.spec_hash)
-    assert len(hashes) == 2, "doors cannot tell how it was counted"
+    assert len(hashes) == 2, "handlers cannot tell how it was counted"
 
 
 def test_a_shortened_grace_period_releases_earlier(harness: ControllerHarness) -> None:

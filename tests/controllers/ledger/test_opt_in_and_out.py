@@ -91,11 +91,11 @@ def test_a_door_that_begins_after_the_namespace_was_changed_is_not_held_up_for_l
     harness: ControllerHarness,
 ) -> None:
     harness.api.patch(NAMESPACES, NS, {"metadata": {"annotations": {"note": "x"}}})
-    with second_harness(harness, epoch=[0]) as door:
-        assert isinstance(door.reserve("next"), Undecided)
+    with second_harness(harness, epoch=[0]) as replica:
+        assert isinstance(replica.reserve("next"), Undecided)
         assert isinstance(harness.reserve("next"), Reserved)  # it has seen that nothing happened
         harness.step()
-        assert isinstance(door.reserve("next"), Reserved)
+        assert isinstance(replica.reserve("next"), Reserved)
         before = harness.cluster.resource_version
         harness.mark_dirty()
         harness.step()

@@ -695,11 +695,11 @@ class SharingSimulation:
 
     # -- actors ----------------------------------------------------------------------------
 
-    def bind(self, door: WebhookActor, pod: PodState) -> None:
+    def bind(self, actor: WebhookActor, pod: PodState) -> None:
         """Let a handler be asked about the bind of a pod, as it knows the quotas."""
-        if door.task is not None or pod.is_assigned or pod.uid in self.asked:
+        if actor.task is not None or pod.is_assigned or pod.uid in self.asked:
             return
-        view = self.views[door.view]
+        view = self.views[actor.view]
         if pod.namespace not in view.opted_in:
             return
         quotas = view.quotas_of(pod.namespace)
@@ -716,11 +716,11 @@ class SharingSimulation:
             is_admitted = False
             try:
                 until = time.monotonic() + 1000
-                outcome = door.reserver.reserve(
+                outcome = actor.reserver.reserve(
                     pod.namespace, claim, quotas.observed, deadline=until
                 )
                 is_admitted = isinstance(outcome, Reserved)
-                if isinstance(outcome, QuotaExceeded) and not door.is_former:
+                if isinstance(outcome, QuotaExceeded) and not actor.is_former:
                     self._check_denied(pod)
             finally:
                 del self.rooms[pod.uid], self.shortages[pod.uid]
@@ -730,9 +730,9 @@ class SharingSimulation:
                 else:
                     self.asked.discard(pod.uid)
 
-        door.task = Task(ask, is_webhook=True)
-        door.task.namespace = pod.namespace
-        self.step(door)  # to its first call
+        actor.task = Task(ask, is_webhook=True)
+        actor.task.namespace = pod.namespace
+        self.step(actor)  # to its first call
 
     def commit(self, request: Request, *, fails: bool) -> None:
         """Let storage carry out a bind that was admitted, or not."""
@@ -922,11 +922,11 @@ class SharingSimulation:
         """Check what a write has changed, and all that has to be true at every moment."""
         now = self.read_stored()
         task = threading.current_thread()
-        is_door = isinstance(task, Task) and task.is_webhook
+        is_webhook = isinstance(task, Task) and task.is_webhook
         names = {*before.quotas, *now.quotas} if kind == CLUSTER_DEFERRED_QUOTAS else ()
         for name in sorted(names):
             former, present = before.quota(name), now.quota(name)
-            if is_door:
+            if is_webhook:
                 assert present.total <= max(Fraction(present.hard), former.total), (
                     f"C: an admission exceeds {name}"
                 )
@@ -934,13 +934,13 @@ class SharingSimulation:
             else:
                 self._check_joined(name, former, now)
         self._note_rooms()
-        if kind == QUOTA_LEDGERS and is_door:
+        if kind == QUOTA_LEDGERS and is_webhook:
             for namespace, ledger in now.ledgers.items():
                 _check_own(before.ledgers[namespace], ledger)
                 self._check_current(before.ledgers[namespace], ledger)
             is_broken = cast("Task", task).breaks_promise
             assert not is_broken, "E, F: what is promised or kept is given to others"
-        if kind == QUOTA_LEDGERS and not is_door and isinstance(task, Task):
+        if kind == QUOTA_LEDGERS and not is_webhook and isinstance(task, Task):
             for pod in task.counts:
                 pod.is_asked = True
         self.check(now)
@@ -1440,8 +1440,8 @@ def _bind(world: SharingSimulation, _namespace: str) -> None:
 def _bind_many(world: SharingSimulation, _namespace: str) -> None:
     waiting = world.waiting()
     world.rng.shuffle(waiting)
-    for door, pod in zip(world.threads, waiting, strict=False):
-        world.bind(door, pod)
+    for actor, pod in zip(world.threads, waiting, strict=False):
+        world.bind(actor, pod)
 
 
 def _commit(world: SharingSimulation, _namespace: str) -> None:

@@ -49,12 +49,12 @@ def a_pod(world: SharingSimulation, namespace: str, cpu: int) -> PodState:
     return world.waiting()[-1]
 
 
-def bind(world: SharingSimulation, pod: PodState, door: WebhookActor | None = None) -> None:
+def bind(world: SharingSimulation, pod: PodState, actor: WebhookActor | None = None) -> None:
     """Let a handler decide, by default the first; what it admits is stored."""
-    door = door or world.webhooks[0]
-    world.bind(door, pod)
-    while door.task is not None:
-        world.step(door)
+    actor = actor or world.webhooks[0]
+    world.bind(actor, pod)
+    while actor.task is not None:
+        world.step(actor)
     for request in list(world.requests):
         world.commit(request, fails=False)
 

@@ -127,15 +127,15 @@ def test_a_namespace_is_not_left_on_the_word_of_a_cache(
 def test_nothing_passes_uncharged_beside_a_shared_quota_that_was_not_seen() -> None:
     with (
         new_harness(a_namespace(OTHER), follows_ledgers=True) as harness,
-        second_harness(harness, follows_ledgers=True) as door,
+        second_harness(harness, follows_ledgers=True) as replica,
     ):
-        door.epoch[0] = 0
+        replica.epoch[0] = 0
         steps(harness)
-        door.catch_up()
-        door.client.pause(CLUSTER_DEFERRED_QUOTAS)
+        replica.catch_up()
+        replica.client.pause(CLUSTER_DEFERRED_QUOTAS)
         harness.create(shared_quota("4"))
-        assert door.quotas.up_to_date(NAMESPACE).deferred.quotas == ()
-        assert [one.name for one in door.quotas.live(NAMESPACE).deferred.quotas] == [NAME]
+        assert replica.quotas.up_to_date(NAMESPACE).deferred.quotas == ()
+        assert [one.name for one in replica.quotas.live(NAMESPACE).deferred.quotas] == [NAME]
 
 
 def test_the_line_takes_no_room_that_others_have_got_meanwhile() -> None:
@@ -171,8 +171,8 @@ def test_the_line_takes_no_room_that_others_have_got_meanwhile() -> None:
         assert SCHEDULING_GATE in pod.scheduling_gates
         claim = claim_for_bind(pod, quotas, source=ReservationSource.BIND, observed_version=NEWEST)
         assert claim is not None
-        door = Reserver(LedgerStore(FakeClient(harness.cluster)), GrantRaiser(stale))
-        answer = door.reserve(NAMESPACE, claim, quotas.observed, deadline=time.monotonic() + 5)
+        reserver = Reserver(LedgerStore(FakeClient(harness.cluster)), GrantRaiser(stale))
+        answer = reserver.reserve(NAMESPACE, claim, quotas.observed, deadline=time.monotonic() + 5)
         assert isinstance(answer, QuotaExceeded)
 
 

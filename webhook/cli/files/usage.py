@@ -245,19 +245,19 @@ _RIGHT = (4, 5, 6)
 
 
 def _rows(charges: Sequence[Charge], deferred: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    doors: dict[tuple[str, str], set[str]] = {}
+    moments: dict[tuple[str, str], set[str]] = {}
     for charge in charges:
         name, pods = f"{charge.kind}/{charge.name}", str(charge.pods)
         for key in _shown(charge.each):
             amounts = str(charge.each[key]), pods, str(charge.total[key])
             # a pod that is created with a node gets no bind
-            door = "creation" if charge.pod.is_assigned or key not in deferred else "bind"
-            doors.setdefault((charge.namespace, key), set()).add(door)
-            yield charge.namespace, name, key, door, *amounts
+            moment = "creation" if charge.pod.is_assigned or key not in deferred else "bind"
+            moments.setdefault((charge.namespace, key), set()).add(moment)
+            yield charge.namespace, name, key, moment, *amounts
     for namespace, (count, total) in _totals(charges).items():
         for key in _shown(total):
-            door = " + ".join(sorted(doors[namespace, key]))
-            yield namespace, "(total)", key, door, "", str(count), str(total[key])
+            moment = " + ".join(sorted(moments[namespace, key]))
+            yield namespace, "(total)", key, moment, "", str(count), str(total[key])
 
 
 _NODE_HEAD = (

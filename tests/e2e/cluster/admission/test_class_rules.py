@@ -97,7 +97,7 @@ def charges(team: Tenant) -> dict[str, str]:
 
 @pytest.mark.parametrize("source", ["create", "bind", "release"])
 @pytest.mark.parametrize(("name", "is_timed", "quotas"), PODS.values(), ids=PODS.keys())
-def test_every_door_charges_the_quotas_of_the_class(
+def test_every_request_charges_the_quotas_of_the_class(
     selecting: dict[str, Tenant], source: str, name: str, is_timed: bool, quotas: set[str]
 ) -> None:
     team = selecting["always" if source == "release" else "never"]
