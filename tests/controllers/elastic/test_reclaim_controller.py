@@ -485,7 +485,7 @@ def a_budget(allowed: int) -> Object:
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "web", "namespace": "team-b"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}},
-        "status": {"disruptionsAllowed": allowed},
+        "status": {"disruptionsAllowed": allowed, "observedGeneration": 1},
     }
 
 
@@ -495,7 +495,7 @@ def test_what_a_disruption_budget_protects_stays(tmp_path: Path) -> None:
         here.create("a0", "team-a")
         eventually(lambda: "a PodDisruptionBudget" in here.says_of("a0"), "it is said")
         assert (here.ending(), here.promises()) == ([], [])
-        more = {"status": {"disruptionsAllowed": 1}}
+        more = {"status": {"disruptionsAllowed": 1, "observedGeneration": 1}}
         here.harness.api.patch(
             POD_DISRUPTION_BUDGETS, "web", more, namespace="team-b", subresource="status"
         )

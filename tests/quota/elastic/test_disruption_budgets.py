@@ -17,6 +17,7 @@ from webhook.quota.elastic.disruption_budgets import (
     read_budgets,
 )
 from webhook.quota.elastic.victims import AnyRoom, Circumstances
+from webhook.quota.objects.label_selectors import LabelSelector
 
 Object = dict[str, object]
 
@@ -127,20 +128,44 @@ def test_a_pod_that_no_budget_was_asked_about_takes_none_of_what_it_allows() -> 
     assert budgets.begin().allow((ready,))
 
 
-LEFT_TO_THE_API_SERVER: dict[str, Object] = {
-    "wrong": {"matchLabels": 5},
-    "long labels": {"matchLabels": {f"l{number}": "v" for number in range(200)}},
-    "long values": {
+@pytest.mark.parametrize(("observed", "allowed"), [(None, 0), (6, 0), (7, 5)])
+def test_a_budget_allows_nothing_until_its_controller_has_seen_the_last_edit(
+    observed: int | None, allowed: int
+) -> None:
+    """The API server refuses all until then, so a tenant that edits it again and again."""
+    raw = a_budget(5)
+    raw["metadata"] = {"name": "web", "namespace": "b", "generation": 7}
+    seen = {} if observed is None else {"observedGeneration": observed}
+    raw["status"] = {"disruptionsAllowed": 5, **seen}
+    assert [one.allowed for one in read_budgets([raw])] == [allowed]
+
+
+def test_a_budget_that_cannot_be_read_protects_nothing() -> None:
+    assert read_budgets([a_budget(0, {"matchLabels": 5})]) == []
+
+
+LONG: dict[str, Object] = {
+    "labels": {"matchLabels": {f"l{number}": "v" for number in range(200)}},
+    "values": {
         "matchExpressions": [
-            {"key": "k", "operator": "In", "values": [str(number) for number in range(200)]}
+            {"key": "k", "operator": "NotIn", "values": [str(number) for number in range(200)]}
         ]
     },
 }
 
 
-@pytest.mark.parametrize("selector", LEFT_TO_THE_API_SERVER.values(), ids=LEFT_TO_THE_API_SERVER)
-def test_nothing_is_kept_of_long_selectors(selector: Object) -> None:
-    assert read_budgets([a_budget(0, selector)]) == []
+@pytest.mark.parametrize("selector", LONG.values(), ids=LONG)
+def test_a_budget_with_a_long_selector_is_one_of_all_pods(selector: Object) -> None:
+    """Taken for none, it would have plans go on with pods that the API server refuses."""
+    pods = [Cluster(a_quota("b", 0)).pod("b", 1, name=f"web-{one}") for one in range(2)]
+    for allowed in range(2):
+        (read,) = read_budgets([a_budget(allowed, selector)])
+        assert read.selector == LabelSelector({}), "nothing is kept of it"
+        budgets = of_namespace(a_budget(allowed, selector))
+        found = [budgets.begin().allow(unit) for unit in ((pods[0],), tuple(pods))]
+        assert found == [allowed > 0, False]
+    two = of_namespace(a_budget(1), a_budget(1, selector))
+    assert not two.begin().allow((pods[0],)), "of two, no pod goes that may have both"
 
 
 LARGE: dict[str, Object] = {
@@ -149,7 +174,7 @@ LARGE: dict[str, Object] = {
             {"key": f"k{number}", "operator": "DoesNotExist"} for number in range(120)
         ]
     },
-    "too long ones": LEFT_TO_THE_API_SERVER["long labels"],
+    "too long ones": LONG["labels"],
     "those that select everything": {},
 }
 
@@ -167,6 +192,9 @@ def test_the_members_of_a_namespace_do_not_decide_how_many_are_read(selector: Ob
     budgets = read_budgets(very_many())
     assert read < 3000
     assert sum(len(one.selector.requirements) for one in budgets) <= 2048
+    pod = Cluster(a_quota("b", 0)).pod("b", 1)
+    found = protect(budgets, [(pod.uid, {"k0": ""})])
+    assert not DisruptionBudgets(lambda _: found).begin().allow((pod,)), "what is left protects it"
 
 
 def test_of_many_budgets_of_a_pod_two_are_kept() -> None:
@@ -177,7 +205,22 @@ def test_of_many_budgets_of_a_pod_two_are_kept() -> None:
 def test_no_labels_are_kept() -> None:
     read = read_budgets([a_budget(1)])
     found = protect(read, [("u", {"app": "web", "more": "x" * 1000}), ("v", {"app": "db"})])
-    assert found == NamespaceBudgets((1,), protecting={"u": (0,)})
+    assert found == NamespaceBudgets((1,), protecting={"u": (0,), "v": ()})
+
+
+def test_pods_that_were_not_looked_at_are_protected_where_there_are_more() -> None:
+    cluster = Cluster(a_quota("b", 0))
+    pods = [cluster.pod("b", 1, name=name) for name in ("web", "db", "more")]
+    pending = cluster.pod("b", 1, name="pending", health=PodHealth.IGNORED)
+    labels = [(pods[0].uid, {"app": "web"}), (pods[1].uid, {"app": "db"})]
+    found = protect(read_budgets([a_budget(1)]), labels)
+
+    def allowed(given: NamespaceBudgets) -> list[bool]:
+        budgets = DisruptionBudgets(lambda _: given)
+        return [budgets.begin().allow((pod,)) for pod in (*pods, pending)]
+
+    assert allowed(found) == [True, True, True, True]
+    assert allowed(found.protecting_others()) == [True, True, False, True]
 
 
 def test_a_pod_that_ends_already_is_protected_by_no_budget() -> None:

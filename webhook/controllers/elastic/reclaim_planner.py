@@ -34,6 +34,7 @@ from webhook.quota.elastic.balance import Balance, Claim, Queued, Shortage, shor
 from webhook.quota.elastic.beneficiaries import usage_of_pods
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder
 from webhook.quota.elastic.disruption_budgets import (
+    UNREAD,
     BudgetWalk,
     DisruptionBudgets,
     NamespaceBudgets,
@@ -59,7 +60,7 @@ _MOST: Final = 5.0
 _OBJECT_BYTES: Final = 16 * 2**20
 _POD_BYTES: Final = 64 * 2**20
 """JSON of the budgets of a namespace, of its PodGroups, and of the metadata of its pods that a plan
-reads; some 15,000 usual pods. What is left is refused by the API server at the eviction."""
+reads; some 15,000 usual pods. Pods that are left, or all where budgets are, count as protected."""
 
 _T = TypeVar("_T")
 
@@ -207,22 +208,22 @@ class ReclaimPlanner:
 
         No cache keeps the labels of pods: they are read where a namespace has budgets.
         """
-        budgets = read_budgets(self._pages(POD_DISRUPTION_BUDGETS, namespace))
+        stored = self._first(POD_DISRUPTION_BUDGETS, namespace)
+        budgets = read_budgets(stored)
+        budgets += [UNREAD] if stored.is_cut else []
         if not budgets:
             return NamespaceBudgets()
         assigned = ListOptions(namespace=namespace, field_selector="spec.nodeName!=")
-        metadata = (
-            FieldReader(raw).child("metadata")
-            for raw in _first(self._api.pages(PODS, assigned, is_brief=True), _POD_BYTES)
-        )
-        pods = ((one.text("uid"), one.string_map("labels")) for one in metadata)
-        return protect(budgets, pods)
+        pods = _First(self._api.pages(PODS, assigned, is_brief=True), _POD_BYTES)
+        metadata = (FieldReader(raw).child("metadata") for raw in pods)
+        found = protect(budgets, ((one.text("uid"), one.string_map("labels")) for one in metadata))
+        return found.protecting_others() if pods.is_cut else found
 
     def _pod_groups(self, namespace: str) -> Iterator[Object]:
-        return of_newest_version(POD_GROUPS, lambda kind: self._pages(kind, namespace))
+        return of_newest_version(POD_GROUPS, lambda kind: self._first(kind, namespace))
 
-    def _pages(self, kind: Kind, namespace: str) -> Iterator[Object]:
-        return _first(self._api.pages(kind, ListOptions(namespace=namespace)), _OBJECT_BYTES)
+    def _first(self, kind: Kind, namespace: str) -> _First:
+        return _First(self._api.pages(kind, ListOptions(namespace=namespace)), _OBJECT_BYTES)
 
     def _room(
         self, view: ReclaimView, quota: ElasticQuota, raw: Object
@@ -251,14 +252,26 @@ def _may_be_promised(view: ReclaimView, quota: ElasticQuota, uid: str) -> bool:
     return uid in view.promised or may_promise(own, others)
 
 
-def _first(pages: Iterable[Page], most_bytes: int) -> Iterator[Object]:
-    """Yield the first objects of a list, which members of its namespace can make very large."""
-    size = 0
-    for revision in (one for page in pages for one in page.items):
-        size += len(revision.data)
-        if size > most_bytes:
-            return
-        yield revision.object
+class _First:
+    """First objects of a list, which members of its namespace can make very large.
+
+    Attributes:
+        is_cut: Whether there are more of them, once these have been read.
+    """
+
+    def __init__(self, pages: Iterable[Page], most_bytes: int) -> None:
+        self.is_cut = False
+        self._pages = pages
+        self._most_bytes = most_bytes
+
+    def __iter__(self) -> Iterator[Object]:
+        size = 0
+        for revision in (one for page in self._pages for one in page.items):
+            size += len(revision.data)
+            if size > self._most_bytes:
+                self.is_cut = True
+                return
+            yield revision.object
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,10 @@ a pod is evicted; here it is asked before, so that nothing is evicted for a plan
 A pod with two budgets is never evicted, once it has started: the API server refuses it. A budget
 is not asked about a pod that has not, or ends already, nor always about one that is not ready.
 
+The members of a namespace decide how many budgets it has, and how large they are. What is not
+looked at is taken for a budget of all its pods: taken for none, plans would go on with pods that
+the API server refuses one after the other, and owners wait for what others have borrowed.
+
 Source: kubernetes v1.36, pkg/registry/core/pod/storage/eviction.go Create.
 """
 
@@ -23,7 +27,8 @@ from webhook.quota.elastic.capacity import ElasticPod, PodHealth
 from webhook.quota.objects.label_selectors import LabelSelector, read_selector_at
 
 _TERMS: Final = 128
-"""Of the longest selector that is kept; those of usual budgets have one or two."""
+"""Of the longest selector that is kept; those of usual budgets have one or two. A longer one is
+taken to select everything."""
 _TERMS_OF_NAMESPACE: Final = 2048
 """Of all selectors of a namespace: each of them is compared with each of its pods."""
 _ENOUGH: Final = 2
@@ -41,6 +46,11 @@ class DisruptionBudget:
     """Whether it is not asked about pods that are not ready."""
 
 
+_EVERYTHING: Final = LabelSelector({})
+UNREAD: Final = DisruptionBudget(_EVERYTHING, 0)
+"""What stands for all that are not looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class NamespaceBudgets:
     """The budgets of one namespace, and the pods that they protect."""
@@ -50,11 +60,19 @@ class NamespaceBudgets:
     sparing: frozenset[int] = frozenset()
     """The places of those that are not asked about pods that are not ready."""
     protecting: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Uid of a pod → the places of its budgets, of two at most; absent without any."""
+    """Uid of a pod → the places of its budgets, of two at most."""
+    others: tuple[int, ...] = ()
+    """The places of the budgets of all pods that are not named."""
+
+    def protecting_others(self) -> NamespaceBudgets:
+        """Return the same where no pod may be evicted that is not named."""
+        return replace(self, allowed=(*self.allowed, 0), others=(len(self.allowed),))
 
     def asked_about(self, pod: ElasticPod) -> tuple[int, ...]:
         """Return the places of the budgets that an eviction of a pod asks now."""
-        places = () if pod.health is PodHealth.IGNORED else self.protecting.get(pod.uid, ())
+        if pod.health is PodHealth.IGNORED:
+            return ()
+        places = self.protecting.get(pod.uid, self.others)
         is_spared = pod.health is PodHealth.UNREADY and len(places) == 1
         return () if is_spared and places[0] in self.sparing else places
 
@@ -62,9 +80,9 @@ class NamespaceBudgets:
 def read_budgets(raws: Iterable[Mapping[str, object]]) -> list[DisruptionBudget]:
     """Read the PodDisruptionBudgets of one namespace, as many of them as are looked at.
 
-    Those that cannot be read are left to the API server; those with very long selectors too, and
-    all after very many terms, because the members of a namespace decide how many it has. Nothing
-    is taken from `raws` any more then.
+    One that cannot be read selects nothing for the API server either. One with a very long selector
+    is taken to select everything, which is never less. After very many terms nothing is taken from
+    `raws` any more, and `UNREAD` stands for what is left.
     """
     found: list[DisruptionBudget] = []
     terms = 0
@@ -73,9 +91,9 @@ def read_budgets(raws: Iterable[Mapping[str, object]]) -> list[DisruptionBudget]
         length = 1 if budget is None else max(1, _length(budget.selector))
         terms += min(length, _TERMS)
         if terms > _TERMS_OF_NAMESPACE:
-            break
-        if budget is not None and length <= _TERMS:
-            found.append(budget)
+            return [*found, UNREAD]
+        if budget is not None:
+            found.append(budget if length <= _TERMS else replace(budget, selector=_EVERYTHING))
     return found
 
 
@@ -86,7 +104,10 @@ def read_budget(raw: Mapping[str, object]) -> DisruptionBudget | None:
         selector = read_selector_at(node.child("spec"), "selector")
         policy = node.child("spec").text("unhealthyPodEvictionPolicy")
         status = node.child("status")
-        allowed = status.integer("disruptionsAllowed") or 0
+        generation = node.child("metadata").integer("generation") or 0
+        is_current = (status.integer("observedGeneration") or 0) >= generation
+        # after an edit the API server refuses every pod until the budget's controller has seen it
+        allowed = (status.integer("disruptionsAllowed") or 0) if is_current else 0
         healthy = status.integer("currentHealthy") or 0
         desired = status.integer("desiredHealthy") or 0
     except InvalidFieldError:
@@ -112,9 +133,7 @@ def protect(
     protecting = {}
     for uid, labels in pods:
         matching = (place for place, one in enumerate(budgets) if one.selector.matches(labels))
-        places = tuple(islice(matching, _ENOUGH))
-        if places:
-            protecting[uid] = places
+        protecting[uid] = tuple(islice(matching, _ENOUGH))
     sparing = [place for place, one in enumerate(budgets) if one.spares_unready]
     return NamespaceBudgets(tuple([one.allowed for one in budgets]), frozenset(sparing), protecting)
 
