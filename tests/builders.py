@@ -82,6 +82,24 @@ def a_pod(
     }
 
 
+def a_device_claim(
+    *requests: Object, name: str = "c", namespace: str = "team-a", pod_uid: str = ""
+) -> Object:
+    """A ResourceClaim, without `requests` for one device; of a pod, as schedulers make it."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod_uid, "controller": True}
+    of_pod = {
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [owner],
+    }
+    one: Object = {"name": "d", "exactly": {"deviceClassName": "gpu"}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace, **(of_pod if pod_uid else {})},
+        "spec": {"devices": {"requests": list(requests) or [one]}},
+    }
+
+
 def a_quota(
     name: str = "team-a",
     *,

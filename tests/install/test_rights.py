@@ -50,6 +50,7 @@ from webhook.telemetry.metrics import Metrics
 from webhook.tls.files import CertificateFiles
 
 SYSTEM: Final = "deferred-quota-system"
+GPU: Final = "requests.example.com/gpu"
 BOUND_SECONDS: Final = 30.0
 QUICK: Final = InformerTimings(first_pause=0.01, longest_pause=0.05)
 
@@ -71,7 +72,8 @@ def story() -> Story:
     for name, mode in ((SYSTEM, ""), ("team-a", "deferred"), ("team-b", "deferrred")):
         labels = {"deferredquota.io/mode": mode} if mode else {}
         api.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
-    quota = {key: value for key, value in a_quota("q").items() if key != "status"}
+    hard = {"requests.cpu": "2", GPU: "2"}
+    quota = {key: value for key, value in a_quota("q", hard=hard).items() if key != "status"}
     api.create(RESOURCE_QUOTAS, quota)
     api.create(CLUSTER_DEFERRED_QUOTAS, a_cluster_quota(selector={}))
     set_status(api)
@@ -160,7 +162,7 @@ def play(api: FakeClient, handlers: Engine, controller: VersionedClient) -> None
     eventually(lambda: api.list(EVENTS).items, "an event tells of the mistake in a label")
     eventually(lambda: api.list(LEASES).items, "there is a leader")
     api.patch(NAMESPACES, "team-a", {"metadata": {"labels": {"deferredquota.io/mode": None}}})
-    eventually(lambda: "requests.cpu" in shown(api), "the quota is given back")
+    eventually(lambda: {"requests.cpu", GPU} <= shown(api).keys(), "the quota is given back")
     say_twice(controller)
 
 

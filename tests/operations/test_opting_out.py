@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tests.builders import a_pod, a_quota, an_expression
+from tests.builders import a_device_claim, a_pod, a_quota, an_expression
 from tests.operations.scenes import (
     NAMESPACE,
     QUICK,
@@ -35,7 +35,14 @@ from tests.reactions import (
     unavailable,
 )
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import NAMESPACES, PODS, RESOURCE_QUOTAS, ForbiddenError, ListOptions
+from webhook.kube.api import (
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+    ForbiddenError,
+    ListOptions,
+)
 from webhook.kube.kinds import Kind
 from webhook.operations.disable import opt_out, opted_in_namespaces, preview
 from webhook.operations.retry import RetryPolicy
@@ -86,6 +93,46 @@ def test_what_is_over_quota_now_is_reported_and_stays() -> None:
         "1",
     )
     assert api.get(PODS, "web-1", namespace=NAMESPACE)
+
+
+GPU = "requests.example.com/gpu"
+
+
+def gpus_and_claims() -> FakeCluster:
+    """A quota in which GPUs are hidden, and one of which they never were."""
+    hidden = a_masked_quota(hard={GPU: "4", "pods": "9"})
+    hidden["status"] = {"hard": {"pods": "9"}, "used": {"pods": "0"}}
+    shown = a_masked_quota("shown", hard={GPU: "4"})
+    claims = [a_device_claim(name=f"c{number}") for number in range(2)]
+    return a_cluster(a_namespace(), hidden, shown, *claims)
+
+
+def test_devices_of_claims_are_used_where_they_were_hidden() -> None:
+    cluster = gpus_and_claims()
+    api = FakeClient(cluster)
+    done = opt_out(api, NAMESPACE, patience=QUICK)
+    assert (done.restored, done.problems) == (("p1",), ())
+    assert status_of(api) == {"hard": {GPU: "4", "pods": "9"}, "used": {GPU: "2", "pods": "0"}}
+    assert status_of(api, "shown")["used"] == {GPU: "0"}
+
+
+def test_a_claim_that_came_with_the_write_is_found_at_the_next_look() -> None:
+    def come(_call: Call) -> None:
+        cluster.load([(RESOURCE_CLAIMS, a_device_claim(name="late"))])
+
+    cluster = gpus_and_claims()
+    client = ReactiveClient(cluster)
+    client.on("patch", RESOURCE_QUOTAS, preceded_by(come), times=1)
+    assert opt_out(client, NAMESPACE, patience=QUICK).problems == ()
+    assert cast("Object", status_of(FakeClient(cluster))["used"])[GPU] == "3"
+
+
+def test_claims_that_may_not_be_listed_use_up_what_was_hidden() -> None:
+    client = ReactiveClient(gpus_and_claims())
+    client.on("list", RESOURCE_CLAIMS, forbid)
+    done = opt_out(client, NAMESPACE, patience=QUICK)
+    assert (done.restored, done.problems) == (("p1",), ())
+    assert cast("Object", status_of(client)["used"]) == {GPU: "4", "pods": "0"}
 
 
 def test_a_second_time_nothing_is_left_to_do() -> None:

@@ -63,6 +63,7 @@ from webhook.kube.kinds import (
     PODS,
     PRIORITY_CLASSES,
     QUOTA_LEDGERS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     SECRETS,
     VALIDATING_WEBHOOKS,

@@ -94,6 +94,7 @@ SECRETS: Final = _core("Secret", "secrets", status=False)
 JOBS: Final = _workload("batch", "v1", "Job", "jobs")
 PRIORITY_CLASSES: Final = _cluster("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses")
 DEVICE_CLASSES: Final = _cluster("resource.k8s.io", "v1", "DeviceClass", "deviceclasses")
+RESOURCE_CLAIMS: Final = _workload("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
 LEASES: Final = _plain("coordination.k8s.io", "v1", "Lease", "leases")
 MUTATING_WEBHOOKS: Final = _cluster(
     _ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"
@@ -162,7 +163,7 @@ KNOWN_KINDS: Final[tuple[Kind, ...]] = (
     _workload("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     _workload("networking.k8s.io", "v1", "Ingress", "ingresses"),
     _workload("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
-    _workload("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
+    RESOURCE_CLAIMS,
     _plain("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
     DEVICE_CLASSES,
     _cluster("storage.k8s.io", "v1", "StorageClass", "storageclasses"),

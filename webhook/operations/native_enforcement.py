@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,11 +22,14 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.charging.status_mask import (
     Patch,
     carried_over,
+    claimed_keys,
+    hidden_keys,
     incomplete_keys,
     native_count,
     restoring_patch,
 )
 from webhook.quota.objects.model import ResourceQuota
+from webhook.state.device_claims import list_device_claims
 
 _CONFLICTS: Final = 20
 _WORTH_SAYING_SECONDS: Final = 10.0
@@ -60,6 +64,8 @@ class _Progress:
     unfinished: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     """Those that were completed for the first time, and not looked at again yet."""
+    hidden: dict[str, Set[str]] = field(default_factory=dict)
+    """Quota → what its status lacked at some look; claims are counted for no other keys."""
     is_refused: bool = False
     told: set[str] = field(default_factory=set)
 
@@ -80,7 +86,7 @@ def restore_statuses(api: ClusterApi, namespace: str, wait: RetryTimer, report: 
     caches may be behind, find nothing to say. So it also outlasts a mask that is still at work.
 
     Raises:
-        ApiError: Quotas or pods cannot be listed.
+        ApiError: Quotas, pods or claims cannot be listed.
     """
     progress = _Progress()
     is_settled = False
@@ -106,9 +112,12 @@ def _complete(
     progress.problems, progress.unfinished = list(there.unreadable), []
     progress.unseen = []
     is_complete = True
+    claimed = {quota.name: _claimed(quota, progress) for quota in there.quotas}
+    claims = wait.retry(lambda: list_device_claims(api, namespace)) if any(claimed.values()) else ()
     for quota in there.quotas:
+        keys = claimed[quota.name]
         try:
-            counted = native_count(quota, there.pods, now=there.now)
+            counted = native_count(quota, there.pods, now=there.now, claims=claims, claimed=keys)
         except ScopeError as err:
             progress.problems.append(f"quota {quota.name} cannot be counted: {err}")
             continue
@@ -134,6 +143,12 @@ def _complete(
             else:
                 progress.unfinished.append(_unfinished(quota, was_written=was_written))
     return is_complete
+
+
+def _claimed(quota: ResourceQuota, progress: _Progress) -> Set[str]:
+    hidden = progress.hidden.get(quota.name, frozenset()) | frozenset(hidden_keys(quota))
+    progress.hidden[quota.name] = hidden
+    return claimed_keys(quota, hidden)
 
 
 def _write(

@@ -17,13 +17,15 @@ from tests.admission.handlers.harness import (
     opt_out,
     wait_until_seen,
 )
-from tests.builders import a_binding, a_pod, a_quota
+from tests.builders import a_binding, a_device_claim, a_pod, a_quota
 from tests.controllers.controller_harness import NAMESPACE
 from tests.reactions import (
     Call,
     Proceed,
     Reaction,
     ReactiveClient,
+    fail,
+    forbid,
     lose_answer,
     preceded_by,
     throttle,
@@ -41,9 +43,11 @@ from webhook.kube.api import (
     NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     ForbiddenError,
     Kind,
+    NotFoundError,
 )
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.selectors import Term
@@ -361,6 +365,59 @@ def test_a_status_that_was_never_masked_is_left_to_the_quota_controller(
             "it was looked at",
         )
         assert mask_harness.status() == {"hard": {}, "used": {}}
+
+
+GPU = "requests.example.com/gpu"
+
+
+@contextmanager
+def masking_gpus() -> Iterator[MaskHarness]:
+    """Hide a quota's GPUs in a namespace that has two claims."""
+    made = quota()
+    made["spec"] = {"hard": {GPU: "4", **HARD}}
+    made["status"] = {"hard": {GPU: "4", **HARD}, "used": {GPU: "2", **USED}}
+    claims = [a_device_claim(name=f"c{number}") for number in range(2)]
+    with new_mask_harness(
+        (RESOURCE_QUOTAS, made),
+        *((RESOURCE_CLAIMS, claim) for claim in claims),
+        keys=[DEFERRED_KEYS | {GPU}],
+    ) as harness:
+        eventually(lambda: harness.status() == MASKED, "it is masked")
+        yield harness
+
+
+def test_devices_of_claims_are_used_when_a_namespace_has_opted_out() -> None:
+    with masking_gpus() as harness:
+        opt_out(harness.api, NAMESPACE)
+        eventually(lambda: harness.status()["hard"] == {GPU: "4", **HARD}, "it is complete")
+        assert harness.status()["used"][GPU] == "2"
+        harness.catch_up()
+        assert harness.count("restored") == 1
+
+
+def test_a_claim_that_came_between_the_list_and_the_write_is_counted_the_second_time() -> None:
+    def come(_call: Call) -> None:
+        harness.cluster.load([(RESOURCE_CLAIMS, a_device_claim(name="late"))])
+
+    with masking_gpus() as harness:
+        harness.client.on("patch", RESOURCE_QUOTAS, preceded_by(come), times=1)
+        opt_out(harness.api, NAMESPACE)
+        eventually(lambda: harness.status()["used"].get(GPU) == "3", "the late claim is counted")
+
+
+def test_what_may_not_be_listed_uses_up_the_quota_and_what_does_not_exist_none_of_it() -> None:
+    for reaction, used in ((forbid, "4"), (fail(NotFoundError("no such resource")), "0")):
+        with masking_gpus() as harness:
+            harness.client.on("list", RESOURCE_CLAIMS, reaction)
+            opt_out(harness.api, NAMESPACE)
+            eventually(lambda: harness.status()["hard"] == {GPU: "4", **HARD}, "it is complete")
+            assert harness.status()["used"] == {GPU: used, "requests.cpu": "0", "pods": "1"}
+
+
+def test_claims_are_not_read_for_the_sake_of_compute(mask_harness: MaskHarness) -> None:
+    opt_out(mask_harness.api, NAMESPACE)
+    eventually(lambda: mask_harness.status()["hard"] == HARD, "the status is complete")
+    assert not mask_harness.client.calls_of("list", RESOURCE_CLAIMS)
 
 
 def test_a_resource_that_is_no_longer_deferred_comes_back(mask_harness: MaskHarness) -> None:

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import a_pod, a_quota, an_expression
+from tests.builders import a_device_claim, a_pod, a_quota, an_expression
 from webhook.quota.amounts.resources import parse_resource_list, to_text
+from webhook.quota.charging.device_claims import DeviceClaim
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.charging.status_mask import (
     carried_over,
+    claimed_keys,
     incomplete_keys,
     masking_patch,
     native_count,
@@ -107,6 +109,109 @@ def test_only_pods_in_the_scopes_count() -> None:
     broken = quota({"cpu": "9"}, expressions=[an_expression("PriorityClass", "In")])
     with pytest.raises(ScopeError):
         native_count(broken, [gold])
+
+
+GPU, NIC = "requests.example.com/gpu", "requests.example.com/nic"
+GPUS = {"requests.cpu": "9", GPU: "9", "pods": "9"}
+
+
+def with_claims(
+    limited: ResourceQuota, claims: list[dict[str, Any]] | None, *pods: dict[str, Any]
+) -> dict[str, str]:
+    """Count pods and claims of a quota in which all was hidden."""
+    return to_text(
+        native_count(
+            limited,
+            map(Pod.from_object, pods),
+            claims=None if claims is None else list(map(DeviceClaim.from_object, claims)),
+            claimed=claimed_keys(limited, limited.hard.keys() - {"pods"}),
+        )
+    )
+
+
+CLAIMS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "none": ([], "0"),
+    "one": ([a_device_claim()], "1"),
+    "two": ([a_device_claim(), a_device_claim()], "2"),
+    "several requests": ([a_device_claim({"exactly": {}}, {"exactly": {"count": 4}})], "5"),
+    "all": ([a_device_claim({"exactly": {"allocationMode": "All"}})], "32"),
+    "a choice": ([a_device_claim({"firstAvailable": [{"count": 2}, {"count": 5}, {}]})], "5"),
+    "a choice with all": ([a_device_claim({"firstAvailable": [{"allocationMode": "All"}]})], "32"),
+    "without requests": ([{"metadata": {}, "spec": {}}], "0"),
+}
+
+
+@pytest.mark.parametrize(("claims", "devices"), CLAIMS.values(), ids=CLAIMS.keys())
+def test_devices_of_claims_count_for_extended_resources(
+    claims: list[dict[str, Any]], devices: str
+) -> None:
+    found = with_claims(quota(GPUS), claims, a_pod(requests={"cpu": "1"}))
+    assert found == {"pods": "1", "requests.cpu": "1", GPU: devices}
+
+
+def of_pod(uid: str, devices: int) -> dict[str, Any]:
+    return a_device_claim({"exactly": {"count": devices}}, pod_uid=uid)
+
+
+OF_PODS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "as many as it requests": ([of_pod("pod-uid-1", 2)], "2"),
+    "fewer": ([of_pod("pod-uid-1", 1)], "2"),
+    "more": ([of_pod("pod-uid-1", 5)], "5"),
+    "a second one, of which neither is known to be the pod's": (
+        [of_pod("pod-uid-1", 2), of_pod("pod-uid-1", 1)],
+        "4",
+    ),
+    "of a pod that is not there": ([of_pod("another", 2)], "4"),
+    "a tenant's": ([a_device_claim({"exactly": {"count": 2}})], "4"),
+}
+
+
+@pytest.mark.parametrize(("claims", "charged"), OF_PODS.values(), ids=OF_PODS.keys())
+def test_what_a_scheduler_claimed_for_a_pod_counts_once(
+    claims: list[dict[str, Any]], charged: str
+) -> None:
+    pod = a_pod(requests={"cpu": "1", "example.com/gpu": "2"}, limits={"example.com/gpu": "2"})
+    found = with_claims(quota(GPUS), claims, pod)
+    assert found == {"pods": "1", "requests.cpu": "1", GPU: charged}
+
+
+def test_a_claim_outlasts_its_pod() -> None:
+    ended = a_pod(requests={"example.com/gpu": "2"}, status={"phase": "Succeeded"})
+    assert with_claims(quota(GPUS), [of_pod("pod-uid-1", 2)], ended)[GPU] == "2"
+
+
+def test_only_one_resource_of_a_pod_is_what_its_claim_is_for() -> None:
+    """Which one is not known: the other is not taken off."""
+    pod = a_pod(requests={"example.com/gpu": "2", "example.com/nic": "3"})
+    found = with_claims(quota({GPU: "9", NIC: "9"}), [of_pod("pod-uid-1", 4)], pod)
+    assert found == {GPU: "4", NIC: "4"}
+
+
+def test_only_the_controller_of_a_claim_is_its_pod() -> None:
+    changes: tuple[dict[str, Any], ...] = (
+        {"annotations": {}},
+        {"ownerReferences": [{"uid": "pod-uid-1", "apiVersion": "v1", "kind": "Pod"}]},
+        {"ownerReferences": [{"uid": "pod-uid-1", "kind": "Job", "controller": True}]},
+    )
+    for change in changes:
+        claim = of_pod("pod-uid-1", 2)
+        claim["metadata"] |= change
+        assert DeviceClaim.from_object(claim) == DeviceClaim(2)
+
+
+def test_claims_that_are_not_known_use_up_what_they_may_be_charged_to() -> None:
+    for requested, used in (("1", "9"), ("11", "11")):
+        found = with_claims(quota(GPUS), None, a_pod(requests={"example.com/gpu": requested}))
+        assert found == {"pods": "1", "requests.cpu": "0", GPU: used}
+
+
+def test_claims_are_charged_to_no_quota_with_scopes() -> None:
+    for scoped in (
+        quota(GPUS, scopes=["NotTerminating"]),
+        quota(GPUS, expressions=[an_expression("PriorityClass", "Exists")]),
+    ):
+        for claims in ([a_device_claim()], None):
+            assert with_claims(scoped, claims)[GPU] == "0"
 
 
 milli = st.integers(0, 50).map(lambda amount: f"{amount}m")

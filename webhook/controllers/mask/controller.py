@@ -11,9 +11,9 @@ including what was hidden before.
 When a namespace opts out or becomes exempt, or a quota is excluded, nothing hides the resources any
 more, but the quota controller writes a status only when a pod ends, `spec.hard` changes, or every
 five minutes. So this controller completes the status at once: `hard` together with a count of the
-pods, because the API server refuses every pod while a limited resource has no `used`. Pods that
-were created between the list and that write are found by a second count; from then on the quota
-controller keeps the status.
+pods, and of the devices of ResourceClaims, because the API server refuses every pod while a limited
+resource has no `used`. What was created between the list and that write is found by a second count;
+from then on the quota controller keeps the status.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.charging.status_mask import (
     Patch,
+    claimed_keys,
     hidden_keys,
     masking_patch,
     native_count,
@@ -71,6 +72,7 @@ from webhook.quota.ledger.ledger_codec import SHADOW_FIELD
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
+from webhook.state.device_claims import list_device_claims
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.namespace_labels import labels_of, read_namespace
 from webhook.state.object_decoders import decode_pod
@@ -309,7 +311,7 @@ class StatusMaskController:
         return True
 
     def _restore(self, quota: ResourceQuota, except_keys: Set[str] = frozenset()) -> Result:
-        """Complete a status by the pods there are, except for some resources.
+        """Complete a status by the pods and claims there are, except for some resources.
 
         What was never hidden is left alone: it was the API server's all the time.
         """
@@ -323,7 +325,10 @@ class StatusMaskController:
             if not is_first and left_seconds > 0:  # it is here for its own write
                 return RequeueAfter(left_seconds)
             hidden |= half[0] - except_keys
-        counted = native_count(present, self._pods(quota.namespace))
+        claimed = claimed_keys(present, hidden)
+        claims = list_device_claims(self._api, quota.namespace) if claimed else ()
+        pods = self._pods(quota.namespace)
+        counted = native_count(present, pods, claims=claims, claimed=claimed)
         counted = {name: amount for name, amount in counted.items() if name in hidden}
         patch = restoring_patch(present, counted)
         if patch is not None:

@@ -13,16 +13,25 @@ apiserver/pkg/admission/plugin/resourcequota/controller.go CheckRequest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from typing import TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, subtract_non_negative, to_text, total_of
+from webhook.quota.amounts.resources import (
+    ResourceList,
+    add_to,
+    mask,
+    max_of,
+    subtract_non_negative,
+    to_text,
+    total_of,
+)
+from webhook.quota.charging.device_claims import DeviceClaim, least_of_pods
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.charging.scopes import matches
 from webhook.quota.objects.model import Pod, ResourceQuota
-from webhook.quota.objects.names import is_deferrable, is_pod_quota_key
+from webhook.quota.objects.names import DEFERRED_KEYS, is_deferrable, is_pod_quota_key
 
 Patch: TypeAlias = dict[str, object]
 """A JSON merge patch of the status, that takes effect on the version it was made for only."""
@@ -44,23 +53,55 @@ def masking_patch(quota: ResourceQuota, keys: Set[str]) -> Patch | None:
 
 
 def native_count(
-    quota: ResourceQuota, pods: Iterable[Pod], *, now: datetime | None = None
+    quota: ResourceQuota,
+    pods: Iterable[Pod],
+    *,
+    now: datetime | None = None,
+    claims: Sequence[DeviceClaim] | None = (),
+    claimed: Set[str] = frozenset(),
 ) -> ResourceList:
     """Count what the API server charges `pods` in the quota, whether they have a node or not.
 
     Args:
+        quota: The quota.
         pods: The pods of its namespace.
         now: The API server's time; None if it is not known: a pod that is being deleted then
             counts until it is gone, which is never too little.
+        claims: The ResourceClaims of its namespace; None if they are not known: what they may be
+            charged to is then used up.
+        claimed: What they are counted for, see `claimed_keys`.
 
     Returns:
-        An amount for every key of `spec.hard` for which pods are charged, zero included.
+        An amount for every key of `spec.hard` for which pods are charged, zero included. With
+        claims it may be too much, see `device_claims`, and never too little.
 
     Raises:
         ScopeError: The scopes of the quota cannot be evaluated.
     """
-    total = total_of(usage_of(pod, now=now) for pod in pods if matches(quota, pod))
+    least = least_of_pods(claims or ())
+
+    def beside_its_claim(pod: Pod) -> ResourceList:
+        usage = usage_of(pod, now=now)
+        if pod.uid not in least:
+            return usage
+        of_claim = dict.fromkeys(claimed & usage.keys(), Quantity.of_units(least[pod.uid]))
+        return {**usage, **subtract_non_negative(mask(usage, of_claim), of_claim)}
+
+    total = total_of(beside_its_claim(pod) for pod in pods if matches(quota, pod))
+    devices = Quantity.of_units(sum(claim.devices for claim in claims or ()))
+    add_to(total, dict.fromkeys(claimed, devices))
+    if claims is None:
+        total.update(max_of(mask(total, claimed), mask(quota.hard, claimed)))
     return {key: total.get(key, ZERO) for key in sorted(quota.hard) if is_pod_quota_key(key)}
+
+
+def claimed_keys(quota: ResourceQuota, hidden: Iterable[str]) -> Set[str]:
+    """Return which of `hidden`, as of `hidden_keys`, ResourceClaims may be charged to.
+
+    The API server charges them to no quota that has scopes.
+    """
+    has_scopes = quota.scopes or quota.expressions
+    return frozenset() if has_scopes else frozenset(hidden) - DEFERRED_KEYS
 
 
 def incomplete_keys(quota: ResourceQuota) -> tuple[str, ...]:
