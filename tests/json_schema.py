@@ -60,6 +60,11 @@ def _const(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str
         yield f"{path}: is {value!r}, not {schema['const']!r}"
 
 
+def _not(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
+    if not list(schema_errors(value, schema["not"], path, root)):
+        yield f"{path}: {value!r} is what it must not be"
+
+
 def _enum(value: Any, schema: Schema, path: str, _root: Schema) -> Iterator[str]:
     if value not in schema["enum"]:
         yield f"{path}: {value!r} is none of {schema['enum']}"
@@ -158,6 +163,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Schema, str, Schema], Iterator[str]]]
     "enum": _enum,
     "minimum": _minimum,
     "pattern": _pattern,
+    "not": _not,
     "anyOf": _any_of,
     "oneOf": _one_of,
     "maximum": _maximum,

@@ -389,6 +389,11 @@ WRONG_FIELDS = {
         "deferredResources[1]",
         "must be 'requests.' and an extended resource",
     ),
+    "deferred resource that is a device class": (
+        "deferredResources: [requests.deviceclass.resource.kubernetes.io/fast]",
+        "deferredResources[0]",
+        "must be 'requests.' and an extended resource",
+    ),
     "deferred resource that is a number": (
         "deferredResources: [7]",
         "deferredResources[0]",

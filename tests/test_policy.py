@@ -56,6 +56,12 @@ WRONG = {
         Configuration(deferred_resources=("requests.kubernetes.io/x",)),
         "deferredResources[0]",
     ),
+    "a device class": (
+        Configuration(
+            deferred_resources=("requests.deviceclass.resource.kubernetes.io/fast",),
+        ),
+        "deferredResources[0]",
+    ),
     "an operator that is none": (
         Configuration(
             limited_resources=(

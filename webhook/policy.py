@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import assert_never
 
 from webhook.config import (
     Configuration,
@@ -29,11 +29,9 @@ from webhook.quota.jobs.operators import label_selector_errors
 from webhook.quota.jobs.policy import Growth, JobRule, Users, Verdict
 from webhook.quota.objects.label_selectors import LabelSelector, read_label_selector
 from webhook.quota.objects.model import ScopeExpression
-from webhook.quota.objects.names import DEFERRED_KEYS, is_pod_quota_key
+from webhook.quota.objects.names import DEFERRED_KEYS, is_deferrable
 from webhook.quota.queue.queued_pods import QueueingStrategy, QueuePolicy
 from webhook.state.well_known import DEFAULT_NAMESPACE, own_users
-
-_REQUESTS: Final = "requests."
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +161,7 @@ def frozen_by(update: QuotaUpdate, selecting: Set[str]) -> Callable[[str], bool]
 
 def _extended_keys(names: tuple[str, ...]) -> frozenset[str]:
     for index, name in enumerate(names):
-        is_extended = name.startswith(_REQUESTS) and "/" in name and is_pod_quota_key(name)
-        if not is_extended:
+        if name in DEFERRED_KEYS or not is_deferrable(name):
             raise InvalidFieldError(
                 f"deferredResources[{index}]",
                 f"must be the quota key of an extended resource, such as"

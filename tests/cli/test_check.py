@@ -735,18 +735,11 @@ def test_a_quota_of_our_kinds_that_the_webhook_refuses_is_refused(text: str, wor
     assert refused["field"] == words.partition(": ")[0]
 
 
-def test_what_a_cluster_quota_can_limit_is_as_configured() -> None:
+def test_a_cluster_quota_limits_extended_resources_and_no_device_class() -> None:
     quota = SHARED + "  hard: {requests.example.com/licences: 1}\n  namespaceSelector: {}\n"
     assert findings(checked("-f", "-", text=quota)) == []
-    config: Object = {
-        "apiVersion": "deferredquota.io/v1alpha1",
-        "kind": "Configuration",
-        "deferredResources": ["requests.deviceclass.resource.kubernetes.io/a"],
-    }
-    write("config.yaml", dumped(config))
     quota = quota.replace("example.com/licences", "deviceclass.resource.kubernetes.io/a")
     assert [one["rule"] for one in findings(checked("-f", "-", text=quota))] == ["invalid"]
-    assert findings(checked("-f", "-", "--config", "config.yaml", text=quota)) == []
 
 
 ODD_TYPES: Final = {

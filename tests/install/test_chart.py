@@ -177,6 +177,7 @@ BAD: Final[dict[str, dict[str, Any]]] = {
     "no text": {"gating": True},
     "a resource that is deferred anyway": {"deferredResources": ["cpu"]},
     "a resource with a space": {"deferredResources": ["requests.a/b c"]},
+    "a device class": {"deferredResources": ["requests.deviceclass.resource.kubernetes.io/fast"]},
     "no list": {"deferredResources": "requests.a/b"},
     "an empty name": {"trustedUsers": [""]},
     "a number for a name": {"exemptNamespaces": [1]},

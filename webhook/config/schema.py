@@ -108,12 +108,20 @@ def _renamed(value: object, source: str) -> object:
 
 
 _DEFERRABLE = re.compile(r"requests\.[^/\s]+/[^/\s]+")
+_NATIVE = re.compile(r"kubernetes\.io/")
+"""In resources of Kubernetes itself, such as the devices of a DeviceClass by its name."""
 
 
-@reads({"type": "string", "pattern": rf"^{_DEFERRABLE.pattern}$"})
+@reads(
+    {
+        "type": "string",
+        "pattern": rf"^{_DEFERRABLE.pattern}$",
+        "not": {"pattern": _NATIVE.pattern},
+    }
+)
 def _deferrable(value: object, field: str) -> str:
     key = name(value, field)
-    if not _DEFERRABLE.fullmatch(key):
+    if not _DEFERRABLE.fullmatch(key) or _NATIVE.search(key):
         detail = f"must be 'requests.' and an extended resource (requests.nvidia.com/gpu): {key!r}"
         raise InvalidSettingError(field, detail)
     return key
