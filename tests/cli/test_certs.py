@@ -180,5 +180,5 @@ def test_no_answer_of_the_cluster_is_no_verdict_on_certificates(
         access = ("--kubeconfig", str(kubeconfig))
     assert run(command, *access).exit_code == ExitCode.UNREACHABLE  # it is away by now
     assert (
-        f"{int(ExitCode.UNREACHABLE)} the cluster does not answer" in run(command, "--help").stdout
+        f"{int(ExitCode.UNREACHABLE)}  the cluster does not answer" in run(command, "--help").stdout
     )

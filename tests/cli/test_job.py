@@ -435,5 +435,5 @@ def test_help_says_what_a_percentile_is_of() -> None:
     result = CliRunner().invoke(cli, ["job", "resize", "--help"])
     assert result.exit_code == ExitCode.OK
     words = " ".join(result.stdout.split())
-    assert "There is one sample of each pod, of some seconds: no history." in words
+    assert "metrics.k8s.io has one sample per pod, of some seconds, and no history." in words
     assert "deferred-quota job resize train -n team-a --requests cpu=2,memory=4Gi" in words

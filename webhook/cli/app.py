@@ -23,17 +23,17 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "serve": ("webhook.cli.commands.servers:serve", "Run the admission webhook."),
     "controller": (
         "webhook.cli.commands.servers:controller",
-        "Run the controller beside the webhook.",
+        "Run the controller of ledgers, queues and quota status.",
     ),
-    "review": ("webhook.cli.commands.files:review", "Answer AdmissionReviews without a server."),
-    "usage": ("webhook.cli.commands.files:usage", "Show what the pods of manifests are charged."),
+    "review": ("webhook.cli.commands.files:review", "Answer AdmissionReviews from a file."),
+    "usage": ("webhook.cli.commands.files:usage", "Show the quota usage of pods in manifests."),
     "check": (
         "webhook.cli.commands.checking:check",
-        "Check manifests against quotas, rules and nodes.",
+        "Check whether manifests fit quotas, rules and nodes.",
     ),
     "convert": (
         "webhook.cli.commands.files:convert",
-        "Convert quotas of 2017, AAQ, OpenShift, scheduler-plugins.",
+        "Convert quotas of AAQ, OpenShift and scheduler-plugins.",
     ),
     "simulate": (
         "webhook.cli.commands.simulating:simulate",
@@ -43,34 +43,40 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "webhook.cli.commands.simulating:replay",
         "Replay audit logs under native and deferred quota.",
     ),
-    "enable": ("webhook.cli.commands.namespaces:enable", "Opt namespaces in."),
-    "disable": ("webhook.cli.commands.namespaces:disable", "Opt namespaces out."),
+    "enable": ("webhook.cli.commands.namespaces:enable", "Opt namespaces in to deferred quota."),
+    "disable": (
+        "webhook.cli.commands.namespaces:disable",
+        "Opt namespaces out of deferred quota.",
+    ),
     "emergency": (
         "webhook.cli.commands.emergency:emergency",
-        "Let all binds pass, quotas being native, and end that.",
+        "Bypass the webhook in an outage, and restore it.",
     ),
-    "shadow": ("webhook.cli.commands.namespaces:shadow", "Report what opting in would change."),
+    "shadow": ("webhook.cli.commands.namespaces:shadow", "Show what opting in would change."),
     "job": ("webhook.cli.commands.jobs:job", "Change the resources of Jobs."),
     "explain": (
         "webhook.cli.commands.explaining:explain",
-        "Explain why a pod or a workload is pending.",
+        "Explain why a pod or workload is pending.",
     ),
     "snapshot": (
         "webhook.cli.commands.snapshot:snapshot",
-        "Write what commands read of a cluster to a file.",
+        "Save the cluster objects that other commands read.",
     ),
-    "top": ("webhook.cli.commands.top:top", "Show what quotas have used, and what is pending."),
+    "top": ("webhook.cli.commands.top:top", "Show used, reserved and pending amounts of quotas."),
     "elastic": (
         "webhook.cli.commands.elastic:elastic",
-        "Show elastic quotas, and plan what they take back.",
+        "Show elastic quotas, and plan evictions.",
     ),
-    "doctor": ("webhook.cli.commands.namespaces:doctor", "Examine a cluster and its installation."),
-    "certs": ("webhook.cli.commands.certificates:certs", "Make, show and rotate certificates."),
+    "doctor": (
+        "webhook.cli.commands.namespaces:doctor",
+        "Check the installation and report problems.",
+    ),
+    "certs": ("webhook.cli.commands.certificates:certs", "Create, show and rotate certificates."),
     "completion": (
         "webhook.cli.commands.completion:completion",
-        "Print the completion of a shell.",
+        "Print a shell completion script.",
     ),
-    "version": ("webhook.cli.commands.version:version", "Show the version."),
+    "version": ("webhook.cli.commands.version:version", "Show version information."),
 }
 """Name → where the command is, and its line in the help."""
 
@@ -239,14 +245,14 @@ Examples:
 
 \b
 Exit status:
-  0  fine
-  1  findings: something was refused or does not fit
-  2  wrong usage, input that cannot be read, output that cannot be written
-  3  drift, something left to do, or warnings where the caller asked to fail on them
+  0  success
+  1  findings: a request was denied, or something does not fit
+  2  invalid usage, unreadable input, or output that cannot be written
+  3  drift, unfinished work, or warnings with --fail-on warn
   4  the cluster does not answer
-  5  a fault of deferred-quota itself
-  130  interrupted by the keyboard
-  141  the reader of the output went away
+  5  internal error
+  130  interrupted (SIGINT)
+  141  the output was closed by its reader (SIGPIPE)
 """
 
 
@@ -258,9 +264,9 @@ Exit status:
 )
 @version_option(f"deferred-quota {__version__}")
 def cli() -> None:
-    """Kubernetes ResourceQuota charged where resources are really taken: at the bind.
+    """Charge Kubernetes ResourceQuota when pods are bound to nodes.
 
-    Data goes to standard output, messages to standard error.
+    Results go to standard output, messages to standard error.
     """
 
 

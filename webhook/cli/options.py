@@ -70,7 +70,7 @@ SHARED: tuple[click.Option, ...] = (
         is_eager=True,
         expose_value=False,
         callback=_set_debug,
-        help="Show the traceback of a fault; also DEFERRED_QUOTA_DEBUG=1.",
+        help="Print tracebacks of internal errors; also DEFERRED_QUOTA_DEBUG=1.",
     ),
     click.Option(
         ["--no-color"],
@@ -78,7 +78,7 @@ SHARED: tuple[click.Option, ...] = (
         is_eager=True,
         expose_value=False,
         callback=_set_no_color,
-        help="Print without colors; also NO_COLOR=1.",
+        help="Disable colors; also NO_COLOR=1.",
     ),
 )
 """The options of every command."""
@@ -143,7 +143,7 @@ NAMESPACE: Final = NamespaceName()
 def filename_option(command: _F) -> _F:
     """Add `-f/--filename`, as `filenames`, and `-R/--recursive`."""
     recursive = click.option(
-        "-R", "--recursive", is_flag=True, help="Read directories below directories too."
+        "-R", "--recursive", is_flag=True, help="Read directories recursively."
     )
     filename = click.option(
         "-f",
@@ -184,7 +184,7 @@ def output_option(*formats: str) -> Callable[[_F], _F]:
         type=click.Choice(formats),
         default=formats[0],
         show_default=True,
-        help="How to print the result.",
+        help="Output format.",
     )
 
 
@@ -218,12 +218,13 @@ def wait_option(seconds: float, text: str) -> Callable[[_F], _F]:
 
 def cluster_options(command: _F) -> _F:
     """Add `--kubeconfig` and `--context`."""
-    context = click.option("--context", help="Context of the kubeconfig; else its current one.")
+    context = click.option("--context", help="Kubeconfig context. Default: its current context.")
     kubeconfig = click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="How to reach the cluster; else $KUBECONFIG, ~/.kube/config, or from inside it.",
+        help="Kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config, else the pod's service"
+        " account.",
     )
     return kubeconfig(context(command))
 
@@ -234,7 +235,7 @@ snapshot_option = click.option(
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Work on objects as kubectl prints them, and ask no cluster. Repeatable.",
+    help="Read objects from a file, as kubectl prints them, instead of from a cluster. Repeatable.",
 )
 """`--snapshot`, as `snapshots`."""
 
@@ -242,7 +243,7 @@ system_namespace_option = click.option(
     "--system-namespace",
     type=NAMESPACE,
     metavar="NAME",
-    help="Namespace of the installation; else the one that the webhook's registration names.",
+    help="Namespace of the installation. Default: found through the webhook registration.",
 )
 """`--system-namespace`, by default as it is found in the cluster."""
 
@@ -250,12 +251,12 @@ installed_config_option = click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration file; else the one that the cluster has, else the defaults.",
+    help="Configuration file. Default: the one installed in the cluster, else built-in defaults.",
 )
 """`--config`, by default what is installed in the cluster."""
 
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Configuration file; without it everything has its default.",
+    help="Configuration file. Default: built-in defaults.",
 )

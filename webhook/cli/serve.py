@@ -53,7 +53,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     log_level: str,
     config: Path | None,
 ) -> ExitCode:
-    """Answer AdmissionReviews over HTTPS, for the cluster of the kubeconfig or the one around."""
+    """Run the admission webhook: answer AdmissionReviews over HTTPS."""
     logs.configure(log_level)
     configuration = read_configuration(config)
     clients = _clients(client_authorities, client_names, embedded_api)
@@ -102,7 +102,7 @@ def run_as_controller(  # noqa: PLR0913, PLR0917 - one for each option
     log_level: str,
     config: Path | None,
 ) -> ExitCode:
-    """Keep the ledgers of all namespaces true to their pods, and the quotas' status masked."""
+    """Run the controller of ledgers, queues and quota status."""
     logs.configure(log_level)
     try:
         run_controller(

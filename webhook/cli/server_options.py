@@ -45,12 +45,14 @@ ops_option = click.option(
     type=Address(),
     default="127.0.0.1:8080",
     show_default=True,
-    help="Where probes and metrics are, plain HTTP; port 0 is any free one. Each process needs its"
-    " own.",
+    help="Address for probes and metrics (HTTP). Port 0 picks a free port. Each process needs its"
+    " own address.",
 )
 
 announce_option = click.option(
-    "--announce", type=click.Path(path_type=Path), help="Write the addresses here, JSON."
+    "--announce",
+    type=click.Path(path_type=Path),
+    help="Write the listen addresses to this file, as JSON.",
 )
 
 log_level_option = click.option(
@@ -58,7 +60,7 @@ log_level_option = click.option(
     type=click.Choice(("debug", "info", "warning", "error")),
     default="info",
     show_default=True,
-    help="How much is logged, as JSON lines on standard error.",
+    help="Log level. Logs are JSON lines on standard error.",
 )
 
 
@@ -72,8 +74,7 @@ def candidate_options(command: _F) -> _F:
         default=DEFAULT_NAMESPACE,
         show_default=True,
         show_envvar=True,
-        help="Namespace of the installation; the Lease is there with which controllers elect a"
-        " leader.",
+        help="Namespace of the installation. Holds the Lease for leader election.",
     )
     identity = click.option(
         "--identity",
@@ -81,7 +82,7 @@ def candidate_options(command: _F) -> _F:
         default=socket.gethostname,
         show_default="the host's name",
         show_envvar=True,
-        help="The name in the Lease; a random part is added.",
+        help="Holder identity in the Lease. A random suffix is added.",
     )
     return namespace(identity(command))
 

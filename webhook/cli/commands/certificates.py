@@ -29,11 +29,11 @@ Examples:
   deferred-quota certs status
   deferred-quota certs rotate-ca --dry-run
 
-`bootstrap` and `show` work on files; the others on the installation of a cluster.
+`bootstrap` and `show` work on files, the other commands on the installation in a cluster.
 """
 )
 def certs() -> None:
-    """Make, show and rotate certificates."""
+    """Create, show and rotate certificates."""
 
 
 _directory_option = click.option(
@@ -42,7 +42,7 @@ _directory_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=_DEFAULT_DIRECTORY,
     show_default=True,
-    help="Where ca.crt, ca.key, tls.crt and tls.key are.",
+    help="Directory with ca.crt, ca.key, tls.crt and tls.key.",
 )
 
 
@@ -56,7 +56,9 @@ Examples:
   deferred-quota certs bootstrap --service deferred-quota-webhook.deferred-quota-system --dir certs
 
 \b
-Exit status: 0 made, or kept, 2 wrong usage, or a file that cannot be read or written.
+Exit status:
+  0  created, or already valid
+  2  invalid usage, or a file that cannot be read or written
 """,
 )
 @_directory_option
@@ -65,34 +67,34 @@ Exit status: 0 made, or kept, 2 wrong usage, or a file that cannot be read or wr
     "dns_names",
     multiple=True,
     metavar="NAME",
-    help="Name under which the webhook is called. Repeatable.",
+    help="DNS name of the webhook. Repeatable.",
 )
 @click.option(
     "--ip",
     "ip_addresses",
     multiple=True,
     metavar="ADDRESS",
-    help="IP address under which the webhook is called. Repeatable.",
+    help="IP address of the webhook. Repeatable.",
 )
 @click.option(
     "--service",
     "services",
     multiple=True,
     metavar="NAME.NAMESPACE",
-    help="Service in front of the webhook; stands for all its names. Repeatable.",
+    help="Service of the webhook: adds all its DNS names. Repeatable.",
 )
 @click.option(
     "--days",
     type=click.IntRange(1, _MAX_DAYS),
     default=_DEFAULT_DAYS,
     show_default=True,
-    help="How long a certificate that has to be made is valid.",
+    help="Days that a new certificate is valid.",
 )
-@click.option("--force", is_flag=True, help="Make everything anew, the CA too.")
+@click.option("--force", is_flag=True, help="Create all files again, including the CA.")
 def make(**options: Any) -> None:
-    """Make a CA and a serving certificate, if no good ones exist.
+    """Create a CA and a serving certificate, unless valid ones exist.
 
-    Without a name it is for this machine: localhost, 127.0.0.1 and ::1.
+    Without --dns-name, --ip or --service, it is valid for localhost, 127.0.0.1 and ::1.
     """
     from webhook.cli.certs import run_bootstrap  # noqa: PLC0415 - help must not wait for it
 
@@ -108,13 +110,16 @@ Examples:
   deferred-quota certs show --dir /etc/deferred-quota/tls -o json
 
 \b
-Exit status: 0 they can be used, 1 they cannot, 2 a file cannot be read.
+Exit status:
+  0  the certificates are usable
+  1  they are not
+  2  a file cannot be read
 """,
 )
 @_directory_option
 @output_option("text", "json")
 def show(**options: Any) -> ExitCode:
-    """Show what certificates say, and whether they can be used."""
+    """Show the certificates in a directory, and whether they are usable."""
     from webhook.cli.certs import run_show  # noqa: PLC0415 - help must not wait for it
 
     return run_show(**options)
@@ -128,24 +133,30 @@ def _installation_options(command: _F) -> _F:
         "--system-namespace",
         type=NAMESPACE,
         metavar="NAMESPACE",
-        help="Namespace of the installation; else where it is found.",
+        help="Namespace of the installation. Default: found in the cluster.",
     )
     return cluster_options(namespace(command))
 
 
 _dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Only say what would be written next."
+    "--dry-run", is_flag=True, help="Print what would be written next; change nothing."
 )
 
 
 _EXIT_STATUS: Final = """\b
-Exit status: 0 all as it should be, 1 something is not, or may not be read,
-2 there is no way into a cluster, 4 the cluster does not answer.
+Exit status:
+  0  no problems
+  1  problems, or a permission is missing
+  2  no usable kubeconfig
+  4  the cluster does not answer
 """
 _STATUS_OF_CHANGE: Final = """\b
-Exit status: 0 done, or nothing is due, 1 refused: a right is missing, or the certificates are
-another program's or outside of the cluster, 2 there is no way into a cluster, or no certificate,
-4 the cluster does not answer.
+Exit status:
+  0  done, or nothing to do
+  1  a permission is missing, or the certificates are not managed here: by another program, or
+     outside of the cluster
+  2  no usable kubeconfig, or no certificate
+  4  the cluster does not answer
 """
 
 
@@ -155,8 +166,8 @@ another program's or outside of the cluster, 2 there is no way into a cluster, o
 def status(**options: Any) -> ExitCode:
     """Show the certificates of an installation.
 
-    Each registration is listed, with whether it trusts them. Those of a webhook outside of the
-    cluster (`--url`) are files of yours, for `certs show`.
+    Prints the CA and the serving certificate, and which webhook registrations trust them. For a
+    webhook outside of the cluster (scripts/install --url), use `certs show` on its files.
     """
     from webhook.cli.cluster_certs import run_status  # noqa: PLC0415 - help must not wait for it
 
@@ -166,9 +177,9 @@ def status(**options: Any) -> ExitCode:
 @certs.command("check", cls=Command, epilog=_EXIT_STATUS)
 @_installation_options
 def check(**options: Any) -> ExitCode:
-    """Print what is wrong with an installation's certificates.
+    """Check the certificates of an installation.
 
-    Nothing is printed where all is well.
+    Prints each problem; nothing if there is none.
     """
     from webhook.cli.cluster_certs import run_status  # noqa: PLC0415 - help must not wait for it
 
@@ -179,9 +190,10 @@ def check(**options: Any) -> ExitCode:
 @_installation_options
 @_dry_run_option
 def init(**options: Any) -> ExitCode:
-    """Make what is missing, mend what is broken, do what is due.
+    """Create, repair and renew the certificates of an installation.
 
-    A change of the CA that a controller or another command has begun goes on.
+    Writes only what is missing, broken or due. Continues a CA rotation that the controller or
+    another command has begun.
     """
     from webhook.cli.cluster_certs import run_rotation  # noqa: PLC0415 - help must not wait for it
 
@@ -192,7 +204,7 @@ def init(**options: Any) -> ExitCode:
 @_installation_options
 @_dry_run_option
 def renew(**options: Any) -> ExitCode:
-    """Replace the serving certificate now; trust stays as it is."""
+    """Renew the serving certificate now, with the same CA."""
     from webhook.cli.cluster_certs import run_rotation  # noqa: PLC0415 - help must not wait for it
 
     return run_rotation(forces="leaf", **options)
@@ -202,11 +214,11 @@ def renew(**options: Any) -> ExitCode:
 @_installation_options
 @_dry_run_option
 def rotate_ca(**options: Any) -> ExitCode:
-    """Begin to change the CA now.
+    """Start a rotation of the CA now.
 
-    A new one is published beside the former. The controller goes on with it, or `certs init` does:
-    after ten minutes the serving certificate is one of the new CA, and the former is trusted until
-    no certificate of it can be served.
+    Adds a new CA to the trusted ones. The controller, or `certs init`, continues: after ten minutes
+    it issues a serving certificate of the new CA. The old CA stays trusted until no certificate of
+    it can be served.
     """
     from webhook.cli.cluster_certs import run_rotation  # noqa: PLC0415 - help must not wait for it
 
@@ -217,9 +229,9 @@ def rotate_ca(**options: Any) -> ExitCode:
 @_installation_options
 @_dry_run_option
 def inject(**options: Any) -> ExitCode:
-    """Write the CAs into the registrations that lack them.
+    """Write the CAs to the webhook registrations that lack them.
 
-    No Secret is changed.
+    Changes no Secret.
     """
     from webhook.cli.cluster_certs import run_injection  # noqa: PLC0415 - help must not wait for it
 
@@ -229,7 +241,7 @@ def inject(**options: Any) -> ExitCode:
 @certs.command("export", cls=Command, epilog=_STATUS_OF_CHANGE)
 @_installation_options
 def export(**options: Any) -> ExitCode:
-    """Print the CAs that clients of the webhook are to trust, as PEM."""
+    """Print the CAs that clients of the webhook must trust, as PEM."""
     from webhook.cli.cluster_certs import run_export  # noqa: PLC0415 - help must not wait for it
 
     return run_export(**options)

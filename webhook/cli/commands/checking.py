@@ -64,16 +64,20 @@ Examples:
     'RayCluster.ray.io=spec.workerGroupSpecs[*].template:replicas'
 
 \b
-Exit status: 0 nothing found, 1 something is refused or waits, 2 input that cannot be read,
-3 only warnings, with --fail-on warn, 4 the cluster does not answer.
+Exit status:
+  0  no findings at or above --fail-on
+  1  an object is refused, or waits
+  2  unreadable input
+  3  only warnings, with --fail-on warn
+  4  the cluster does not answer
 """,
 )
 @filename_option
-@namespace_option("Namespace of objects that do not name one; without --live, default.")
+@namespace_option("Namespace of objects without metadata.namespace. Without --live: default.")
 @click.option(
     "--live",
     is_flag=True,
-    help="Judge by the cluster of the kubeconfig as it is now; it is only read.",
+    help="Read quotas, usage and nodes from the cluster of the kubeconfig. Changes nothing.",
 )
 @cluster_options
 @snapshot_option
@@ -83,42 +87,43 @@ Exit status: 0 nothing found, 1 something is refused or waits, 2 input that cann
     type=click.Choice(("steady", "surge", "recreate")),
     default="surge",
     show_default=True,
-    help="Count the finished state, or the peak of a rollout: by each object's strategy, or with"
-    " old pods gone first.",
+    help="State to check: steady is after a rollout, surge is its peak by each object's strategy,"
+    " recreate deletes old pods first.",
 )
 @click.option(
     "--max-simultaneous-rollouts",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many objects of a namespace roll out at the same time; else all of them.",
+    help="Objects per namespace that roll out at the same time. Default: all.",
 )
 @click.option(
     "--nodes",
     type=click.IntRange(min=0),
     metavar="N",
-    help="How many nodes run the pod of a DaemonSet; else those that are known, or one.",
+    help="Number of nodes that each DaemonSet runs on. Default: the known nodes, else 1.",
 )
 @click.option(
     "--template-path",
     "template_paths",
     multiple=True,
     metavar="KIND[.GROUP]=PATH[:COUNT]",
-    help="Where a kind has pod templates, and beside them their number. Repeatable.",
+    help="Path of the pod templates of a custom kind, and of their replica count next to it."
+    " Repeatable.",
 )
 @click.option(
     "--ignore",
     "ignored",
     multiple=True,
     metavar="RULE[:OBJECT]",
-    help="Leave findings out: of a rule, or of objects by a glob on NAMESPACE/KIND/NAME,"
-    " KIND/NAME or NAME. Repeatable.",
+    help="Ignore findings of a rule, for all objects or those that match a glob on"
+    " NAMESPACE/KIND/NAME, KIND/NAME or NAME. Repeatable.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(("refuse", "wait", "warn", "never")),
     default="wait",
     show_default=True,
-    help="The least that makes the exit status 1.",
+    help="Lowest level of a finding that makes the command fail.",
 )
 @click.option(
     "-o",
@@ -127,7 +132,7 @@ Exit status: 0 nothing found, 1 something is refused or waits, 2 input that cann
     multiple=True,
     metavar="FORMAT[=FILE]",
     callback=_check_outputs,
-    help=f"{', '.join(FORMATS)}; text by default. Repeatable, all but one to files.",
+    help=f"Output format: {', '.join(FORMATS)}. Default: text. Repeatable: all but one to a FILE.",
 )
 @click.option(
     "--options-file",
@@ -136,17 +141,19 @@ Exit status: 0 nothing found, 1 something is refused or waits, 2 input that cann
     expose_value=False,
     callback=_read_defaults,
     metavar="FILE",
-    help=f"Values of these options, by their long names; else {_DEFAULTS_FILE}, if it is there.",
+    help=f"YAML file with values of these options, by long name. Default: {_DEFAULTS_FILE}, if it"
+    " exists.",
 )
 def check(**options: Any) -> ExitCode:
-    """Say what a cluster would make of manifests: admitted, waits, refused, and by which rule.
+    """Check whether manifests fit quotas, rules and nodes.
 
-    Objects are judged in their order, each beside what the ones before it take: with the defaults
-    of LimitRanges, PriorityClasses and RuntimeClasses, the quotas for pods and for objects, and the
-    nodes where they are known. The quotas are those of the manifests themselves, and those of a
-    cluster with what is used of them: --snapshot, or --live.
+    Prints whether each object is admitted, waits or is refused, and by which rule. Objects are
+    checked in order, each on top of those before it. Applies the defaults of LimitRanges,
+    PriorityClasses and RuntimeClasses, quotas for pods and for objects, and node sizes if known.
 
-    Every option has an environment variable: DEFERRED_QUOTA_CHECK_FAIL_ON for --fail-on.
+    Reads quotas from the manifests, and with their usage from a cluster: --snapshot or --live.
+
+    Each option has an environment variable, such as DEFERRED_QUOTA_CHECK_FAIL_ON for --fail-on.
     """
     from webhook.cli.files.check import run  # noqa: PLC0415 - help must not wait for it
 

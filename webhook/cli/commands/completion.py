@@ -20,10 +20,10 @@ Examples:
 @click.argument("shell", type=click.Choice(SHELLS), metavar="bash|zsh|fish")
 @click.pass_context
 def completion(ctx: click.Context, /, shell: str) -> None:
-    """Print what a shell reads to complete commands, options and names.
+    """Print a shell completion script.
 
-    Names of namespaces, pods and workloads are asked of the cluster, for 0.3 s at
-    most. `kubectl deferred-quota` is completed by kubectl itself where the program
-    `kubectl_complete-deferred_quota` is in the PATH.
+    It completes commands, options, and names of namespaces, pods and workloads. Names
+    are read from the cluster, with a timeout of 0.3 seconds. kubectl completes `kubectl
+    deferred-quota` if the program `kubectl_complete-deferred_quota` is in the PATH.
     """
     click.echo(script_of(shell, ctx.find_root().command))

@@ -29,7 +29,7 @@ _memory_option = click.option(
     type=click.IntRange(min=1),
     default=_DEFAULT_GB,
     show_default=True,
-    help="Memory of a whole GPU, GB, for nos.nebuly.com/gpu-memory.",
+    help="Memory of one GPU in GB, for nos.nebuly.com/gpu-memory.",
 )
 
 
@@ -43,22 +43,23 @@ Examples:
   deferred-quota elastic plan train-0 -n team-a
 
 \b
-Exit status: 0 shown, with notes of what may not be read, 2 wrong usage,
-4 the cluster does not answer.
+Exit status:
+  0  success; notes list what you may not read
+  2  invalid usage
+  4  the cluster does not answer
 """,
 )
-@click.option("--watch", "watches", is_flag=True, help="Print the table whenever it changes.")
+@click.option("--watch", "watches", is_flag=True, help="Print the table again when it changes.")
 @cluster_options
 @snapshot_option
 @_memory_option
 @output_option(*FORMATS)
 @click.pass_context
 def elastic(ctx: click.Context, /, **options: Any) -> ExitCode | None:
-    """Show elastic quotas: min, max, used, borrowed, lent, guaranteed, headroom.
+    """Show elastic quotas: min, max, used, borrowed, lent, guaranteed and headroom.
 
-    Reads the ElasticQuotas and CompositeElasticQuotas of nos.nebuly.com/v1alpha1 and the pods that
-    have a node. Changes nothing. Quotas count in namespaces that have opted in, whose binds are
-    charged by them.
+    Reads the ElasticQuotas and CompositeElasticQuotas of nos.nebuly.com/v1alpha1, and the pods with
+    a node. Only binds in opted-in namespaces are charged to them. Changes nothing.
     """
     if ctx.invoked_subcommand is not None:
         return None
@@ -77,8 +78,11 @@ Examples:
   deferred-quota elastic plan train-0 -n team-a --snapshot cluster.yaml -o json
 
 \b
-Exit status: 0 there is a plan, or nothing has to be evicted, 1 nothing helps, or there is no such
-pod, 2 wrong usage or bad input, 4 the cluster does not answer.
+Exit status:
+  0  the plan is printed, or no eviction is needed
+  1  no eviction helps, or the pod does not exist
+  2  invalid usage, or unreadable input
+  4  the cluster does not answer
 """,
 )
 @click.argument("pod", metavar="[POD]", default="", shell_complete=complete_names("pod"))
@@ -88,7 +92,7 @@ pod, 2 wrong usage or bad input, 4 the cluster does not answer.
     "--filename",
     "filename",
     metavar="FILE|-",
-    help="Manifest of a pod, or of a workload, that is not there yet.",
+    help="Manifest of a pod or workload that does not exist yet.",
 )
 @cluster_options
 @snapshot_option
@@ -98,14 +102,15 @@ pod, 2 wrong usage or bad input, 4 the cluster does not answer.
     type=click.Choice(_ORDERS),
     default=_ORDERS[0],
     show_default=True,
-    help="What decides first which pods are over their quota.",
+    help="What decides first which pods are within their quota: age or priority.",
 )
 @output_option(*FORMATS)
 def plan(**options: Any) -> ExitCode:
-    """Say which pods would have to be evicted so that a pod can be bound.
+    """Show which pods would have to be evicted so that a pod can be bound.
 
-    A quota may take back its min from quotas above theirs, and beyond it the share of the spare
-    that is guaranteed to it from those above min and guaranteed. Changes nothing.
+    A quota may reclaim its min from quotas that use more than their min. Beyond its min it may
+    reclaim its guaranteed share of what others lend, from quotas above their own min and guaranteed
+    share. Changes nothing.
     """
     from webhook.cli.elastic import plan as body  # noqa: PLC0415 - help must not wait for it
 

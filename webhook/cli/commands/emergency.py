@@ -30,10 +30,10 @@ Examples:
 """
 )
 def emergency() -> None:
-    """Let all binds pass without the webhook, quotas being native; and end that with a recount.
+    """Bypass the webhook in an outage, and restore it.
 
-    For when the webhook or the controller stands in the way and is not mended at once. Needs an API
-    server that answers and an administrator's kubeconfig, nothing else.
+    For an outage of the webhook or the controller that cannot be repaired soon. Needs only the API
+    server and an administrator's kubeconfig.
     """
 
 
@@ -47,30 +47,33 @@ Examples:
   deferred-quota emergency open --release-gates
 
 \b
-Exit status: 0 open, 1 refused, or not confirmed, 3 something is left to do:
-run it again, 4 the cluster does not answer.
+Exit status:
+  0  open
+  1  cannot be opened, or not confirmed
+  3  unfinished: run it again
+  4  the cluster does not answer
 """,
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--release-gates",
     "releases",
     is_flag=True,
-    help="Take the scheduling gate off every pod that waits for quota. They start at once, within"
-    " quota or not. Without, they wait for a controller that runs.",
+    help="Remove the scheduling gates of queued pods. They start at once, even above quota."
+    " Default: they wait until a controller runs.",
 )
-@wait_option(120.0, "Seconds to go on for in each namespace.")
+@wait_option(120.0, "Seconds to keep trying in each namespace.")
 @cluster_options
 @output_option(*FORMATS)
 def open_command(**options: Any) -> ExitCode:
-    """Stop asking the webhook; quotas become native.
+    """Stop calling the webhook; the API server enforces quotas.
 
-    The API server then enforces them when pods are created. The registrations and the mask stay and
-    select no namespace; then the status of every quota of opted-in namespaces is completed by a
-    count of its pods. Until that is done for a namespace, some seconds, nothing limits compute
-    resources there. Quotas of several namespaces are not enforced meanwhile. May be run again at
-    any time, and finishes what was interrupted.
+    Changes the webhook registrations and the mask so that they select no namespace, then counts the
+    pods of opted-in namespaces and completes the status of their ResourceQuotas. Until that is
+    done, for some seconds, nothing limits compute resources in a namespace. Quotas of several
+    namespaces are not enforced while the emergency is open. Can be repeated: it continues an
+    interrupted run.
     """
     from webhook.cli.emergency.running import run_open  # noqa: PLC0415 - help must not wait for it
 
@@ -86,18 +89,20 @@ Examples:
   deferred-quota emergency close --yes
 
 \b
-Exit status: 0 closed, counted and in force, 1 refused: no controller leads, or
-the API server does not reach the webhook, or not confirmed, 3 something is left
-to do, or not counted in time, 4 the cluster does not answer.
+Exit status:
+  0  closed, counted and in force
+  1  no controller leads, the webhook is not reached, or not confirmed
+  3  unfinished, or not counted in time
+  4  the cluster does not answer
 """,
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Close although no controller leads or the webhook is not reached: in opted-in namespaces"
-    " nothing is bound then until they are.",
+    help="Close even if no controller leads or the API server does not reach the webhook. Until"
+    " both work, nothing is bound in opted-in namespaces.",
 )
 @wait_option(180.0, "Seconds to wait for each namespace until it is counted and masked.")
 @cluster_options
@@ -105,11 +110,11 @@ to do, or not counted in time, 4 the cluster does not answer.
 @installed_config_option
 @output_option(*FORMATS)
 def close_command(**options: Any) -> ExitCode:
-    """Guard binds again, by a new count of all pods.
+    """Call the webhook again, after a recount of all pods.
 
-    The ledgers are deleted before the guards are back, and the controller counts them anew when
-    every bind that passed is stored: in opted-in namespaces nothing is bound for about a minute.
-    What is used above hard is named, and stays; such a quota admits nothing until there is room.
+    Deletes the ledgers, restores the registrations and the mask, and waits until the controller has
+    counted all pods again. Nothing is bound in opted-in namespaces for about a minute. Quotas above
+    their hard limit are printed: their pods keep running, new ones are denied until usage falls.
     """
     from webhook.cli.emergency.running import run_close  # noqa: PLC0415 - as above
 

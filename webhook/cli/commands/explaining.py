@@ -86,8 +86,10 @@ Examples:
   deferred-quota explain pod web-1 -n team-a --snapshot cluster.yaml
 
 \b
-Exit status: 0 explained, 1 there is no such object, or it may not be read,
-4 the cluster does not answer.
+Exit status:
+  0  success
+  1  the object does not exist, or you may not read it
+  4  the cluster does not answer
 """,
 )
 @click.argument("kind", type=_Kind(_KINDS), metavar="KIND")
@@ -99,7 +101,7 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
     "--watch",
     "watches",
     is_flag=True,
-    help="Look every two seconds, and print the answer whenever it changes, until it runs.",
+    help="Check every two seconds and print each change, until the object runs.",
 )
 @cluster_options
 @snapshot_option
@@ -107,16 +109,15 @@ Exit status: 0 explained, 1 there is no such object, or it may not be read,
 @installed_config_option
 @output_option(*FORMATS)
 def explain(**options: Any) -> ExitCode:
-    """Explain why a pod, or a workload, is pending, and what would unblock it.
+    """Explain why a pod or workload is pending, and what would unblock it.
 
-    KIND is pod, job, deployment, statefulset, replicaset, daemonset or cronjob; KIND/NAME, plurals
-    and the short names of kubectl are taken as well.
+    KIND is pod, job, deployment, statefulset, replicaset, daemonset or cronjob. KIND/NAME, plurals
+    and the short names of kubectl work, too.
 
-    Every cause that holds now is listed, first what has to change first: quotas with their numbers
-    and the pods that take most of them, the pod that it waits behind and its place, rules, gates of
-    others, the controller, the webhook and the scheduler. Numbers are those of the ledger and of
-    the pods now, never of a condition. Changes nothing: it reads, and tries the bind of a pod that
-    does not exist, by a dry run.
+    Lists all current causes, in the order in which to solve them: quotas with their amounts and
+    largest pods, the place in the queue, rules, other scheduling gates, the controller, the webhook
+    and the scheduler. Amounts come from the ledger and the pods, not from conditions. Changes
+    nothing: it reads, and sends a dry-run bind of a pod that does not exist.
     """
     from webhook.cli.explain import run  # noqa: PLC0415 - help must not wait for it
 

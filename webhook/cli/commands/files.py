@@ -50,9 +50,13 @@ Examples:
   deferred-quota review --snapshot cluster.yaml < review.json
   deferred-quota review --snapshot cluster.yaml --phase mutate review.json
   deferred-quota review --snapshot cluster.yaml --jsonl reviews.jsonl > answers.jsonl
-  kubectl get ns,quota,pods -A -o yaml > cluster.yaml   # and cdq, once it is installed
+  kubectl get ns,quota,pods -A -o yaml > cluster.yaml   # add cdq if its CRD is installed
 
-Exit status: 0 all allowed, 1 something was refused, 2 something could not be read.
+\b
+Exit status:
+  0  all requests were allowed
+  1  a request was denied
+  2  unreadable input
 """,
 )
 @click.argument("file", default="-")
@@ -62,25 +66,25 @@ Exit status: 0 all allowed, 1 something was refused, 2 something could not be re
     type=click.Path(path_type=Path),
     multiple=True,
     required=True,
-    help="The cluster to decide on: objects as kubectl prints them. Repeatable.",
+    help="File with the objects of the cluster, as kubectl prints them. Repeatable.",
 )
-@click.option("--jsonl", is_flag=True, help="FILE has one review in each line.")
+@click.option("--jsonl", is_flag=True, help="Read one AdmissionReview per line.")
 @click.option(
     "--phase",
     type=click.Choice(("validate", "mutate")),
     default="validate",
     show_default=True,
-    help="Which of the two webhooks is asked.",
+    help="Webhook that answers.",
 )
 @config_option
 def review(**options: Any) -> ExitCode:
-    """Answer the AdmissionReview in FILE (default: standard input) on a snapshot of a cluster.
+    """Answer AdmissionReviews from a file, for a snapshot of a cluster.
 
-    Reviews are answered in their order on one ledger, as a server would: what one reserves the
-    next one finds taken.
+    Reads one AdmissionReview from FILE (default: standard input), or one per line with --jsonl.
+    Prints each answer on one line. Reviews are answered in order, on one ledger: a reservation
+    for one counts for the next.
 
-    A namespace that the snapshot mentions without holding its Namespace object counts as one
-    that has opted in.
+    A namespace without a Namespace object in the snapshot counts as opted in.
     """
     from webhook.cli.files.reviews import run  # noqa: PLC0415 - help must not wait for it
 
@@ -98,41 +102,45 @@ Examples:
   deferred-quota usage -f deployment.yaml --node-memory 64Gi
 
 \b
-Exit status: 0 shown, 2 something could not be read.
+Exit status:
+  0  success
+  2  unreadable input
 """,
 )
 @filename_option
-@namespace_option("Namespace of objects that do not name one.", "default")
+@namespace_option("Namespace of objects without metadata.namespace.", "default")
 @click.option(
     "--nodes",
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="How many nodes run the pod of a DaemonSet.",
+    help="Number of nodes that each DaemonSet runs on.",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration: further deferred resources, and how terminating pods are charged.",
+    help="Configuration file. Used: deferredResources and terminatingPods. Default: built-in"
+    " defaults.",
 )
 @click.option(
     "--node-memory",
     type=NodeMemory(),
     metavar="QUANTITY",
-    help="Show too what the kubelet of a node with this memory sets for each container: QoS class,"
-    " oom_score_adj, and cpu.weight of the cgroup.",
+    help="Also show what a kubelet sets for each container on a node with this memory: QoS class,"
+    " oom_score_adj and cpu.weight.",
 )
 @output_option("text", "json")
 def usage(**options: Any) -> None:
-    """Show what the pods of manifests are charged under a ResourceQuota.
+    """Show the quota usage of pods in manifests.
 
-    Reads Pods and everything with a pod template: Deployment, ReplicaSet, StatefulSet, DaemonSet,
-    Job (as many pods as run at once), CronJob (one run), ReplicationController, PodTemplate. What
-    the API server would fill in is filled in, except what a LimitRange or a RuntimeClass adds.
+    Reads Pods and workloads with a pod template: Deployment, ReplicaSet, StatefulSet, DaemonSet,
+    Job (the pods that run at once), CronJob (one run), ReplicationController, PodTemplate. Applies
+    the defaults of the API server, but none of LimitRanges or RuntimeClasses.
 
-    The text leaves out cpu, memory, ephemeral-storage and hugepages-*: a quota charges them as
-    their `requests.` forms. If any input is unreadable, nothing is printed but the reasons.
+    Prints for each object the usage per pod and in total, and whether it is charged at creation or
+    at the bind. Text output has requests.cpu, but not its alias cpu; the same for memory,
+    ephemeral-storage and hugepages-*. If any input is unreadable, only errors are printed.
     """
     from webhook.cli.files.usage import run  # noqa: PLC0415 - help must not wait for it
 
@@ -143,37 +151,42 @@ def usage(**options: Any) -> None:
     cls=Command,
     epilog="""\b
 Examples:
-  deferred-quota convert -f quotas.yaml > today.yaml
+  deferred-quota convert -f quotas.yaml > converted.yaml
   deferred-quota convert -f quotas/ -R -o json
   kustomize build . | deferred-quota convert -f - | kubectl apply -f -
 
 \b
-Exit status: 0 converted, 2 something could not be read or converted.
+Exit status:
+  0  success
+  2  unreadable input, or a quota that cannot be converted
 """,
 )
 @filename_option
 @output_option("yaml", "json")
 def convert(**options: Any) -> None:
-    """Convert quotas of the proposal of 2017, of AAQ, OpenShift and the scheduler's plugins.
+    """Convert quotas of AAQ, OpenShift and scheduler-plugins.
 
-    An ApplicationAwareResourceQuota becomes a ResourceQuota; an
-    ApplicationAwareClusterResourceQuota, and a ClusterResourceQuota of OpenShift, become a
-    ClusterDeferredQuota; an ElasticQuota of scheduling.x-k8s.io becomes one of nos.nebuly.com. What
-    has no counterpart, or means another thing, is named, or is an error.
+    Reads manifests and prints them with these quotas converted:
 
-    The proposal "Priority in ResourceQuota" of 2017 gave a quota spec.priorityClassNameList.
-    Names become PriorityClass In, and a list with "*" becomes PriorityClass Exists. Without a list
-    the proposal meant pods without a class, and a quota of today means all pods: such a quota stays
-    as it is, with a warning if other quotas of the input have lists.
+    \b
+      ApplicationAwareResourceQuota         -> ResourceQuota
+      ApplicationAwareClusterResourceQuota  -> ClusterDeferredQuota
+      ClusterResourceQuota (OpenShift)      -> ClusterDeferredQuota
+      ElasticQuota (scheduling.x-k8s.io)    -> ElasticQuota (nos.nebuly.com)
+      spec.priorityClassNameList            -> spec.scopeSelector
 
-    All other documents are printed byte for byte. In those that are converted comments, order and
-    quotes stay: a comment of a field that goes stays with what takes its place, or before the next
-    field. Only where an anchor stands for what changes is a document written anew, below its
-    comments; and of several files those that would mean something else as part of one, as JSON with
-    escapes that YAML does not know. A document of a JSON file stays JSON. With -o json all are
-    printed as JSON, one after another. If any input is unreadable, nothing is printed but the
-    reasons.
-    """
+    Fields without a counterpart, or with another meaning, give warnings or errors.
+
+    spec.priorityClassNameList is a field of ResourceQuota in a proposal of 2017. Names in it become
+    PriorityClass In, "*" becomes PriorityClass Exists. A ResourceQuota without it is not changed:
+    in the proposal it applied to pods without a class, now it applies to all pods. If another quota
+    in the input has the field, a warning says so.
+
+    Other documents are printed unchanged. Converted documents keep comments, order and quotes, and
+    JSON stays JSON. A document is only written anew if an anchor refers to a changed value, or if
+    it cannot be joined with other files as it is, such as JSON with escapes that YAML lacks. With
+    -o json, all documents are printed as JSON. If any input is unreadable, only errors are printed.
+    """  # noqa: D301 - click reads the backspace
     from webhook.cli.files.convert import run  # noqa: PLC0415 - help must not wait for it
 
     run(**options)

@@ -80,7 +80,7 @@ Examples:
 """
 )
 def job() -> None:
-    """Change Jobs, whose pods cannot be changed while they run."""
+    """Change the resources of Jobs."""
 
 
 @job.command(
@@ -94,8 +94,11 @@ Examples:
   deferred-quota job resize train -n team-a --requests cpu=1 --stay-suspended --timeout 600
 
 \b
-Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back by another client,
-2 wrong usage or no such container, 4 the cluster does not answer.
+Exit status:
+  0  resized, or nothing to do
+  1  denied, timed out, or prevented by another client
+  2  invalid usage, or no such container
+  4  the cluster does not answer
 """,
 )
 @click.argument("name", metavar="NAME", shell_complete=complete_names("job"))
@@ -104,43 +107,42 @@ Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back b
     "--requests",
     type=Amounts(),
     metavar="NAME=QUANTITY,...",
-    help="New requests; those that are not named stay.",
+    help="New requests. Others stay unchanged.",
 )
 @click.option(
     "--limits",
     type=Amounts(),
     metavar="NAME=QUANTITY,...",
-    help="New limits; those that are not named stay.",
+    help="New limits. Others stay unchanged.",
 )
 @click.option(
     "--container",
-    help="Which container or init container. Needed if the template has several containers;"
-    " with --from-usage alone all of them are meant.",
+    help="Container or init container to change. Required with --requests or --limits if the"
+    " template has several. Default with --from-usage alone: all.",
 )
 @click.option(
     "--from-usage",
     "percent",
     type=Percentile(),
     metavar="pN",
-    help="Take the requests of cpu and memory from what the pods use now: from metrics.k8s.io,"
-    " the N-th percentile of each container over the pods of the Job. There is one sample of"
-    " each pod, of some seconds: no history. Rounded up to 1m and 1Mi. What --requests names"
-    " goes before.",
+    help="Set the cpu and memory requests of each container to the N-th percentile (p1 to p100) of"
+    " its current usage over the pods of the Job. metrics.k8s.io has one sample per pod, of some"
+    " seconds, and no history. Rounded up to 1m and 1Mi. --requests takes precedence.",
 )
-@click.option("--stay-suspended", is_flag=True, help="Do not resume the Job, even if it runs now.")
+@click.option("--stay-suspended", is_flag=True, help="Leave the Job suspended after the change.")
 @click.option(
     "--timeout",
     "seconds",
     type=SECONDS,
     default=120.0,
     show_default=True,
-    help="Seconds to wait until no pod is active; after that it is undone.",
+    help="Seconds to wait until no pod is active. Then the Job is resumed unchanged.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Print the plan and change nothing. The API server checks it, as far as it can: the"
-    " resources only of a Job that is suspended and has no active pods.",
+    help="Print the plan; change nothing. The API server checks it, but checks resources only if"
+    " the Job is suspended and has no active pods.",
 )
 @cluster_options
 @installed_config_option
@@ -148,10 +150,10 @@ Exit status: 0 resized, or nothing to do, 1 refused, not in time, or held back b
 def resize_command(**options: Any) -> ExitCode:
     """Change the resources of a Job.
 
-    It is suspended until no pod is active, changed, and resumed. The pods of a running Job end, and
-    new ones start with the new resources; what the old ones have not saved is lost. The change and
-    the resumption are one write. If anything fails before it, or is interrupted, the Job is resumed
-    as it was. A Job that was suspended stays so.
+    Suspends the Job, waits until no pod is active, changes its template and resumes it, the last
+    two in one write. The pods of a running Job are deleted, and work that they have not saved is
+    lost. New pods start with the new resources. If a step fails or is interrupted before the
+    change, the Job is resumed unchanged. A Job that was suspended stays suspended.
     """
     from webhook.cli.job import run_resize  # noqa: PLC0415 - help must not wait for it
 

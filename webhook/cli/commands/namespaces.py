@@ -29,8 +29,8 @@ system_namespace_option = click.option(
     "system_namespace",
     type=NAMESPACE,
     metavar="NAME",
-    help="Namespace of the installation; else the one that the webhook's registration names,"
-    f" else {DEFAULT_NAMESPACE}.",
+    help="Namespace of the installation. Default: found through the webhook registration, else"
+    f" {DEFAULT_NAMESPACE}.",
 )
 """`--namespace`, by default where the registration of the webhook says."""
 
@@ -46,26 +46,28 @@ Examples:
   deferred-quota enable --shadow team-a && deferred-quota shadow report team-a
 
 \b
-Exit status: 0 opted in and in force, 1 refused: something stands in the way,
-3 opted in, but not in force: something stands in the way, or the time was up,
-4 the cluster does not answer.
+Exit status:
+  0  opted in and in force
+  1  not opted in, because of errors
+  3  opted in, but not in force, because of errors or a timeout
+  4  the cluster does not answer
 """,
 )
 @namespaces_argument(required=True)
-@click.option("--dry-run", is_flag=True, help="Say what would change and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would change; change nothing.")
 @click.option(
     "--shadow",
     "is_shadow",
     is_flag=True,
-    help="Only watch: nothing is refused, gated or masked, and `deferred-quota shadow report` says"
-    " what deferring would change.",
+    help="Opt in to shadow mode: decisions are recorded, but nothing is denied, gated or masked."
+    " See `deferred-quota shadow report`.",
 )
-@wait_option(60.0, "Seconds to wait for each namespace until its quotas are deferred.")
+@wait_option(60.0, "Seconds to wait for each namespace until it is in force.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Opt in although something stands in the way, such as a mask that is missing. Not"
-    " overridden: a missing definition of ledgers, an exempt namespace.",
+    help="Opt in despite errors, such as a missing mask. Does not override a missing QuotaLedger"
+    " CRD or an exempt namespace.",
 )
 @cluster_options
 @snapshot_option
@@ -73,11 +75,11 @@ Exit status: 0 opted in and in force, 1 refused: something stands in the way,
 @installed_config_option
 @output_option(*FORMATS)
 def enable(**options: Any) -> ExitCode:
-    """Opt namespaces in: their pods are charged when they get a node, not when they are created.
+    """Opt namespaces in to deferred quota: pods are charged at the bind, not at creation.
 
-    Looks first whether everything needed is installed and alive, and what the namespaces hold;
-    errors stand in the way, warnings are printed. Then sets the label and waits until every quota
-    is masked and counted, in several namespaces at once. Run again, it verifies. No pod is touched.
+    Checks the installation and the namespaces, and stops at errors. Then sets the label
+    deferredquota.io/mode and waits until every quota is masked and counted. Changes no pod. Can be
+    repeated: it then verifies. Prints for each quota the usage now and at the bind.
     """
     from webhook.cli.enable import run  # noqa: PLC0415 - help must not wait for it
 
@@ -94,25 +96,26 @@ Examples:
   kubectl get ns -l deferredquota.io/mode -o name | cut -d/ -f2 | xargs -r deferred-quota disable
 
 \b
-Exit status: 0 done, 1 there is no such namespace, or not confirmed,
-3 something is left to do: run it again, or a right is missing, 4 the cluster
-does not answer, or knows no user by these credentials.
+Exit status:
+  0  opted out
+  1  the namespace does not exist, or not confirmed
+  3  unfinished: run it again, or a permission is missing
+  4  the cluster does not answer, or does not accept the credentials
 """,
 )
 @namespaces_argument(required=True)
-@click.option("--dry-run", is_flag=True, help="Say what would be done and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask whether waiting pods may start.")
-@wait_option(120.0, "Seconds to go on for in each namespace.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@wait_option(120.0, "Seconds to keep trying in each namespace.")
 @cluster_options
 @output_option(*FORMATS)
 def disable(**options: Any) -> ExitCode:
-    """Opt namespaces out: the API server charges their pods when they are created, as before.
+    """Opt namespaces out of deferred quota: the API server charges pods at creation again.
 
-    Removes the label, takes the scheduling gate off every pod that waits, and completes the status
-    of the quotas so that all of them are enforced at once. All pods that wait start at once, within
-    quota or not: how many, and what they request, is printed before, and confirmed on a terminal.
-    No pod is evicted; quotas that are over their limit now are named. Several namespaces are worked
-    on at once. It may be run again at any time, and finishes what was interrupted.
+    Removes the label and the scheduling gates of queued pods, and completes the status of the
+    quotas. All queued pods start at once, even above quota: their number and requests are printed
+    first, and a terminal asks for confirmation. No pod is evicted. Quotas above their hard limit
+    are printed. Can be repeated: it continues an interrupted run.
     """
     from webhook.cli.disable import run  # noqa: PLC0415 - help must not wait for it
 
@@ -131,8 +134,11 @@ Examples:
   deferred-quota doctor --pause 120
 
 \b
-Exit status: 0 no errors, 1 errors, 3 warnings with --fail-on warn,
-4 the cluster does not answer.
+Exit status:
+  0  no errors
+  1  errors
+  3  warnings, with --fail-on warn
+  4  the cluster does not answer
 """,
 )
 @namespaces_argument(required=False)
@@ -146,25 +152,25 @@ Exit status: 0 no errors, 1 errors, 3 warnings with --fail-on warn,
     type=SECONDS,
     default=3.0,
     show_default=True,
-    help="Seconds between two looks at what may be changing just now. More than twice the time"
-    " that reservations are kept (45) also finds those that never end.",
+    help="Seconds between two reads of values that may be changing. Above 90, twice the default"
+    " lifetime of a reservation, also finds reservations that never expire.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(("warn", "error")),
     default="error",
     show_default=True,
-    help="What makes the exit status other than 0.",
+    help="Lowest severity that makes the command fail.",
 )
 @output_option(*FORMATS)
 def doctor(**options: Any) -> ExitCode:
-    """Look whether everything is installed, enforced and counted as it should be.
+    """Check the installation and report problems.
 
-    Looks at the definitions of what is kept, the webhooks, their CA, the mask, the status of
-    quotas, the controller, the ledgers against a recount of the pods, what namespaces hold of
-    quotas that they share, pods that wait, and who could go around all of it. Changes nothing: it
-    reads, and tries the bind of a pod that does not exist, by a dry run. With NAMESPACE, only what
-    concerns these and the installation.
+    Checks the CRDs, the webhook registrations and their CA, the mask, the controller, the status of
+    quotas, the ledgers against a recount of pods, the shares of cluster quotas, waiting pods, and
+    permissions to bypass quotas. With NAMESPACE, checks only these and the installation. Changes
+    nothing: it reads, and sends a dry-run bind of a pod that does not exist. Prints each problem
+    with its remedy.
     """
     from webhook.cli.doctor import run  # noqa: PLC0415 - help must not wait for it
 
@@ -180,9 +186,10 @@ Examples:
 """
 )
 def shadow() -> None:
-    """Report what opting namespaces in would change: begin with enable --shadow.
+    """Show what opting in would change.
 
-    In shadow mode nothing is refused, gated or masked. End it with disable, or with enable.
+    In shadow mode decisions are recorded, but nothing is denied, gated or masked. Start it with
+    `deferred-quota enable --shadow`. End it with `enable` or `disable`.
     """
 
 
@@ -197,8 +204,10 @@ Examples:
   deferred-quota shadow report --snapshot cluster.yaml
 
 \b
-Exit status: 0 reported, 1 a namespace that was named has no record,
-4 the cluster does not answer.
+Exit status:
+  0  success
+  1  a given namespace has no record
+  4  the cluster does not answer
 """,
 )
 @namespaces_argument(required=False)
@@ -206,11 +215,11 @@ Exit status: 0 reported, 1 a namespace that was named has no record,
 @snapshot_option
 @output_option(*FORMATS)
 def report(**options: Any) -> ExitCode:
-    """Show what was found, by default in all watched namespaces.
+    """Show the records of shadow mode, by default of all namespaces.
 
-    For each: creations that quota refuses now and what would become of them, pods that would have
-    waited or been refused at their bind, and how much of each quota is charged and how much is
-    really assigned to nodes. Only reads.
+    Prints for each namespace: creations that quota denies now and their outcome if deferred, pods
+    that would have been queued or denied at the bind, and for each quota the amounts charged and
+    assigned to nodes. Changes nothing.
     """
     from webhook.cli.shadow import run_report  # noqa: PLC0415 - help must not wait for it
 
@@ -226,16 +235,19 @@ Examples:
   deferred-quota shadow report team-a -o yaml > before.yaml && deferred-quota shadow reset team-a
 
 \b
-Exit status: 0 done, 1 there was no record or no such namespace, 4 the cluster does not answer.
+Exit status:
+  0  success
+  1  no record, or no such namespace
+  4  the cluster does not answer
 """,
 )
 @namespaces_argument(required=True)
 @cluster_options
 def reset(**options: Any) -> ExitCode:
-    """Take the records away.
+    """Delete the records of shadow mode.
 
-    Of namespaces in shadow mode new ones begin within a minute. Creations of the last ten seconds
-    before may still be added to the new record.
+    A namespace in shadow mode starts a new record within a minute. Creations of the last ten
+    seconds may still be added to it.
     """
     from webhook.cli.shadow import run_reset  # noqa: PLC0415 - help must not wait for it
 

@@ -32,14 +32,19 @@ Examples:
   deferred-quota serve --kubeconfig admin.conf --certs certs/made --with-controller
   deferred-quota serve --embedded cluster.yaml
   deferred-quota serve --embedded cluster.yaml --embedded-api 127.0.0.1:8001
-  kubectl get ns,quota,pods -A -o yaml > cluster.yaml   # and cdq, once it is installed
-
-Reviews are posted to /mutate and /validate, of namespaces in shadow mode to /shadow; with
-extender.enabled in the configuration, schedulers ask at /scheduler/filter and /scheduler/preempt.
-/livez, /readyz and /metrics are at --ops.
+  kubectl get ns,quota,pods -A -o yaml > cluster.yaml   # add cdq if its CRD is installed
 
 \b
-Exit status: 0 stopped by a signal, 2 it cannot start: the reason is in the log.
+Endpoints:
+  /mutate, /validate                      AdmissionReviews
+  /shadow                                 AdmissionReviews of namespaces in shadow mode
+  /scheduler/filter, /scheduler/preempt   scheduler extender, with extender.enabled
+  /livez, /readyz, /metrics               at the address of --ops
+
+\b
+Exit status:
+  0  stopped by a signal
+  2  cannot start; the log has the reason
 """,
 )
 @cluster_options
@@ -49,44 +54,44 @@ Exit status: 0 stopped by a signal, 2 it cannot start: the reason is in the log.
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="SNAPSHOT",
-    help="Serve a cluster in memory, loaded from objects as kubectl prints them. Repeatable.",
+    help="Serve an in-memory cluster, loaded from objects as kubectl prints them. Repeatable.",
 )
 @click.option(
     "--listen",
     type=Address(),
     default="127.0.0.1:9443",
     show_default=True,
-    help="Where reviews are answered, over TLS; port 0 is any free one.",
+    help="Address of the webhook (HTTPS). Port 0 picks a free port.",
 )
 @ops_option
 @click.option(
     "--embedded-api",
     type=Address(),
-    help="Also serve the cluster in memory through Kubernetes' REST paths, plain HTTP. Its writes"
-    " are asked of the webhook as an API server asks.",
+    help="Serve the Kubernetes API of the in-memory cluster at this address (HTTP). Writes call"
+    " the webhook, as with an API server. Needs --embedded.",
 )
 @click.option(
     "--certs",
     "directory",
     type=click.Path(path_type=Path),
-    help="Directory with ca.crt, tls.crt and tls.key, read again when they change. With"
-    " --embedded it may be left out: certificates for this machine are made for this run.",
+    help="Directory with ca.crt, tls.crt and tls.key. Changed files are reloaded. Required without"
+    " --embedded. Default with --embedded: temporary certificates for localhost.",
 )
 @click.option(
     "--certs-secret",
     "secret",
     default="",
     metavar="NAME",
-    help="Secret in the installation's namespace of which the files are a copy: a pair that is"
-    " written there is served at once, and the files are for the start and for outages.",
+    help="Secret with the same certificates, in the namespace of the installation. A new pair in it"
+    " is served at once. The files of --certs are used at start and in outages.",
 )
 @click.option(
     "--name",
     "names",
     multiple=True,
     metavar="HOST",
-    help="Name or address under which the API server calls this webhook, which its certificate has"
-    " to cover. Repeatable. Without, what the registrations in the cluster say.",
+    help="Host name or IP address that the API server calls; the certificate must cover it."
+    " Repeatable. Default: those in the webhook registrations.",
 )
 @click.option(
     "--client-ca",
@@ -94,32 +99,32 @@ Exit status: 0 stopped by a signal, 2 it cannot start: the reason is in the log.
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Answer only clients with a certificate of a CA in this PEM file, which the API server has"
-    " to be configured to show (docs/client-auth.md); goes with --client-name. Repeatable; read"
-    " again when it changes.",
+    help="PEM file with CAs of client certificates. Only clients with such a certificate are"
+    " answered; configure the API server to send one (docs/client-auth.md). Needs --client-name."
+    " Changed files are reloaded. Repeatable.",
 )
 @click.option(
     "--client-name",
     "client_names",
     multiple=True,
     metavar="NAME",
-    help="Common name of the client certificate: of the API server, and of schedulers where they"
-    " call the extender. Repeatable.",
+    help="Accepted common name of client certificates: of the API server, and of schedulers that"
+    " call the extender. Needs --client-ca. Repeatable.",
 )
 @click.option(
     "--with-controller",
     is_flag=True,
-    help="Be the controller too. With --embedded that is always so.",
+    help="Also run the controller in this process. Implied by --embedded.",
 )
 @candidate_options
 @announce_option
 @log_level_option
 @config_option
 def serve(**options: Any) -> ExitCode:
-    """Answer AdmissionReviews over HTTPS, for the cluster of the kubeconfig or the one around.
+    """Run the admission webhook: answer AdmissionReviews over HTTPS.
 
-    With --embedded, decide on a fake cluster. A namespace that the snapshot mentions without
-    holding its Namespace object then counts as one that has opted in.
+    Serves the cluster of the kubeconfig, or the cluster that it runs in. With --embedded, serves an
+    in-memory cluster; a namespace without a Namespace object in the snapshot counts as opted in.
     """
     with _without_collection():
         from webhook.cli.serve import run  # noqa: PLC0415 - help must not wait for it
@@ -134,11 +139,10 @@ Examples:
   deferred-quota controller                              # inside a cluster
   deferred-quota controller --kubeconfig admin.conf --ops 127.0.0.1:0
 
-Of several controllers one leads; the others are ready to follow it. /livez, /readyz and /metrics
-are at --ops.
-
 \b
-Exit status: 0 stopped by a signal, 2 it cannot start.
+Exit status:
+  0  stopped by a signal
+  2  cannot start
 """,
 )
 @cluster_options
@@ -148,7 +152,12 @@ Exit status: 0 stopped by a signal, 2 it cannot start.
 @log_level_option
 @config_option
 def controller(**options: Any) -> ExitCode:
-    """Keep the ledgers of all namespaces true to their pods, and the quotas' status masked."""
+    """Run the controller of ledgers, queues and quota status.
+
+    Counts pods in the ledger of each opted-in namespace, reserves quota for queued pods and removes
+    their gates, and masks deferred resources in the status of ResourceQuotas. Of several replicas
+    one leads; the others are on standby. --ops serves /livez, /readyz and /metrics.
+    """
     with _without_collection():
         from webhook.cli.serve import run_as_controller  # noqa: PLC0415 - help must not wait for it
 

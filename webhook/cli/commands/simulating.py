@@ -14,9 +14,9 @@ _mode_option = click.option(
     "modes",
     type=click.Choice(("native", "deferred", "gated")),
     multiple=True,
-    help="How quota is charged; all three unless given. `gated` is gating: always. The default of"
-    " an installation, auto, is not simulated: pods that it leaves without a gate start no later,"
-    " in another order perhaps. Repeatable.",
+    help="Mode to run. Repeatable. Default: all three. `gated` is `gating: always`. The default of"
+    " an installation, auto, is not simulated: its pods start no later than with `gated`, but maybe"
+    " in another order.",
 )
 
 
@@ -29,7 +29,9 @@ Examples:
   deferred-quota simulate -f scenario.yaml --seed 7 --events events.csv --html report.html
 
 \b
-Exit status: 0 simulated, 2 something could not be read or written.
+Exit status:
+  0  success
+  2  unreadable input, or output that cannot be written
 """,
 )
 @click.option(
@@ -39,43 +41,46 @@ Exit status: 0 simulated, 2 something could not be read or written.
     type=click.Path(path_type=Path),
     required=True,
     metavar="FILE",
-    help="The scenario: nodes, quotas, workloads and traces, in YAML.",
+    help="Scenario (YAML): nodes, quotas, workloads and traces.",
 )
 @_mode_option
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
-    help="Seed of what is random, instead of the one in the scenario.",
+    help="Random seed. Default: the seed in the scenario.",
 )
 @click.option(
     "--events",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="FILE",
-    help="Write every event to a CSV file.",
+    help="Write all events to this file, as CSV.",
 )
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="FILE",
-    help="Write a page with the figures and charts, which needs nothing else.",
+    help="Write a self-contained report with charts to this file.",
 )
 @click.option(
     "--png",
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     metavar="FILE",
-    help="Write the charts as an image; needs the extra `plots`.",
+    help="Write the charts to this file, as PNG. Needs the extra `plots`.",
 )
 @output_option("text", "csv", "json")
 def simulate(**options: Any) -> None:
-    """Say what deferral would give a workload: pods arrive, wait, run and end, in simulated time.
+    """Simulate a workload under native and deferred quota.
 
-    Under `native` quota is charged when a pod is created, and a refused pod is created again by its
-    controller. Under `deferred` it is charged at the bind, and the scheduler tries again. Under
-    `gated` every pod waits behind the scheduling gate until the queue has reserved for it.
+    Reads a scenario, runs its pods in simulated time, and prints figures for each mode:
 
-    The rules of quotas, of the queue and of the scheduler are those that run in a cluster. No
-    cluster is asked, and the same scenario with the same seed always gives the same result.
-    """
+    \b
+      native    quota is charged at creation; controllers create denied pods again
+      deferred  quota is charged at the bind; the scheduler retries denied binds
+      gated     every pod is gated until the queue has reserved quota for it
+
+    Quota, queue and scheduler follow the rules of a real cluster. No cluster is contacted. The same
+    scenario and seed always give the same result.
+    """  # noqa: D301 - click reads the backspace
     from webhook.cli.files.simulate import run  # noqa: PLC0415 - help must not wait for it
 
     run(**options)
@@ -87,9 +92,12 @@ def simulate(**options: Any) -> None:
 Examples:
   deferred-quota replay audit.log --snapshot cluster.json.gz
   deferred-quota replay audit-*.log.gz --snapshot cluster.json.gz --mode gated -o json
-  deferred-quota snapshot cluster.json.gz   # nodes and quotas, and what ran
+  deferred-quota snapshot cluster.json.gz   # writes the file for --snapshot
 
-Exit status: 0 replayed, 2 something could not be read.
+\b
+Exit status:
+  0  success
+  2  unreadable input
 """,
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -100,21 +108,21 @@ Exit status: 0 replayed, 2 something could not be read.
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Nodes, quotas and what ran before: `deferred-quota snapshot`. Repeatable.",
+    help="File with nodes, quotas and earlier pods, from `deferred-quota snapshot`. Repeatable.",
 )
 @_mode_option
 @config_option
 @output_option("text", "json")
 def replay(**options: Any) -> None:
-    """Say what would have become of the pods in audit logs, for each workload.
+    """Replay audit logs under native and deferred quota.
 
-    FILES are logs of the API server (audit.k8s.io/v1, JSON lines, perhaps compressed) with the
-    level RequestResponse for pods. Pods arrive as they were created, or as their controller first
-    tried to create them, and run as long as they did, on the nodes and quotas of the snapshot: as
-    `simulate` does, natively, deferred and gated, beside what was recorded.
+    FILES are audit logs of the API server (audit.k8s.io/v1, JSON lines, plain or gzip) with level
+    RequestResponse for pods. Each pod arrives when its creation was first tried, and runs as long
+    as it did, on the nodes and quotas of the snapshot. Prints for each workload the recorded result
+    and that of each mode of `simulate`.
 
-    FILES of AdmissionReviews, as `review --jsonl` reads them, are answered in their order by both
-    webhooks, and the answers are summed for each workload.
+    FILES may also be AdmissionReviews, as `review --jsonl` reads them. Both webhooks answer them in
+    order; the answers are summed for each workload.
     """
     from webhook.cli.files.replay import run  # noqa: PLC0415 - help must not wait for it
 

@@ -22,8 +22,10 @@ Examples:
   deferred-quota explain pod web-1 -n team-a --snapshot cluster.json.gz
 
 \b
-Exit status: 0 written, 2 wrong usage, or the file cannot be written,
-4 the cluster does not answer.
+Exit status:
+  0  success
+  2  invalid usage, or the file cannot be written
+  4  the cluster does not answer
 """,
 )
 @click.argument("file", default="-", metavar="[FILE]")
@@ -33,18 +35,20 @@ Exit status: 0 written, 2 wrong usage, or the file cannot be written,
     "namespaces",
     type=NAMESPACE,
     multiple=True,
-    help="Only objects of this namespace, and those outside of namespaces; can be repeated. What"
-    " needs other namespaces, such as the room on nodes, is then not known.",
+    help="Save only objects of this namespace and cluster-scoped objects. Repeatable. Default: all"
+    " namespaces. What depends on other namespaces, such as free room on nodes, is then unknown.",
 )
 @cluster_options
 @system_namespace_option
 def snapshot(**options: Any) -> ExitCode:
-    """Write what `explain`, `check`, `top`, `doctor`, `elastic` and `review` read of a cluster.
+    """Save the cluster objects that other commands read with --snapshot.
 
-    FILE is standard output where it is left out, and compressed where its name ends in .gz. Left
-    out of it are environments, commands, mounts, Secrets and ConfigMaps of others, and annotations
-    that this product does not read; names, labels, images and amounts stay. Kinds that may not be
-    read are named in the file, and answers from it say so.
+    Writes to FILE (default: standard output), compressed if its name ends in .gz. For `explain`,
+    `check`, `top`, `doctor`, `elastic`, `review` and `replay`.
+
+    Includes names, labels, images and amounts. Omits environment variables, commands, mounts,
+    Secrets, ConfigMaps of others, and annotations that deferred-quota does not read. Kinds that you
+    may not read are listed in the file, and in answers from it.
     """
     from webhook.cli.files.snapshot import run  # noqa: PLC0415 - help must not wait for it
 

@@ -33,8 +33,11 @@ Examples:
   deferred-quota top --snapshot cluster.yaml -o json
 
 \b
-Exit status: 0 shown, with notes of what may not be read, 1 a namespace does
-not exist, 2 wrong usage, 4 the cluster does not answer.
+Exit status:
+  0  success; notes list what you may not read
+  1  a namespace does not exist
+  2  invalid usage
+  4  the cluster does not answer
 """,
 )
 @click.option(
@@ -43,7 +46,7 @@ not exist, 2 wrong usage, 4 the cluster does not answer.
     "namespaces",
     type=NAMESPACE,
     multiple=True,
-    help="Only this namespace; can be repeated. Else all.",
+    help="Show only this namespace. Repeatable. Default: all.",
 )
 @click.option(
     "--sort",
@@ -51,20 +54,21 @@ not exist, 2 wrong usage, 4 the cluster does not answer.
     type=click.Choice(_ORDERS),
     default=_ORDERS[0],
     show_default=True,
-    help="By name, or first the fullest, or those for which most is pending.",
+    help="Order of rows. share: used and reserved, relative to hard. pending: pending, relative to"
+    " hard. The highest is first.",
 )
-@click.option("--watch", "watches", is_flag=True, help="Look every two seconds, and show it anew.")
+@click.option("--watch", "watches", is_flag=True, help="Refresh every two seconds.")
 @cluster_options
 @snapshot_option
 @system_namespace_option
 @output_option(*FORMATS)
 def top(**options: Any) -> ExitCode:
-    """Show what every deferred quota has used, reserved and pending, with bars.
+    """Show used, reserved and pending amounts of quotas, with bars.
 
-    Figures are those of the ledgers: used by pods with a node (#), reserved for pods that are on
-    their way (+), pending for pods that wait (., up to hard). Quotas of several namespaces come
-    last, summed over the namespaces that are shown; used has what the others hold, where it may
-    be read. Of a snapshot without ledgers they are counted from its pods.
+    Reads the ledgers. Used (#) is held by pods with a node, reserved (+) by pods about to be bound;
+    pending (.) is requested by pods without a node. Quotas of several namespaces come last. They
+    are summed over the namespaces shown; used also has the other namespaces, if you may read it.
+    For a snapshot without ledgers, amounts are counted from its pods.
     """
     from webhook.cli.top import run  # noqa: PLC0415 - help must not wait for it
 

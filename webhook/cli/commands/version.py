@@ -23,7 +23,11 @@ Examples:
 )
 @output_option("text", "json")
 def version(output: str) -> None:
-    """Show the version, of Python too, and the Kubernetes release whose rules are followed."""
+    """Show version information.
+
+    Prints the versions of deferred-quota and Python, and the Kubernetes release whose quota rules
+    are followed.
+    """
     facts = {
         "version": __version__,
         "python": platform.python_version(),
