@@ -43,16 +43,16 @@ RARE_LEDGER: Final = Ledger(
                 CPU,
                 {"q": {}},
                 ("q",),
-                sequence=1,
+                serial=1,
                 base_version=7,
             ),
             Reservation(
-                "u2", "p2", ReservationSource.RESIZE, CPU, {}, ("q",), sequence=2, is_intent=True
+                "u2", "p2", ReservationSource.RESIZE, CPU, {}, ("q",), serial=2, is_intent=True
             ),
         )
     },
     pods_resource_version=1,
-    sequence=2,
+    serial=2,
     min_pod_version=1,
     conditions=(CONDITION,),
 )

@@ -359,7 +359,7 @@ def test_quotas_of_several_namespaces_are_counted_anew_once_the_ledgers_are_gone
     twin.conflicts = 1
     assert not close_on(twin).problems
     assert twin.grants().observed is None
-    assert twin.grants().sequence == 4  # completed twice, and taken back twice
+    assert twin.grants().serial == 4  # completed twice, and taken back twice
     assert set(twin.ledgers_left) == {0}
 
 
@@ -386,7 +386,7 @@ def test_a_status_that_was_damaged_does_not_keep_the_guards_away() -> None:
     twin.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", damaged, subresource="status")
     assert not close_on(twin).problems
     assert twin.grants().observed is None
-    assert twin.grants().sequence == 2
+    assert twin.grants().serial == 2
 
 
 def test_nothing_is_hidden_again_while_the_guards_cannot_be_switched(twin: Any) -> None:

@@ -67,7 +67,7 @@ def holding(*uids: str, base: Ledger | None = None) -> Ledger:
         name: replace(account, reserved=reserved.get(name, {}))
         for name, account in ledger.accounts.items()
     }
-    return Ledger(accounts, reservations, pods_resource_version=5, sequence=len(uids))
+    return Ledger(accounts, reservations, pods_resource_version=5, serial=len(uids))
 
 
 def stored(ledger: Ledger | None, *, uid: str = "a", version: int = 50) -> bytes:
@@ -203,7 +203,7 @@ class TestOnTheCluster:
         reserver = a_reserver(store, stats=stats)
         for number in range(10):
             assert version.ledger is not None
-            folded = replace(holding(base=version.ledger), sequence=version.ledger.sequence)
+            folded = replace(holding(base=version.ledger), serial=version.ledger.serial)
             version = other.write(NS, version, folded)
             assert informer.wait_for_version(version.resource_version, SOON)
             client.calls.clear()
@@ -406,7 +406,7 @@ class TestReading:
         before: dict[str, Reservation] = {}
         LazyLedger(stored(holding("p1"))).version(before)
         smaller = Reservation("p1", "pod-p1", ReservationSource.BIND, CPU, {"q": {}}, ("q",), 1)
-        folded = replace(holding(), reservations={"p1": smaller}, sequence=1)
+        folded = replace(holding(), reservations={"p1": smaller}, serial=1)
         version = LazyLedger(stored(folded, version=51)).version(before)
         assert version is not None
         assert version.ledger == folded

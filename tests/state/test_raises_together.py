@@ -116,14 +116,14 @@ def scenario() -> Scenario:
 
 
 def test_threads_that_wait_for_a_quota_share_its_next_write(scenario: Scenario) -> None:
-    before = scenario.version().grants.sequence
+    before = scenario.version().grants.serial
     with scenario.together([("team-b", "b", 1), ("team-c", "c", 1)]) as found:
         pass
     assert all(isinstance(one.result(), Reserved) for one in found)
     assert scenario.writes().count("clusterdeferredquotas") == 2
     assert scenario.writes().count("quotaledgers") == 3
     assert scenario.granted() == dict.fromkeys(TEAMS, "1")
-    assert scenario.version().grants.sequence == before + 2
+    assert scenario.version().grants.serial == before + 2
 
 
 def test_each_is_decided_beside_what_those_before_it_were_given(scenario: Scenario) -> None:
@@ -156,7 +156,7 @@ def test_no_refusal_rests_on_what_was_not_written(scenario: Scenario, error: Exc
             """Instead of the write for both, what `team-a` held is given back."""
             version = scenario.version()
             held = {**version.grants.namespaces, "team-a": cpu(0)}
-            scenario.quotas.write(version, replace(version.grants, namespaces=held, sequence=99))
+            scenario.quotas.write(version, replace(version.grants, namespaces=held, serial=99))
             raise error
 
         scenario.client.on("update", CLUSTER_DEFERRED_QUOTAS, react, times=1)

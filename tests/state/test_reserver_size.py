@@ -59,7 +59,7 @@ def free(store: LedgerStore, *uids: str) -> None:
     assert version.ledger is not None
     ledger = version.ledger
     kept = {uid: one for uid, one in ledger.reservations.items() if uid not in uids}
-    store.write(NS, version, type(ledger)(ledger.accounts, kept, sequence=ledger.sequence))
+    store.write(NS, version, type(ledger)(ledger.accounts, kept, serial=ledger.serial))
 
 
 def test_its_size_is_that_of_what_is_stored(client: ReactiveClient) -> None:
@@ -90,9 +90,9 @@ def test_a_pod_that_is_in_the_ledger_needs_no_room(client: ReactiveClient) -> No
     store = counted(client, hard="99")
     reserver = a_reserver(store, decider=BatchDecider(max_bytes=with_room_for(store, 1)))
     assert ask(reserver, "b") == FULL
-    before = now(store).reservations["a"].sequence
+    before = now(store).reservations["a"].serial
     assert isinstance(ask(reserver, "a"), Reserved)
-    assert now(store).reservations["a"].sequence > before
+    assert now(store).reservations["a"].serial > before
 
 
 def test_what_does_not_fit_its_quota_is_refused_all_the_same(client: ReactiveClient) -> None:

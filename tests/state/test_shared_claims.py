@@ -136,7 +136,7 @@ def test_what_is_granted_already_is_compared_with_what_others_hold_by_now(
     ledgers = LedgerStore(scenario.api)
     version = ledgers.fetch(NS)
     assert version is not None
-    ledgers.write(NS, version, Ledger({NAME: account}, {}, sequence=9))
+    ledgers.write(NS, version, Ledger({NAME: account}, {}, serial=9))
     scenario.elsewhere("4")
     assert isinstance(scenario.ask("b", "2"), QuotaExceeded)
 
@@ -235,7 +235,7 @@ def test_before_all_are_counted_nothing_is_decided(scenario: Scenario) -> None:
     version = scenario.quotas.fetch(NAME)
     assert version is not None
     assert version.shared is not None
-    scenario.quotas.write(version, replace(version.shared.grants, observed=None, sequence=99))
+    scenario.quotas.write(version, replace(version.shared.grants, observed=None, serial=99))
     said = Undecided("usage is being counted for quota: cdq/both")
     assert scenario.ask("a", "1") == said
     claim = Claim("a", "a", ReservationSource.BIND, cpu("1"), (NAME,))

@@ -270,7 +270,7 @@ def _decided(batch: Iterable[PendingRaise], lookups: SharedLookups) -> dict[str,
                 return None
             grants = raised(shared.grants, one.namespace, amounts)
             # one write for all namespaces, so one step of the serial number
-            grants = replace(grants, sequence=former.grants.sequence + 1)
+            grants = replace(grants, serial=former.grants.serial + 1)
             changed[name] = replace(shared, grants=grants)
             running[name] = SharedQuotaLookup(version.saying(changed[name]))
     return changed

@@ -392,7 +392,7 @@ class Reserver:
             if isinstance(err, TooLargeError):
                 raise
             return None
-        self._stats.batch_written(following.sequence - one.known.sequence)
+        self._stats.batch_written(following.serial - one.known.serial)
         return written
 
     def _back_off(self, number: int) -> None:

@@ -98,7 +98,7 @@ def test_a_reservation_in_a_new_ledger_is_watched_from_the_beginning(
         other.pass_time(EXPIRE_SECONDS + 1)
         other.step()
     assert isinstance(one.reserve("web"), Reserved)
-    assert other.held()["web"].sequence == 1  # as in the ledger before
+    assert other.held()["web"].serial == 1  # as in the ledger before
     one.mark_dirty()
     one.pass_time(1)
     one.step()

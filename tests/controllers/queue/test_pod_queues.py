@@ -690,7 +690,7 @@ def test_the_bind_of_a_released_pod_finds_its_reservation_and_is_not_charged_twi
     assert isinstance(harness.reserve("web"), Reserved)
     (after,) = harness.held().values()
     assert (before.source, after.source) == (ReservationSource.RELEASE, ReservationSource.BIND)
-    assert after.sequence > before.sequence
+    assert after.serial > before.serial
     assert harness.reserved() == {"requests.cpu": "2"}
     harness.bind("web")
     harness.step()

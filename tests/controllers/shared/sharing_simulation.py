@@ -1278,7 +1278,7 @@ class _SimulatedUsageCache:
         )
         # no request is on the way for these, and one that comes writes them again
         expired = {
-            uid: Expiry(one.sequence, 0)
+            uid: Expiry(one.serial, 0)
             for uid, one in ({} if ledger is None else ledger.reservations).items()
             if uid not in world.asked and not (uid in world.pods and world.pods[uid].is_assigned)
         }

@@ -76,7 +76,7 @@ def shared(
     hard = deferred_part(read.quota.hard, DEFERRED_KEYS)
     observed = observed_as(read.quota, hard)
     held = {name: cpu(each) for name, each in (granted or {NAMESPACE: "1"}).items()}
-    grants = Grants(held, observed if is_counted else None, sequence=1, promises=promises or {})
+    grants = Grants(held, observed if is_counted else None, serial=1, promises=promises or {})
     grants = with_headroom(grants, NAMESPACE, cpu(unused))
     load(cluster, {**wanted, "status": grants_status(grants, hard)})
     account = Account(observed, hard, cpu(used), granted=cpu(ledger))

@@ -54,10 +54,10 @@ def with_reservation(pod: str, *, after: int = 0, cpu: str = "1") -> Callable[[L
         usage=usage,
         charges={"p1": usage},
         quotas=("p1",),
-        sequence=1,
+        serial=1,
         base_version=after,
     )
-    return lambda ledger: replace(ledger, reservations={held.uid: held}, sequence=1)
+    return lambda ledger: replace(ledger, reservations={held.uid: held}, serial=1)
 
 
 def test_a_missing_ledger_is_found() -> None:
@@ -249,8 +249,8 @@ def test_a_reservation_that_is_written_again_is_young() -> None:
             following = with_reservation("web-1")(ledger)
             (one,) = following.reservations.values()
             serial = next(serials)
-            renewed = replace(one, sequence=serial)
-            return replace(following, reservations={one.uid: renewed}, sequence=serial)
+            renewed = replace(one, serial=serial)
+            return replace(following, reservations={one.uid: renewed}, serial=serial)
 
         count(cluster, newer)
 
@@ -265,8 +265,8 @@ def test_what_is_held_for_a_new_pod_of_the_name_is_not_old() -> None:
         def both(ledger: Ledger) -> Ledger:
             following = with_reservation("web-1")(ledger)
             (old,) = following.reservations.values()
-            new = replace(old, uid="uid-anew", sequence=2)
-            return replace(following, reservations={old.uid: old, new.uid: new}, sequence=2)
+            new = replace(old, uid="uid-anew", serial=2)
+            return replace(following, reservations={old.uid: old, new.uid: new}, serial=2)
 
         count(cluster, both)
 

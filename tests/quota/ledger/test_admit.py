@@ -72,7 +72,7 @@ def test_a_repeated_claim_is_charged_once_and_leaves_a_trace() -> None:
     second, verdict = admit(first, claim("a", "1", "q"))
     assert isinstance(verdict, Admitted)
     assert second.accounts == first.accounts
-    assert second.reservations["a"].sequence > first.reservations["a"].sequence
+    assert second.reservations["a"].serial > first.reservations["a"].serial
 
 
 def test_a_repeated_claim_is_held_to_a_limit_that_was_lowered_meanwhile() -> None:
@@ -88,7 +88,7 @@ def test_a_repeated_claim_is_held_to_a_limit_that_was_lowered_meanwhile() -> Non
 def _short(uid: str, takes: str, holds: str) -> Reservation:
     charges = {"q": amounts(requests_cpu=holds)}
     source, usage = ReservationSource.CREATE, amounts(requests_cpu=takes)
-    return Reservation(uid, uid, source, usage, charges, ("q",), sequence=2, is_capped=True)
+    return Reservation(uid, uid, source, usage, charges, ("q",), serial=2, is_capped=True)
 
 
 @pytest.mark.parametrize(("hard", "is_admitted"), [("6", False), ("7", False), ("7500m", True)])

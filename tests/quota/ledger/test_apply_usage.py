@@ -53,7 +53,7 @@ def held(
         usage=cpu(usage),
         charges={} if is_intent else {name: cpu(text) for name, text in amounts.items()},
         quotas=quotas,
-        sequence=serial,
+        serial=serial,
         base_version=after,
         is_intent=is_intent,
     )
@@ -65,7 +65,7 @@ def ledger(*reservations: Reservation, version: int = 10, barrier: int = 0) -> L
         {"q": account},
         {one.uid: one for one in reservations},
         pods_resource_version=version,
-        sequence=7,
+        serial=7,
         min_pod_version=barrier,
     )
 
@@ -101,7 +101,7 @@ def test_the_first_ledger_holds_what_was_counted_and_no_reservation() -> None:
     made = apply_usage(None, count())
     assert made is not None
     assert made.accounts["q"] == Account(observed(), cpu("5"), cpu("3"))
-    assert (made.reservations, made.pods_resource_version, made.sequence) == ({}, 20, 0)
+    assert (made.reservations, made.pods_resource_version, made.serial) == ({}, 20, 0)
 
 
 @pytest.mark.parametrize(("version", "is_used"), [(9, False), (10, True), (11, True)])
@@ -110,7 +110,7 @@ def test_a_count_older_than_the_last_one_is_not_used(version: int, is_used: bool
     assert (following is not None) == is_used
     if following is not None:
         assert following.pods_resource_version == version
-        assert following.sequence == 7
+        assert following.serial == 7
 
 
 KEPT: dict[str, tuple[Reservation, ObservedPod | None, Mapping[str, str] | None]] = {

@@ -79,7 +79,7 @@ class _ExpireAtOnce(Rules):
 
 
 class _ExpireWhatWasWrittenAgain(Rules):
-    def is_same(self, _watch: Watch, _sequence: int) -> bool:
+    def is_same(self, _watch: Watch, _serial: int) -> bool:
         return True
 
 

@@ -34,11 +34,11 @@ LEDGER = Ledger(
     },
     reservations={
         "u1": Reservation(
-            "u1", "web-1", ReservationSource.BIND, CPU, {"p1": CPU}, ("p1",), sequence=7
+            "u1", "web-1", ReservationSource.BIND, CPU, {"p1": CPU}, ("p1",), serial=7
         )
     },
     pods_resource_version=41234,
-    sequence=7,
+    serial=7,
     min_pod_version=40017,
 )
 WRITTEN: dict[str, object] = {
@@ -201,10 +201,8 @@ def test_any_sum_of_amounts_survives_writing(texts: list[str]) -> None:
 
 
 LINES = {
-    "plain": Reservation(
-        "u", "web-1", ReservationSource.BIND, CPU, {"p1": CPU}, ("p1",), sequence=7
-    ),
-    "nothing charged": Reservation("u", "web-1", ReservationSource.CREATE, {}, {}, (), sequence=1),
+    "plain": Reservation("u", "web-1", ReservationSource.BIND, CPU, {"p1": CPU}, ("p1",), serial=7),
+    "nothing charged": Reservation("u", "web-1", ReservationSource.CREATE, {}, {}, (), serial=1),
     "two quotas": Reservation(
         "u",
         "web-1",
@@ -212,7 +210,7 @@ LINES = {
         CPU,
         {"a": CPU, "b": CPU},
         ("a", "b"),
-        sequence=2,
+        serial=2,
         base_version=41,
     ),
     "an intent": Reservation(
@@ -222,21 +220,21 @@ LINES = {
         CPU,
         {},
         ("a",),
-        sequence=2,
+        serial=2,
         base_version=9,
         is_intent=True,
     ),
     "a part of it": Reservation(
-        "u", "w", ReservationSource.RESIZE, CPU, {"a": {}}, ("a",), sequence=3
+        "u", "w", ReservationSource.RESIZE, CPU, {"a": {}}, ("a",), serial=3
     ),
     "all that was left of it": Reservation(
-        "u", "w", ReservationSource.CREATE, CPU, {"a": {}}, ("a",), sequence=3, is_capped=True
+        "u", "w", ReservationSource.CREATE, CPU, {"a": {}}, ("a",), serial=3, is_capped=True
     ),
-    "no name": Reservation("u", "", ReservationSource.BIND, CPU, {"a": CPU}, ("a",), sequence=3),
+    "no name": Reservation("u", "", ReservationSource.BIND, CPU, {"a": CPU}, ("a",), serial=3),
     "odd names": Reservation(
-        "u v", "a\nb", ReservationSource.BIND, {"x,y=z": CPU["requests.cpu"]}, {}, (), sequence=3
+        "u v", "a\nb", ReservationSource.BIND, {"x,y=z": CPU["requests.cpu"]}, {}, (), serial=3
     ),
-    "a dash": Reservation("-", "-", ReservationSource.BIND, {}, {"-": {}}, ("-",), sequence=3),
+    "a dash": Reservation("-", "-", ReservationSource.BIND, {}, {"-": {}}, ("-",), serial=3),
 }
 
 

@@ -130,7 +130,7 @@ def _expire_what_was_written_again(patch: Patch) -> None:
         reservations = {} if known is None else known.reservations
         watched, clock = controller.watched, controller.storage.clock
         controller.watched = {
-            uid: (one.sequence, watched[uid][1] if uid in watched else clock)
+            uid: (one.serial, watched[uid][1] if uid in watched else clock)
             for uid, one in reservations.items()
         }
 

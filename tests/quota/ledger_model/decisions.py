@@ -111,7 +111,7 @@ class Decisions:
     def following(self, number: int, history: History, leader: Leader) -> int | None:
         """Return the ledger that a leader writes by what it has seen; None for none now."""
         proofs = tuple(
-            None if watch is None or watch.proof < 0 else (watch.sequence, watch.proof)
+            None if watch is None or watch.proof < 0 else (watch.serial, watch.proof)
             for watch in leader.watches
         )
         seen = history[: leader.seen]

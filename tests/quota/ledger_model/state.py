@@ -2,7 +2,7 @@
 
 Versions are numbers of changes of pods. Ledgers are numbers too: equal numbers are equal ledgers
 (`decisions` keeps them). No ledger comes back to what it said before, as a claim raises its
-sequence and a count its version of the pods, so that comparing ledgers is comparing versions.
+serial and a count its version of the pods, so that comparing ledgers is comparing versions.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Watch(NamedTuple):
     before it is due, as no request lasts as long as that takes. Those that begin later may go on.
     """
 
-    sequence: int
+    serial: int
     open: frozenset[Name]
     proof: int = -1
     """The pod's version by which no request can use the reservation; -1: not proved."""

@@ -88,9 +88,9 @@ class Rules:
         """Return whether a reservation was watched for longer than a request lasts."""
         return not watch.open
 
-    def is_same(self, watch: Watch, sequence: int) -> bool:
+    def is_same(self, watch: Watch, serial: int) -> bool:
         """Return whether a reservation is still the one that is watched."""
-        return watch.sequence == sequence
+        return watch.serial == serial
 
     def agrees(self, stored: tuple[Phase, int], seen: tuple[Phase, int]) -> bool:
         """Return whether the API server shows a pod as it was counted."""
@@ -336,10 +336,10 @@ class Steps:
             one = known.reserved.get(pod)
             if one is None:
                 watches.append(None)
-            elif watch is None or is_other or not self._rules.is_same(watch, one.sequence):
-                watches.append(Watch(one.sequence, _open(state)))
+            elif watch is None or is_other or not self._rules.is_same(watch, one.serial):
+                watches.append(Watch(one.serial, _open(state)))
             else:
-                watches.append(watch._replace(sequence=one.sequence))
+                watches.append(watch._replace(serial=one.serial))
         return tuple(watches)
 
     def _leader_write(self, state: State, index: int, sent: tuple[int, int]) -> Iterator[Step]:

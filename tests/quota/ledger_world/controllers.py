@@ -99,8 +99,8 @@ class LedgerControllerActor(Replica):
             self.lost_since = self.storage.clock
         self.watched = {
             uid: self.watched[uid]
-            if uid in self.watched and self.watched[uid][0] == one.sequence
-            else (one.sequence, self.storage.clock)
+            if uid in self.watched and self.watched[uid][0] == one.serial
+            else (one.serial, self.storage.clock)
             for uid, one in reservations.items()
         }
 

@@ -104,5 +104,5 @@ class People:
         usage = {CPU: Quantity.parse(str(amount))}
         uid = f"nobody-{self._storage.next_number()}"
         return Reservation(
-            uid, uid, ReservationSource.BIND, usage, {quota: usage}, (quota,), sequence=0
+            uid, uid, ReservationSource.BIND, usage, {quota: usage}, (quota,), serial=0
         )

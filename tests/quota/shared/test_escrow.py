@@ -111,7 +111,7 @@ def test_only_what_is_added_beyond_what_is_held_has_to_be_granted() -> None:
 
 def test_what_was_too_much_before_is_not_granted_to_a_pod_that_adds_nothing() -> None:
     known = a_ledger(used="5", granted="1")
-    following = replace(known, sequence=9)
+    following = replace(known, serial=9)
     assert growth(known, following, [NAME]) == {}
 
 

@@ -36,7 +36,7 @@ def cpu(amount: str) -> ResourceList:
     return {"requests.cpu": Quantity.parse(amount)}
 
 
-GRANTS = Grants({"a": cpu("3"), "b": cpu("1500m")}, QuotaRevision("cdq/both", "u", "h"), sequence=7)
+GRANTS = Grants({"a": cpu("3"), "b": cpu("1500m")}, QuotaRevision("cdq/both", "u", "h"), serial=7)
 
 
 def a_promise(uid: str = "pod-1") -> Promise:
@@ -164,4 +164,4 @@ def test_every_change_is_one_to_the_api_server() -> None:
         without(GRANTS, ["c"]),
         mark_complete(GRANTS, observed),
     ):
-        assert changed.sequence == GRANTS.sequence + 1
+        assert changed.serial == GRANTS.serial + 1

@@ -298,7 +298,7 @@ class LedgerReconciler:
                 can_wait = not is_awaited and only_folds(version.ledger, ledger)
                 raise _WriteConflictError(version.resource_version, can_wait=can_wait)
             self._writer.report_edited(namespace, version.uid, edited)
-            # an expired reservation may stay, where a newer claim of the pod raised its sequence
+            # an expired reservation may stay, where a newer claim of the pod raised its serial
             lost = found.expired.keys() - ledger.reservations.keys()
             self._pod_queues.report_lost_reservations(namespace, state, lost)
             version = written

@@ -162,8 +162,8 @@ class ReservationExpiry:
     def _watch(self, uid: str, one: Reservation, now: float) -> _WatchedReservation:
         kept_until = self._kept_until(one)
         watched = self._watched.get(uid)
-        if watched is None or watched.serial != one.sequence:
-            return _WatchedReservation(one.sequence, now, kept_until=kept_until)
+        if watched is None or watched.serial != one.serial:
+            return _WatchedReservation(one.serial, now, kept_until=kept_until)
         if watched.kept_until != kept_until:
             return replace(watched, kept_until=kept_until)
         return watched

@@ -185,10 +185,10 @@ class PodQueueState:
         if pod.is_gated and reservation.uid not in self.gated_pods:
             return -math.inf  # our gate is off, and it waits for the gates of others
         if pod.is_gated:
-            sequence, since = self.reserved_since.get(reservation.uid, (0, now))
-            if sequence != reservation.sequence:
+            serial, since = self.reserved_since.get(reservation.uid, (0, now))
+            if serial != reservation.serial:
                 since = now
-            self.reserved_since[reservation.uid] = reservation.sequence, since
+            self.reserved_since[reservation.uid] = reservation.serial, since
             return since + gate_release_seconds
         unplaced = self.unplaced_since.get(reservation.uid, math.inf)
         since = self.open_since.get(reservation.uid, math.inf)

@@ -171,7 +171,7 @@ class Completeness:
         if missing:
             if is_said:
                 return version
-            marked = replace(grants, sequence=grants.sequence + 1)
+            marked = replace(grants, serial=grants.serial + 1)
         else:
             _log.info("shared quota counted", extra={"quota": observed.name})
             marked = mark_complete(grants, observed)
@@ -189,7 +189,7 @@ class Completeness:
             )
         if conditions == grants.conditions and not is_derived_edited(grants, quota.quota.hard):
             return grants
-        return replace(grants, conditions=conditions, sequence=grants.sequence + 1)
+        return replace(grants, conditions=conditions, serial=grants.serial + 1)
 
     def mark_incomplete(self, version: SharedQuotaVersion, epoch: int) -> SharedQuotaVersion:
         """Note that not all namespaces of a quota are counted; they are looked at again.

@@ -286,7 +286,7 @@ class SharedQuotaController:
             noted = with_recall(noted, is_recalled=False)
         elif noted.headroom and not noted.is_recalled and self.shared.has_waiting(name):
             noted = with_recall(noted, is_recalled=True)
-        return noted if noted is grants else replace(noted, sequence=grants.sequence + 1)
+        return noted if noted is grants else replace(noted, serial=grants.serial + 1)
 
     def _write(self, name: str, epoch: int, change: Callable[[Grants], Grants]) -> None:
         with self.shared.store.locked([name], until=time.monotonic() + WAIT_SECONDS) as is_held:

@@ -273,7 +273,7 @@ def _old_reservations(
         one
         for uid, one in _reservations(second).items()
         if uid in before
-        and before[uid].sequence == one.sequence
+        and before[uid].serial == one.serial
         and ((uid in assigned and not one.base_version) or is_long)
     ]
     if old:

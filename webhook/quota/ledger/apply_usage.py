@@ -27,11 +27,11 @@ from webhook.quota.ledger.ledger import (
 class Expiry:
     """Proof that no request can be using a reservation any more.
 
-    It was watched with one `sequence` for longer than a request can last; after that the API
+    It was watched with one `serial` for longer than a request can last; after that the API
     server, asked for its newest state, showed the pod absent, or just as the count shows it.
     """
 
-    sequence: int
+    serial: int
     """The reservation that was watched."""
     pod_resource_version: int
     """The pod's version in that answer; 0 when it was absent."""
@@ -122,7 +122,7 @@ def apply_usage(
         if uid in count.gone:
             continue
         expiry = expired.get(uid)
-        if expiry is not None and expiry.sequence == reservation.sequence:
+        if expiry is not None and expiry.serial == reservation.serial:
             barrier = max(barrier, expiry.pod_resource_version)
             continue
         following = reservation_after(reservation, count, unchanged)
@@ -289,7 +289,7 @@ def _within_hard(
     }
     filled = {
         uid: _filled(kept[uid], sure[uid], left)
-        for uid in sorted(sure, key=lambda uid: kept[uid].sequence)
+        for uid in sorted(sure, key=lambda uid: kept[uid].serial)
     }
     return {**kept, **filled}
 
@@ -337,7 +337,7 @@ def _ledger(
         accounts,
         reservations,
         pods_resource_version=count.pods_resource_version,
-        sequence=former.sequence,
+        serial=former.serial,
         min_pod_version=barrier,
         conditions=former.conditions,
         unknown_fields=former.unknown_fields,

@@ -276,7 +276,7 @@ def merged_reservation(before: Reservation | None, claim: Claim, ledger: Ledger)
         usage=usage,
         charges=charges,
         quotas=quotas,
-        sequence=ledger.sequence + 1,
+        serial=ledger.serial + 1,
         base_version=after,
         is_intent=is_intent,
         is_capped=before is not None
@@ -431,7 +431,7 @@ def _with_reservation(
         ledger,
         accounts=accounts,
         reservations={**ledger.reservations, after.uid: after},
-        sequence=after.sequence,
+        serial=after.serial,
     )
     object.__setattr__(following, "_observed", ledger.observed)  # accounts of the same quotas
     return following

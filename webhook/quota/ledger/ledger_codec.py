@@ -105,7 +105,7 @@ def ledger_status(ledger: Ledger) -> dict[str, object]:
         "reservations": "\n".join(map(line_of, ledger.reservations.values())),
         "podsResourceVersion": str(ledger.pods_resource_version),
         "podsBarrier": str(ledger.min_pod_version),
-        "serial": ledger.sequence,
+        "serial": ledger.serial,
         "summary": summary(ledger),
         **conditions_out(ledger.conditions),
     }
@@ -160,7 +160,7 @@ def ledger_from_status(raw: object, *, reader: ReservationReader | None = None) 
         accounts,
         reservations,
         pods_resource_version=_version(status, "podsResourceVersion", "status"),
-        sequence=counter(status, "serial", "status"),
+        serial=counter(status, "serial", "status"),
         min_pod_version=_version(status, "podsBarrier", "status"),
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={name: value for name, value in status.items() if name not in _FIELDS},

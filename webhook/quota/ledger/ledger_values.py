@@ -105,7 +105,7 @@ class Reservation:
     """Quota name → what is held there beyond what its `used` contains of the pod."""
     quotas: tuple[str, ...]
     """Every quota that `usage` may concern; at least the keys of `charges`."""
-    sequence: int
+    serial: int
     """The ledger's number of the claim that wrote it last; never used twice."""
     base_version: int = 0
     """The pod's version that an update is conditional on. Once the pod has a later one, the update
@@ -175,7 +175,7 @@ class Ledger:
     """Pod uid → reservation."""
     pods_resource_version: int = 0
     """How far the controller had seen pods when it last counted."""
-    sequence: int = 0
+    serial: int = 0
     """How many claims have been written so far."""
     min_pod_version: int = 0
     """A handler whose view of the pods is older than this resource version may not have seen a

@@ -69,7 +69,7 @@ def reservation_of(line: str, field: str) -> Reservation:
     words = line.split(" ")
     if len(words) < _FIELDS:
         raise InvalidFieldError(field, "must have uid, pod, source, sequence, quotas and usage")
-    uid, pod, source, sequence, quotas, usage = words[:_FIELDS]
+    uid, pod, source, serial, quotas, usage = words[:_FIELDS]
     further = _further(words[_FIELDS:], field)
     amounts = _usage(usage, field)
     names = () if quotas == _NONE else tuple(quotas.split(","))
@@ -83,7 +83,7 @@ def reservation_of(line: str, field: str) -> Reservation:
         usage=amounts,
         charges={} if is_intent else dict.fromkeys(names, amounts),
         quotas=names,
-        sequence=_digits(sequence, f"{field}.serial"),
+        serial=_digits(serial, f"{field}.serial"),
         base_version=_digits(further.get(_AFTER, "0"), f"{field}.after"),
         is_intent=is_intent,
     )
@@ -145,7 +145,7 @@ def _has_charges(one: Reservation) -> bool:
 def _plain_line(one: Reservation) -> str:
     usage = ",".join(f"{name}={_exact_text(amount)}" for name, amount in one.usage.items())
     quotas = ",".join(one.quotas)
-    words = [one.uid, one.pod, one.source.value, str(one.sequence), quotas or _NONE, usage or _NONE]
+    words = [one.uid, one.pod, one.source.value, str(one.serial), quotas or _NONE, usage or _NONE]
     if one.base_version:
         words.append(f"{_AFTER}{one.base_version}")
     if one.is_intent:
@@ -185,7 +185,7 @@ def _object_of(one: Reservation) -> dict[str, object]:
         "door": one.source.value,
         "usage": amounts_out(one.usage),
         "quotas": list(one.quotas),
-        "serial": one.sequence,
+        "serial": one.serial,
     }
     if one.is_intent:
         out["intent"] = True
@@ -219,7 +219,7 @@ def _from_object(item: object, field: str) -> Reservation:
         usage=usage,
         charges={} if is_intent else _charges_in(raw, usage, quotas, field),
         quotas=quotas,
-        sequence=_digits(str(serial), f"{field}.serial"),
+        serial=_digits(str(serial), f"{field}.serial"),
         base_version=_digits(text(raw.get("after"), f"{field}.after") or "0", f"{field}.after"),
         is_intent=is_intent,
         is_capped=boolean(raw.get("capped"), f"{field}.capped") and not is_intent,

@@ -421,7 +421,7 @@ def holding_only(ledger: Ledger, name: str, granted: ResourceList) -> Ledger:
 
 def rewritten(ledger: Ledger) -> Ledger:
     """Return the ledger in a form that is a change, whatever else it says."""
-    return replace(ledger, sequence=ledger.sequence + 1)
+    return replace(ledger, serial=ledger.serial + 1)
 
 
 def borrowers(shared: Shared, resources: Collection[str]) -> Iterator[tuple[str, ResourceList]]:

@@ -86,7 +86,7 @@ class Grants:
     """Namespace → what it holds. A namespace that is not named takes no part yet, or no more."""
     observed: QuotaRevision | None = None
     """The object and spec for which all are named that take part; None before that."""
-    sequence: int = 0
+    serial: int = 0
     """How often it was written."""
     conditions: tuple[Condition, ...] = ()
     """What the leader says of it, for people."""
@@ -168,7 +168,7 @@ def with_headroom(grants: Grants, namespace: str, unused: ResourceList) -> Grant
 
 def with_recall(grants: Grants, *, is_recalled: bool) -> Grants:
     """Ask for all headroom, or let it be given again."""
-    return replace(grants, is_recalled=is_recalled, sequence=grants.sequence + 1)
+    return replace(grants, is_recalled=is_recalled, serial=grants.serial + 1)
 
 
 def without(grants: Grants, namespaces: Collection[str]) -> Grants:
@@ -189,7 +189,7 @@ def with_promise(grants: Grants, promise: Promise) -> Grants:
     if promise.uid not in grants.promises and len(grants.promises) >= MAX_PROMISES:
         raise ValueError(f"{MAX_PROMISES} promises are made already")
     promises = {**grants.promises, promise.uid: promise}
-    return replace(grants, promises=promises, sequence=grants.sequence + 1)
+    return replace(grants, promises=promises, serial=grants.serial + 1)
 
 
 def may_promise(own: int, others: int) -> bool:
@@ -209,17 +209,17 @@ def without_promises(grants: Grants, uids: Iterable[str]) -> Grants:
     """Hold nothing for some pods any more."""
     dropped = frozenset(uids)
     promises = {uid: one for uid, one in grants.promises.items() if uid not in dropped}
-    return replace(grants, promises=promises, sequence=grants.sequence + 1)
+    return replace(grants, promises=promises, serial=grants.serial + 1)
 
 
 def mark_complete(grants: Grants, observed: QuotaRevision) -> Grants:
     """Return the grants with all namespaces named that take part by this spec."""
-    return replace(grants, observed=observed, sequence=grants.sequence + 1)
+    return replace(grants, observed=observed, serial=grants.serial + 1)
 
 
 def mark_incomplete(grants: Grants) -> Grants:
     """Return the grants without the claim to be complete."""
-    return replace(grants, observed=None, sequence=grants.sequence + 1)
+    return replace(grants, observed=None, serial=grants.serial + 1)
 
 
 def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
@@ -245,7 +245,7 @@ def grants_status(grants: Grants, hard: ResourceList) -> dict[str, object]:
         ],
         **({"isRecalled": True} if grants.is_recalled else {}),
         **_promises_out(grants.promises),
-        "serial": grants.sequence,
+        "serial": grants.serial,
         **_derived(grants, hard),
         **conditions_out(grants.conditions),
     }
@@ -294,7 +294,7 @@ def grants_from_status(raw: object, name: str) -> Grants:
     grants = Grants(
         namespaces,
         _observed_in(status.get("observed"), name, "status.observed"),
-        sequence=counter(status, "serial", "status"),
+        serial=counter(status, "serial", "status"),
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={key: value for key, value in status.items() if key not in _FIELDS},
         promises=_promises_in(status.get("promises"), "status.promises"),
@@ -358,4 +358,4 @@ def _observed_in(raw: object, name: str, field: str) -> QuotaRevision | None:
 
 
 def _with(grants: Grants, namespaces: Mapping[str, ResourceList]) -> Grants:
-    return replace(grants, namespaces=namespaces, sequence=grants.sequence + 1)
+    return replace(grants, namespaces=namespaces, serial=grants.serial + 1)

@@ -148,7 +148,7 @@ class DeferredCharging:
     def expire(self, arrival: Arrival) -> None:
         """Give up the reservation of a pod that is not bound."""
         reservation = self._ledger.reservations[arrival.key]
-        self._settle({arrival.key: Expiry(reservation.sequence, self.changes)})
+        self._settle({arrival.key: Expiry(reservation.serial, self.changes)})
 
     def is_reserved(self, arrival: Arrival) -> bool:
         """Return whether something is reserved for a pod."""
