@@ -53,7 +53,7 @@ RARE_LEDGER: Final = Ledger(
     },
     pods_resource_version=1,
     serial=2,
-    min_pod_version=1,
+    pods_barrier=1,
     conditions=(CONDITION,),
 )
 """A ledger with every field that there is."""

@@ -19,13 +19,13 @@ def test_versions_are_read_as_they_are() -> None:
     version = read_ledger(stored())
     assert version.ledger is not None
     assert (version.resource_version, version.uid) == (50, "u")
-    assert (version.ledger.pods_resource_version, version.min_pod_version) == (40, 30)
+    assert (version.ledger.pods_resource_version, version.pods_barrier) == (40, 30)
 
 
 def test_no_version_in_it_is_newer_than_the_object_itself() -> None:
     version = read_ledger(stored(podsResourceVersion="9" * 19, podsBarrier="9" * 19))
     assert version.ledger is not None
-    assert (version.ledger.pods_resource_version, version.min_pod_version) == (50, 50)
+    assert (version.ledger.pods_resource_version, version.pods_barrier) == (50, 50)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "one", "\u0661"])

@@ -28,7 +28,7 @@ def test_nothing_is_known_before_anything_was_read(client: ReactiveClient) -> No
 def test_a_new_ledger_has_nothing_counted(client: ReactiveClient) -> None:
     store = LedgerStore(client)
     version = made(store)
-    assert (version.ledger, version.min_pod_version) == (None, 0)
+    assert (version.ledger, version.pods_barrier) == (None, 0)
     assert store.known(NS) == version == store.fetch(NS)
 
 

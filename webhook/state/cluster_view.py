@@ -99,7 +99,7 @@ class CachedView:
             InvalidFieldError: The pod cannot be read.
         """
         known = self.ledger(namespace)
-        barrier = 0 if known is None else known.min_pod_version
+        barrier = 0 if known is None else known.pods_barrier
         try:
             raw = self._api.get(PODS, name, namespace=namespace, decode=decode_live_pod)
         except NotFoundError:

@@ -33,9 +33,9 @@ class LedgerVersion:
     ledger: Ledger | None
 
     @property
-    def min_pod_version(self) -> int:
+    def pods_barrier(self) -> int:
         """The ledger's barrier; 0 while nothing is counted."""
-        return 0 if self.ledger is None else self.ledger.min_pod_version
+        return 0 if self.ledger is None else self.ledger.pods_barrier
 
 
 class LazyLedger:
@@ -130,10 +130,10 @@ def _version(uid: str, number: int, ledger: Ledger | None) -> LedgerVersion:
 
 def _believable(ledger: Ledger, version: int) -> Ledger:
     """Bring what was written by hand back to what can be: nothing is newer than the object."""
-    if max(ledger.pods_resource_version, ledger.min_pod_version) <= version:
+    if max(ledger.pods_resource_version, ledger.pods_barrier) <= version:
         return ledger
     return replace(
         ledger,
         pods_resource_version=min(ledger.pods_resource_version, version),
-        min_pod_version=min(ledger.min_pod_version, version),
+        pods_barrier=min(ledger.pods_barrier, version),
     )

@@ -56,7 +56,7 @@ def test_a_label_that_was_off_for_a_moment_lets_nothing_in_by_the_former_count(
     harness.pass_time(1)
     harness.step()
     assert isinstance(harness.reserve("next"), QuotaExceeded)
-    assert harness.ledger().min_pod_version > 0
+    assert harness.ledger().pods_barrier > 0
 
 
 def test_a_flip_that_no_leader_has_seen_is_counted(harness: ControllerHarness) -> None:
@@ -69,15 +69,15 @@ def test_a_flip_that_no_leader_has_seen_is_counted(harness: ControllerHarness) -
         assert isinstance(later.reserve("next"), Undecided)
         later.step()
         assert isinstance(later.reserve("next"), QuotaExceeded)
-        assert later.ledger().min_pod_version >= opted_in_at
+        assert later.ledger().pods_barrier >= opted_in_at
 
 
 def test_doors_judge_no_pod_by_how_it_was_before_the_flip(harness: ControllerHarness) -> None:
-    before = harness.ledger().min_pod_version
+    before = harness.ledger().pods_barrier
     flip(harness)
     opted_in_at = harness.cluster.resource_version
     harness.step()
-    assert before < opted_in_at <= harness.ledger().min_pod_version
+    assert before < opted_in_at <= harness.ledger().pods_barrier
 
 
 def test_a_flip_keeps_what_is_reserved(harness: ControllerHarness) -> None:
@@ -152,14 +152,14 @@ def test_a_namespace_that_becomes_exempt_is_left_and_counted_anew_afterwards(
 def test_a_namespace_that_was_exempt_for_a_moment_is_counted_anew(
     harness: ControllerHarness,
 ) -> None:
-    before = harness.ledger().min_pod_version
+    before = harness.ledger().pods_barrier
     harness.exempt = frozenset({NS})
     harness.controller.recount()
     harness.bind("runs")
     harness.exempt = frozenset()
     harness.controller.recount()
     harness.step()
-    assert harness.ledger().min_pod_version > before
+    assert harness.ledger().pods_barrier > before
     assert isinstance(harness.reserve("next"), QuotaExceeded)
 
 

@@ -255,7 +255,7 @@ def test_a_pod_that_no_quota_applies_to_is_remembered_all_the_same() -> None:
 
 
 def test_a_view_older_than_the_barrier_decides_nothing() -> None:
-    behind = replace(ledger(account("q", hard="1")), min_pod_version=10)
+    behind = replace(ledger(account("q", hard="1")), pods_barrier=10)
     _, verdict = admit(behind, replace(claim("a", "1", "q"), observed_version=9))
     assert isinstance(verdict, Undecided)
     assert verdict.is_view_old

@@ -66,7 +66,7 @@ def ledger(*reservations: Reservation, version: int = 10, barrier: int = 0) -> L
         {one.uid: one for one in reservations},
         pods_resource_version=version,
         serial=7,
-        min_pod_version=barrier,
+        pods_barrier=barrier,
     )
 
 
@@ -176,13 +176,13 @@ def test_a_reservation_expires_only_as_it_was_watched(serial: int) -> None:
     following = apply_usage(before, count(seen("q")), expired={"a": Expiry(1, 5)})
     assert following is not None
     assert ("a" in following.reservations) == (serial == 2)
-    assert following.min_pod_version == (5 if serial == 1 else 3)
+    assert following.pods_barrier == (5 if serial == 1 else 3)
 
 
 def test_the_barrier_never_falls() -> None:
     following = apply_usage(ledger(held("q"), barrier=8), count(), expired={"a": Expiry(1, 0)})
     assert following is not None
-    assert following.min_pod_version == 8
+    assert following.pods_barrier == 8
 
 
 QUOTAS: dict[str, tuple[dict[str, str], ObservedPod | None, Mapping[str, str]]] = {
@@ -344,16 +344,16 @@ def test_a_resource_that_becomes_deferred_waits_for_updates_that_are_not_seen(
 def test_doors_have_to_have_seen_the_pods_that_a_new_ledger_was_counted_from() -> None:
     following = apply_usage(None, count(version=20))
     assert following is not None
-    assert following.min_pod_version == 20
+    assert following.pods_barrier == 20
 
 
 def test_doors_have_to_have_seen_the_pods_that_a_new_resource_was_counted_from() -> None:
     following = apply_usage(ledger(barrier=3), of_memory(None))
     assert following is not None
-    assert following.min_pod_version == 20
+    assert following.pods_barrier == 20
     unchanged = apply_usage(ledger(barrier=3), count(version=20))
     assert unchanged is not None
-    assert unchanged.min_pod_version == 3
+    assert unchanged.pods_barrier == 3
 
 
 def test_what_was_counted_before_the_namespace_opted_in_is_not_taken_as_counted() -> None:
@@ -364,8 +364,8 @@ def test_what_was_counted_before_the_namespace_opted_in_is_not_taken_as_counted(
     following = apply_usage(before, waiting, is_from_before=True)
     assert as_usual is not None
     assert following is not None
-    assert (as_usual.min_pod_version, as_usual.accounts["q"].reserved) == (3, cpu("1"))
-    assert (following.min_pod_version, following.accounts["q"].reserved) == (20, cpu("2"))
+    assert (as_usual.pods_barrier, as_usual.accounts["q"].reserved) == (3, cpu("1"))
+    assert (following.pods_barrier, following.accounts["q"].reserved) == (20, cpu("2"))
 
 
 def test_a_reservation_from_before_the_namespace_opted_in_is_kept_unseen() -> None:

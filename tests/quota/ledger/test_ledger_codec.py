@@ -39,7 +39,7 @@ LEDGER = Ledger(
     },
     pods_resource_version=41234,
     serial=7,
-    min_pod_version=40017,
+    pods_barrier=40017,
 )
 WRITTEN: dict[str, object] = {
     "format": 1,

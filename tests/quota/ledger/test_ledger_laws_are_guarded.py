@@ -172,7 +172,7 @@ def _believe_half_a_list(patch: Patch) -> None:
 
 def _expire_without_a_barrier(patch: Patch) -> None:
     def admit(known: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
-        return _GENUINE_ADMIT(known, replace(claim, observed_version=known.min_pod_version))
+        return _GENUINE_ADMIT(known, replace(claim, observed_version=known.pods_barrier))
 
     patch.setattr(ledger, "admit", admit)
     patch.setattr(HandlerActor, "_pod_as_seen", _pod_in_cache)

@@ -93,7 +93,7 @@ class HandlerActor(Replica):
         if (
             seen is None
             or seen.is_gated
-            or (known is not None and self.pods_seen < known.min_pod_version)
+            or (known is not None and self.pods_seen < known.pods_barrier)
         ):
             return now
         return seen
@@ -101,7 +101,7 @@ class HandlerActor(Replica):
     def _seen(self) -> int:
         """How far it has seen pods, or the barrier that a live look-up satisfies."""
         _, known = self.storage.read_ledger()
-        return self.pods_seen if known is None else max(self.pods_seen, known.min_pod_version)
+        return self.pods_seen if known is None else max(self.pods_seen, known.pods_barrier)
 
     def _patch(self, seen: PodState, cpu: int, started: float) -> None:
         """Ask about a patch of a pod as it was seen, and again if it is not that any more."""

@@ -578,7 +578,7 @@ def test_without_a_ledger_nothing_is_reserved() -> None:
 
 def test_a_barrier_concerns_binds_and_holds_no_release_up() -> None:
     terms = terms_of(a_quota("p1"))
-    raised = replace(ledger_of(terms), min_pod_version=8)
+    raised = replace(ledger_of(terms), pods_barrier=8)
     assert names(run(terms, gated("a"), ledger=raised).released) == ["a"]
 
 

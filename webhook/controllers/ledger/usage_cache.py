@@ -264,7 +264,7 @@ class UsageCache:
 
         It has whatever was reserved; binds since then, and changes of gated pods, were not claimed.
         """
-        return state.is_rejoining or ledger.min_pod_version < self.managed.opted_in_at(namespace)
+        return state.is_rejoining or ledger.pods_barrier < self.managed.opted_in_at(namespace)
 
     def refreshed(self, namespace: str) -> NamespaceState | None:
         """Return a namespace to reconcile, counted as the caches are; call with the lock held."""

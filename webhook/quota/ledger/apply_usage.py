@@ -117,7 +117,7 @@ def apply_usage(
         and ledger.accounts[name].observed == quota.observed
     }
     kept: dict[str, Reservation] = {}
-    barrier = ledger.min_pod_version
+    barrier = ledger.pods_barrier
     for uid, reservation in ledger.reservations.items():
         if uid in count.gone:
             continue
@@ -146,7 +146,7 @@ def only_folds(former: Ledger | None, following: Ledger) -> bool:
     """
     return (
         former is not None
-        and former.min_pod_version == following.min_pod_version
+        and former.pods_barrier == following.pods_barrier
         and former.accounts.keys() == following.accounts.keys()
         and following.reservations.keys() <= former.reservations.keys()
         and all(
@@ -338,7 +338,7 @@ def _ledger(
         reservations,
         pods_resource_version=count.pods_resource_version,
         serial=former.serial,
-        min_pod_version=barrier,
+        pods_barrier=barrier,
         conditions=former.conditions,
         unknown_fields=former.unknown_fields,
     )

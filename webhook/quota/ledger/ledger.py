@@ -163,7 +163,7 @@ def admit(ledger: Ledger, claim: Claim) -> tuple[Ledger, Verdict]:
     Returns:
         The ledger to write and the verdict; unless admitted, the ledger as it was given.
     """
-    if claim.observed_version < ledger.min_pod_version:
+    if claim.observed_version < ledger.pods_barrier:
         return ledger, Undecided(
             "the pod may have changed since it was looked up", is_view_old=True
         )

@@ -104,7 +104,7 @@ def ledger_status(ledger: Ledger) -> dict[str, object]:
         "quotas": [_account_out(account) for account in ledger.accounts.values()],
         "reservations": "\n".join(map(line_of, ledger.reservations.values())),
         "podsResourceVersion": str(ledger.pods_resource_version),
-        "podsBarrier": str(ledger.min_pod_version),
+        "podsBarrier": str(ledger.pods_barrier),
         "serial": ledger.serial,
         "summary": summary(ledger),
         **conditions_out(ledger.conditions),
@@ -161,7 +161,7 @@ def ledger_from_status(raw: object, *, reader: ReservationReader | None = None) 
         reservations,
         pods_resource_version=_version(status, "podsResourceVersion", "status"),
         serial=counter(status, "serial", "status"),
-        min_pod_version=_version(status, "podsBarrier", "status"),
+        pods_barrier=_version(status, "podsBarrier", "status"),
         conditions=conditions_in(status.get("conditions")),
         unknown_fields={name: value for name, value in status.items() if name not in _FIELDS},
     )

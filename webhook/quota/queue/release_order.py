@@ -23,7 +23,7 @@ Laws:
    lacks without them, as in law 2, and where that is nothing it blocks none.
 
 The bind decides again, as for any pod: a release that was decided by an old view of its pod has at
-worst reserved too little. So the ledger's `min_pod_version` does not matter here.
+worst reserved too little. So the ledger's `pods_barrier` does not matter here.
 """
 
 from __future__ import annotations
