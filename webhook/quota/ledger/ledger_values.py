@@ -178,8 +178,8 @@ class Ledger:
     serial: int = 0
     """How many claims have been written so far."""
     pods_barrier: int = 0
-    """The barrier: a handler whose view of the pods is older than this resource version may not have
-    seen a change whose reservation is dropped by now; it has to ask the API server."""
+    """The barrier: a handler whose view of the pods is older than this resource version may not
+    have seen a change whose reservation is dropped by now; it has to ask the API server."""
     conditions: tuple[Condition, ...] = ()
     """What the controller says of it; handlers hand them on as they are."""
     unknown_fields: Mapping[str, object] = field(default_factory=dict)
