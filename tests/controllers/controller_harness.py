@@ -61,6 +61,8 @@ class ControllerHarness:
 
     cluster: FakeCluster
     clock: list[float] = field(default_factory=lambda: [1000.0])
+    processor_seconds: float = 0.0
+    """What every thread has spent."""
     waits_at_start: bool = False
     exempt: frozenset[str] = frozenset()
     epoch: list[int] = field(default_factory=lambda: [1])
@@ -120,6 +122,7 @@ class ControllerHarness:
             expire_seconds=EXPIRE_SECONDS,
             waits_at_start=self.waits_at_start,
             clock=lambda: self.clock[0],
+            thread_time=lambda: self.processor_seconds,
             now=lambda: NOON + timedelta(seconds=self.clock[0]),
             informer=_QUICK,
         )

@@ -434,6 +434,24 @@ def test_a_namespace_that_fails_again_and_again_is_tried_less_and_less_often(
     assert harness.controller.workers.queue.failures(NAMESPACE) == 0
 
 
+def test_a_namespace_rests_after_work_that_took_long_whatever_happens_there(
+    harness: ControllerHarness,
+) -> None:
+    def take_long(_call: Call, proceed: Proceed) -> object:
+        harness.processor_seconds += 0.2
+        return proceed()
+
+    harness.client.on("update", QUOTA_LEDGERS, take_long)
+    harness.pod("web", node="node-1")
+    harness.step()
+    harness.pod("more", node="node-1")
+    harness.catch_up()
+    assert harness.seconds_to_next() == pytest.approx(1.8)
+    harness.pass_time(1.8)
+    harness.step()
+    assert harness.used() == {"requests.cpu": "2"}
+
+
 def test_events_do_not_shorten_the_pause_after_a_failure(harness: ControllerHarness) -> None:
     harness.client.on("update", QUOTA_LEDGERS, unreachable)
     harness.pod("web", node="node-1")

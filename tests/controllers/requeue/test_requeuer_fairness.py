@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,8 @@ from webhook.kube.api import (
     RequestTimeoutError,
 )
 from webhook.kube.errors import ForbiddenError
+from webhook.quota.queue.queued_pods import QueuedPod
+from webhook.quota.queue.requeue import fitting_pods
 from webhook.quota.shared.grants import Grants, with_headroom
 from webhook.state.well_known import MODE_LABEL
 
@@ -97,6 +100,25 @@ def test_a_namespace_rests_in_proportion_to_how_long_others_waited_for_it(
     for number, count in ((1, 1), (2, 1), (3, 2)):
         requeue_harness.reject_pod(f"web-{number}")
         requeue_harness.reconcile(after=1)
+        assert len(looked) == count
+
+
+def test_others_have_their_turn_before_a_namespace_is_looked_at_once_more(
+    requeue_harness: RequeueHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = requeue_harness.harness
+    requeue_harness.run_pod("first", "1")  # there is room for one: all but the first are read later
+    requeue_harness.reject_pod(*(f"web-{number}" for number in range(9)), message=NO_NODE)
+    looked: list[float] = []
+
+    def slowly(*args: Any, **given: Any) -> tuple[QueuedPod, ...]:
+        looked.append(harness.clock[0])
+        harness.pass_time(0.3)
+        return fitting_pods(*args, **given)
+
+    monkeypatch.setattr("webhook.controllers.requeue.controller.fitting_pods", slowly)
+    for count in range(1, 6):
+        requeue_harness.reconcile(after=3)
         assert len(looked) == count
 
 

@@ -1121,7 +1121,9 @@ class SharingSimulation:
         is_former = number == 2 and self.has_former
         store = _FormerStore(client) if is_former else SharedQuotaStore(client)
         ledgers = (_FormerLedgers if is_former else LedgerStore)(client)
-        timing = ControllerTimings(clock=lambda: self.clock[0], write_interval_seconds=0.0)
+        timing = ControllerTimings(
+            clock=lambda: self.clock[0], thread_time=lambda: 0.0, write_interval_seconds=0.0
+        )
         usage_cache = _SimulatedUsageCache(self, number)
         leadership = Leadership(lambda: self.epoch, lambda: None)
         lines = self.pod_queues(store, ledgers)

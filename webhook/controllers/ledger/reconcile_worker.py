@@ -24,6 +24,7 @@ from webhook.controllers.runtime.controller import (
     Result,
 )
 from webhook.controllers.runtime.leadership import NotLeadingError
+from webhook.controllers.runtime.rate_limit import rest_seconds
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import ApiError, UnavailableError
 from webhook.kube.errors import is_namespace_terminating
@@ -60,6 +61,7 @@ class NamespaceReconciler:
 
     def reconcile(self, namespace: str) -> Result:
         """Reconcile a namespace while this process leads."""
+        began = self._context.timings.thread_time()
         result: Result = RATE_LIMITED
         state: NamespaceState | None = None
         try:
@@ -67,7 +69,7 @@ class NamespaceReconciler:
             if epoch:
                 state = self._begin(namespace)
             else:
-                self._stand_by(namespace)
+                self._stand_by(namespace, began)
             if state is not None:
                 result = self._ledgers.reconcile(namespace, state, epoch)
                 self._drift.schedule(namespace)
@@ -77,7 +79,7 @@ class NamespaceReconciler:
         except (ApiError, InvalidFieldError) as err:
             self._record_failure(namespace, state, err)
         finally:
-            result = self._finish(namespace, state, result)
+            result = self._finish(namespace, state, result, began)
         return result
 
     def _begin(self, namespace: str) -> NamespaceState | None:
@@ -87,7 +89,7 @@ class NamespaceReconciler:
                 state.begin_reconcile()
             return state
 
-    def _stand_by(self, namespace: str) -> None:
+    def _stand_by(self, namespace: str, began: float) -> None:
         """Reconcile nothing, and let nothing pile up.
 
         Few of the deleted pods have a reservation. A namespace that has opted out leaves nothing to
@@ -98,7 +100,7 @@ class NamespaceReconciler:
             state = self._usage_cache.refreshed(namespace)
             if state is None:
                 return
-            self._usage_cache.workqueue.rest(namespace, self._rest_seconds(state))
+            self._usage_cache.workqueue.rest(namespace, self._rest_seconds(state, began))
             is_left = state.is_opted_out and not len(state.usage.gated_pods)
             if is_left and self._rests(state):
                 self._usage_cache.workqueue.add(namespace)  # the next run forgets the namespace
@@ -125,7 +127,9 @@ class NamespaceReconciler:
             # ready all the same: handlers answer 429 in this namespace, and decide in the others
             state.has_reconciled |= not state.is_unanswered
 
-    def _finish(self, namespace: str, state: NamespaceState | None, result: Result) -> Result:
+    def _finish(
+        self, namespace: str, state: NamespaceState | None, result: Result, began: float
+    ) -> Result:
         """Record what became of a namespace; return when to come again."""
         is_done = isinstance(result, Done)
         with self._usage_cache.lock:
@@ -142,33 +146,40 @@ class NamespaceReconciler:
                 self._usage_cache.workqueue.remove(namespace)
             elif state is not None:
                 # one that is counted anew by now was added by that
-                return self._next_turn(namespace, state, result) if present is state else DONE
+                rest = self._rest_seconds(state, began)
+                return self._next_turn(namespace, state, result, rest) if present is state else DONE
         self._pod_queues.forget(namespace)  # gone, or another process leads
         return DONE  # a leadership that begins adds all namespaces
 
-    def _next_turn(self, namespace: str, state: NamespaceState, result: Result) -> Result:
+    def _next_turn(
+        self, namespace: str, state: NamespaceState, result: Result, rest: float
+    ) -> Result:
         """Let a namespace rest between two writes, and return when it is due if nothing changes."""
         timings, queue = self._context.timings, self._usage_cache.workqueue
         match result:
             case RequeueAfter(seconds):
                 # what was put off can wait, and not what is added meanwhile
                 pause = 0.0 if state.deferrals else seconds
-                queue.rest(namespace, max(pause, self._rest_seconds(state)))
+                queue.rest(namespace, max(pause, rest))
             case Done():
-                seconds = self._rest_seconds(state)
-                queue.rest(namespace, seconds)
+                queue.rest(namespace, rest)
                 expiry = state.expiry.next_due()
-                if not state.is_left:
-                    seconds = self._resync_seconds
+                seconds = rest if state.is_left else self._resync_seconds
                 if expiry is not None:
                     seconds = min(seconds, expiry - timings.clock())
                 return RequeueAfter(seconds)
         return result
 
-    def _rest_seconds(self, state: NamespaceState) -> float:
-        # edits of quotas and of its label, however many, delay this namespace and no other
-        rest = state.rests_until - self._context.timings.clock()
-        return max(self._context.timings.write_interval_seconds, rest)
+    def _rest_seconds(self, state: NamespaceState, began: float) -> float:
+        """Return how long a namespace rests; `began` is in processor time of this thread.
+
+        Edits of quotas and of its label, and changes of pods in a long queue, however many, delay
+        this namespace and no other.
+        """
+        timings = self._context.timings
+        took = timings.thread_time() - began
+        rest = state.rests_until - timings.clock()
+        return max(timings.write_interval_seconds, rest, rest_seconds(took))
 
     def _rests(self, state: NamespaceState) -> bool:
         """Return whether its pods would be counted too soon if it were forgotten and came again."""

@@ -206,6 +206,8 @@ class Requeuer:
                     return
                 with self._client.backing_off(pods, queued.pod):
                     self._client.read(pods, queued.pod, now)
+            if self._timings.clock() < pods.rests_until:
+                return  # others have their turn before all are looked at once more
 
     def _requeue_all(
         self,

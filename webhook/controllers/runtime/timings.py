@@ -16,6 +16,8 @@ class ControllerTimings:
 
     clock: Callable[[], float] = time.monotonic
     """The monotonic clock."""
+    thread_time: Callable[[], float] = time.thread_time
+    """Processor time of the thread that asks."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     """The time of day, for people."""
     informer: InformerTimings = field(default_factory=InformerTimings)
