@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.quota.amounts.quantity import ZERO, Quantity
+from tests.install.manifests import the_one
+from tests.json_schema import schema_errors
+from webhook.quota.amounts.quantity import COUNTABLE, ZERO, Quantity
 from webhook.quota.amounts.resources import ResourceList, parse_resource_list
 from webhook.quota.ledger.ledger import EMPTY, Account, Ledger, QuotaRevision
 from webhook.quota.queue.ungated_limits import UngatedLimits, from_spec, to_spec, ungated_limits
@@ -231,6 +233,27 @@ def test_amounts_of_every_format_read_back(hard: str, part: int) -> None:
     used = Quantity.of_nano(Quantity.parse(hard).nano * part // 10)
     found = limits_of(a_ledger({"requests.memory": str(used)}, requests_memory=hard))
     assert from_spec(to_spec(found)) == found
+
+
+CRD: Any = the_one("CustomResourceDefinition", "podgatings.deferredquota.io")
+SCHEMA: Final = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+
+@pytest.mark.parametrize(
+    "hard",
+    [f"{COUNTABLE}", "9" * 36, f"{'9' * 35}.987654321", "1e0", "7e-9", "1n", "1", "3Ei", "9999E"],
+)
+def test_every_amount_is_as_its_definition_has_it(hard: str) -> None:
+    for used in ("0", hard):
+        spec = to_spec(limits_of(a_ledger({"requests.memory": used}, requests_memory=hard)))
+        assert spec["requests"]
+        assert list(schema_errors(spec, SCHEMA)) == []
+
+
+@pytest.mark.parametrize("amount", ["1e999", "1e9999999", "1E+100", "1e-100", "9" * 65, "-1", ""])
+def test_its_definition_has_no_amount_that_takes_a_policy_long(amount: str) -> None:
+    assert list(schema_errors({"requests": {"memory": amount}}, SCHEMA))
+    assert list(schema_errors({"limits": {"memory": amount}}, SCHEMA))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from webhook.state.webhook_selectors import WebhookSelector
 from webhook.state.well_known import DEFAULT_NAMESPACE
 
 DIGESTS: Final[Mapping[str, str]] = {
-    SERVICE_ACCOUNTS_POLICY: "258990365b6c55f7",
+    SERVICE_ACCOUNTS_POLICY: "544156b472938833",
     OWN_NAMESPACE_POLICY: "19cdbc7fa0322b97",
     CLUSTER_QUOTAS_POLICY: "10867d2c93582773",
     LEDGERS_POLICY: "cad65e6f40d9a854",

@@ -486,6 +486,8 @@ def test_nothing_is_hidden_where_no_namespace_has_opted_in(world: World) -> None
     path = objects.quotas(PLAIN, "q", "status")
     assert world.admin.patch(path, {"status": {"used": {"requests.cpu": "3"}}}).ok
     is_refused(world.controller.patch(path, {"status": {"used": {"requests.cpu": "2"}}}))
+    endless = {"status": {"used": {"requests.cpu": "1e999"}}}  # not compared by a policy
+    is_refused(world.controller.patch(path, endless))
     higher = {"status": {"used": {"requests.cpu": "1k"}}}
     is_refused(world.controller.patch(objects.quotas(PLATFORM, "q", "status"), higher))
 
@@ -813,6 +815,15 @@ def test_what_gates_new_pods_is_the_controllers_alone(world: World, owner: Api) 
 )
 def test_a_namespace_gets_one_of_it_without_more(world: World, metadata: Object) -> None:
     is_refused(world.controller.create(gatings(TEAM), a_gating(**metadata), dry_run=True))
+
+
+def test_it_has_no_amount_that_takes_a_policy_long(world: World) -> None:
+    """It would be compared when any pod is created."""
+    for part in ("requests", "limits"):
+        for amount, code in (("250e33", 201), ("1e999", 422), ("9" * 65, 422)):
+            made = {**a_gating(), "spec": {part: {"cpu": amount}}}
+            answer = world.controller.create(gatings(TEAM), made, dry_run=True)
+            assert answer.code == code, str(answer)
 
 
 @pytest.mark.parametrize("namespace", [PLAIN, PLATFORM])
