@@ -261,23 +261,23 @@ def final_verdicts(verdicts: Sequence[Verdict], *, is_written: bool) -> list[Ver
 def merged_reservation(before: Reservation | None, claim: Claim, ledger: Ledger) -> Reservation:
     """Combine a pod's reservation with a further claim; nothing ever shrinks (law 9)."""
     usage, applying = claim.usage, {*claim.quotas}
-    after, is_intent = claim.base_version, claim.is_intent
+    base_version, is_intent = claim.base_version, claim.is_intent
     if before is not None:
         usage = max_of(before.usage, usage)
         applying.update(name for name in before.quotas if name in ledger.accounts)
-        after = max(before.base_version, after)
+        base_version = max(before.base_version, base_version)
         is_intent = before.is_intent and is_intent
     quotas = tuple(sorted(applying))
     charges = {} if is_intent else {name: charge_of(name, before, claim, usage) for name in quotas}
     return Reservation(
         uid=claim.uid,
         pod=claim.pod,
-        source=_door(before, claim),
+        source=_merged_source(before, claim),
         usage=usage,
         charges=charges,
         quotas=quotas,
         serial=ledger.serial + 1,
-        base_version=after,
+        base_version=base_version,
         is_intent=is_intent,
         is_capped=before is not None
         and before.is_capped
@@ -285,7 +285,7 @@ def merged_reservation(before: Reservation | None, claim: Claim, ledger: Ledger)
     )
 
 
-def _door(before: Reservation | None, claim: Claim) -> ReservationSource:
+def _merged_source(before: Reservation | None, claim: Claim) -> ReservationSource:
     """Return the source of the merged reservation: a change before the bind leaves it as it is.
 
     A queue's reservation stays one, and that of a bind does not become one: it is used at once, or

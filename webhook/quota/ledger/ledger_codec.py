@@ -23,7 +23,16 @@ status:
   - {type: Counted, status: "True", reason: AllCounted, message: "", lastTransitionTime: ...}
 ```
 
-`reservation_codec` has the form of a reservation's line. What is derived (`reserved`, `summary`) is
+`reservation_codec` has the form of a reservation's line. An attribute has the name of its key, in
+snake_case, but for these, whose keys other releases read:
+
+| key | attribute |
+| --- | --- |
+| `door` of a reservation | `Reservation.source` |
+| `after` of a reservation | `Reservation.base_version` |
+| `intent`, `capped` of a reservation | `Reservation.is_intent`, `Reservation.is_capped` |
+
+What is derived (`reserved`, `summary`) is
 written for people and computed again when read; the controller writes it again where another client
 has changed it (`is_derived_edited`).
 

@@ -116,7 +116,8 @@ class Reservation:
     """Less is held than the pod takes, because `hard` has no more. The controller fills it up with
     whatever is given back, before anything else is admitted."""
     _written: object = field(default=None, init=False, repr=False, compare=False)
-    """Its written form, kept by `ledger_codec`: a ledger is written far more often than changed."""
+    """Its written form, kept by `reservation_codec`: a ledger is written far more often than it
+    changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@
 77aa10c2-... web-2 Resize 18 p1 requests.cpu=2 after=41234
 ```
 
-A line has the pod's uid and name, the handler, the serial, the quotas and the usage, then `after=`
+A line has the pod's uid and name, the source, the serial, the quotas and the usage, then `after=`
 and `intent` where they apply; `-` stands for none. What does not fit into that is a JSON object on
-its line. A ledger holds thousands of reservations and is written with every one of them: as a list
-of objects they cost the API server 0.2 ms of processor each and write, as text a fiftieth of it.
+its line, with keys of these names; that of the source is `door`. A ledger holds thousands of
+reservations and is written with every one of them: as a list of objects they cost the API server
+0.2 ms of processor each and write, as text a fiftieth of it.
 """
 
 from __future__ import annotations
