@@ -318,3 +318,40 @@ def test_an_eviction_without_an_answer_is_no_fault_of_the_api_server() -> None:
     assert uid in here.evictor.refused(), "another one goes then"
     here.clock += 10
     assert uid not in here.evictor.refused()
+
+
+def _shared(here: Evicting) -> None:
+    """Have the borrower's quota be one of two namespaces."""
+    composite = _quota("borrower")
+    here.quotas = {"borrower": composite, "sibling": composite, "other": _quota("other")}
+
+
+def test_a_quota_of_which_several_pods_are_refused_comes_last_for_a_minute() -> None:
+    """Not the namespace: a composite has many, and one pod that is refused stops no other."""
+    here = Evicting()
+    _shared(here)
+    refused = fail(TooManyRequestsError("the disruption budget is still being processed"))
+    here.client.on("create", PODS, refused, subresource="eviction")
+    assert here.evict("owner", slice(0, 2)) == 0
+    here.clock += 30
+    assert here.evict("owner", slice(0, 2)) == 0
+    assert not here.evictor.reluctant(), "they are the same two"
+    assert here.evict("owner", slice(2, 3)) == 0
+    assert here.evictor.reluctant() == {"borrower", "sibling"}
+    here.clock += 59
+    assert here.evictor.reluctant()
+    here.clock += 2
+    assert not here.evictor.reluctant()
+    assert here.evict("owner", slice(3, 5)) == 0
+    assert not here.evictor.reluctant(), "the others are forgotten"
+
+
+def test_a_quota_of_which_one_eviction_has_no_answer_comes_last_for_a_minute() -> None:
+    """Each takes seconds, while a tenant writes its budget without a pause."""
+    here = Evicting()
+    _shared(here)
+    here.client.on("create", PODS, fail(RequestTimeoutError("no answer")), subresource="eviction")
+    assert here.evict("owner", slice(0, 3)) == 1, "it may be carried out yet"
+    assert here.evictor.reluctant() == {"borrower", "sibling"}
+    here.clock += 61
+    assert not here.evictor.reluctant()

@@ -34,7 +34,12 @@ from tests.reactions import (
     unavailable,
 )
 from webhook.config import ReclaimMode
-from webhook.controllers.elastic import promise_reconciler, reclaim_controller, reclaim_planner
+from webhook.controllers.elastic import (
+    evictions,
+    promise_reconciler,
+    reclaim_controller,
+    reclaim_planner,
+)
 from webhook.install import render
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
@@ -56,6 +61,7 @@ from webhook.kube.api import (
     ListOptions,
     NotFoundError,
     RequestTimeoutError,
+    TooManyRequestsError,
 )
 from webhook.kube.informer import Informer
 from webhook.operations.elastic.planning import plan_for
@@ -1438,6 +1444,73 @@ def test_a_budget_that_closes_in_between_is_obeyed(tmp_path: Path) -> None:
         here.create("a0", "team-a")
         eventually(lambda: here.ending() == ["b2"], "the next one goes in the place of b3")
         assert here.promises() == ["a0"]
+
+
+@contextmanager
+def two_borrowers(directory: Path) -> Iterator[Reclaiming]:
+    """Have team-b borrow ten cpu, as the most above its share, and team-c two."""
+    least = {"team-a": 12, "team-b": 2, "team-c": 2}
+    quotas = [an_elastic_quota(name, {"cpu": cpu}) for name, cpu in least.items()]
+    settings: Object = {"elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0}}}
+    with world(*quotas, a_node(), directory=directory, settings=settings, is_gated=True) as made:
+        here = Reclaiming(made.harness)
+        here.wait_for(epool_default={"requests.cpu": "16"})
+        for namespace, number in (("team-c", 4), ("team-b", 12)):
+            for one in range(number):
+                here.start(f"{namespace[-1]}{one:02}", namespace)
+            eventually(
+                lambda namespace=namespace, number=number: (  # type: ignore[misc]
+                    list(here.labels(namespace).values()).count("over-quota") == number - 2
+                ),
+                "all are seen",
+            )
+        yield here
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_tenant_whose_pods_are_refused_has_those_of_others_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_answered: bool
+) -> None:
+    """By a budget that it edits all the time, which no plan sees: one pod after the other."""
+    monkeypatch.setattr(evictions, "_UNDECIDED_SECONDS", 0.5)
+    tried: list[str] = []
+
+    def refuse(call: Call, proceed: Proceed) -> object:
+        tried.append(call.name)
+        if call.namespace != "team-b":
+            return proceed()
+        if is_answered:
+            raise TooManyRequestsError("the budget is still being processed")
+        raise RequestTimeoutError("no answer within 3 s")
+
+    with two_borrowers(tmp_path) as here:
+        here.harness.client.on("create", PODS, refuse, subresource="eviction")
+        here.create("a0", "team-a")
+        eventually(lambda: here.ending("team-c") == ["c03"], "a pod of the other goes")
+        assert tried == (["b11", "b10", "b09"] if is_answered else ["b11"]) + ["c03"]
+        here.end("c03", "team-c")
+        here.says("a0", "team-a", "Released")
+        # both are needed: those of team-c would go in vain
+        here.create("a1", "team-a", cpu="11")
+        eventually(lambda: "a PodDisruptionBudget" in here.says_of("a1"), "its plan is not begun")
+        assert (here.promises(), here.ending("team-c")) == ([], [])
+
+
+def test_several_pods_that_cannot_be_evicted_stop_no_other_of_their_quota(tmp_path: Path) -> None:
+    """A policy of the cluster keeps some pods, as those of KubeVirt, and no others can go."""
+    kept = {f"b{number:02}" for number in range(7, 12)}
+
+    def refuse(call: Call, proceed: Proceed) -> object:
+        if call.name in kept:
+            raise TooManyRequestsError("it is to be moved first")
+        return proceed()
+
+    with two_borrowers(tmp_path) as here:
+        here.end("c02", "team-c")
+        here.end("c03", "team-c")
+        here.harness.client.on("create", PODS, refuse, subresource="eviction")
+        here.create("a0", "team-a", cpu="4")
+        eventually(lambda: here.ending("team-b") == ["b05", "b06"], "others go")
 
 
 ASSIGNED = ListOptions(field_selector="spec.nodeName!=")

@@ -27,7 +27,7 @@ class Planning:
     def __init__(self) -> None:
         self.client = ReactiveClient()
         self.refused: set[str] = set()
-        self.planner = ReclaimPlanner(self.client, ElasticSettings, lambda: self.refused)
+        self.planner = ReclaimPlanner(self.client, ElasticSettings, lambda: self.refused, tuple)
         cluster = Cluster(a_quota("b", 0))
         self.pods = [self._stored(cluster.pod("b", 1, name=f"web-{one}")) for one in range(3)]
         budget = {
@@ -48,7 +48,7 @@ class Planning:
 
     def allowed(self, *numbers: int) -> bool:
         """Return whether a plan may take these pods together."""
-        return self.planner.disruptions().allow(tuple(self.pods[number] for number in numbers))
+        return self.planner.may_go([self.pods[number] for number in numbers])
 
     def lists(self) -> list[Call]:
         return self.client.calls_of("list", PODS)
@@ -109,7 +109,7 @@ class Placing:
 
     def __init__(self, cpu: str = "1") -> None:
         self.client = ReactiveClient()
-        self.planner = ReclaimPlanner(self.client, ElasticSettings, tuple)
+        self.planner = ReclaimPlanner(self.client, ElasticSettings, tuple, tuple)
         self.quota = a_quota("b", {"cpu": 9})
         self.assigned: dict[str, AssignedPod] = {}
         self.client.create(NODES, node("n"))
@@ -166,7 +166,7 @@ def test_a_quota_with_many_promises_leaves_some_to_others() -> None:
     cluster, most = Cluster(*quotas.values(), resource="cpu"), MAX_PROMISES // 2
     cluster.run("b", 5, 5)
     settings = ElasticSettings(reclaim=ReclaimSettings(node_fit=NodeFit.OFF))
-    planner = ReclaimPlanner(ReactiveClient(), lambda: settings, tuple)
+    planner = ReclaimPlanner(ReactiveClient(), lambda: settings, tuple, tuple)
 
     def obstacle(namespace: str, name: str, promised: int) -> str:
         held = [ElasticPod("a", f"a-{one}", f"a-{one}", None, 0, {}) for one in range(promised)]

@@ -32,6 +32,8 @@ _EVICTED_SECONDS: Final = 60.0
 """How long an eviction is remembered that the cache does not show."""
 _REFUSED_SECONDS: Final = 10.0
 """How long a pod is not tried again whose eviction was refused."""
+_MOST_REFUSED: Final = 3
+"""Pods of a quota that are refused in a minute before all of its pods come last for another."""
 _UNDECIDED_SECONDS: Final = 12.0
 """How long an eviction without an answer may still be carried out."""
 _ROUND_SECONDS: Final = 2.0
@@ -80,6 +82,10 @@ class Evictor:
         """How long it was waited in all for evictions that were not answered in time."""
         self._evicted: dict[str, float] = {}
         self._refused: dict[str, float] = {}
+        self._refusals: dict[str, dict[str, float]] = {}
+        """Key of a quota → uid of each of its pods that was refused → until when that counts."""
+        self._reluctant: dict[str, float] = {}
+        """Key of a quota of which too many were not → until when its pods come last."""
         self._times: deque[tuple[float, str, bool]] = deque()
         """When pods were evicted, for which quota, by its key, and whether within its share."""
         self._waiting: dict[str, dict[str, float]] = {}
@@ -94,6 +100,8 @@ class Evictor:
         """Forget what was seen under an earlier leadership; the limit holds on."""
         self._evicted.clear()
         self._refused.clear()
+        self._refusals.clear()
+        self._reluctant.clear()
 
     def evicted(self) -> Collection[str]:
         """Return the uids of pods that were evicted just now."""
@@ -104,6 +112,19 @@ class Evictor:
         """Return the uids of pods whose eviction was refused just now."""
         self._refused = self._current(self._refused)
         return self._refused.keys()
+
+    def reluctant(self) -> Collection[str]:
+        """Return the namespaces of quotas whose pods come last.
+
+        A tenant can have the API server refuse its pods for reasons that no plan sees, as by a
+        budget that is edited all the time. With one pod after the other tried, all plans that could
+        take another quota's pods would wait.
+        """
+        self._reluctant = self._current(self._reluctant)
+        if not self._reluctant:
+            return ()
+        quotas = self._quotas().items()
+        return frozenset([name for name, one in quotas if one.key in self._reluctant])
 
     def may_begin(self, claim: PlannedClaim) -> bool:
         """Return whether the first victims of a plan may be evicted in this minute."""
@@ -236,20 +257,35 @@ class Evictor:
             undecided = self._clock() + _UNDECIDED_SECONDS
             self._evicted[victim.uid] = undecided
             self._refused[victim.uid] = undecided + _REFUSED_SECONDS
+            self._note_refusal(victim, most=1)
             self._count(claim.quota.key)
             _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
             raise
         except (UnavailableError, UnauthorizedError):
             raise  # of the API server, whatever the pod
         except ApiError as err:
-            # a budget, two of them, or what others demand of evictions: of this pod alone
+            # a budget, two of them, or what others demand of evictions, of this pod or of more
             self._refused[victim.uid] = self._clock() + _REFUSED_SECONDS
+            self._note_refusal(victim, most=_MOST_REFUSED)
             _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
             return False
         self._evicted[victim.uid] = self._clock() + _EVICTED_SECONDS
         self._count(claim.quota.key)
         self._report(victim, claim)
         return True
+
+    def _note_refusal(self, victim: ElasticPod, most: int) -> None:
+        """Note a pod that was not evicted; of so many its quota's pods come last.
+
+        Of a quota, not a namespace: a composite has as many as it likes.
+        """
+        quota = self._quotas().get(victim.namespace)
+        if quota is not None:
+            until = self._clock() + _MINUTE
+            refusals = self._current(self._refusals.get(quota.key, {}))
+            self._refusals[quota.key] = {**refusals, victim.uid: until}
+            if len(self._refusals[quota.key]) >= most:
+                self._reluctant[quota.key] = until
 
     def _count(self, quota: str) -> None:
         is_within = self._evictions_left(quota) > 0

@@ -367,7 +367,7 @@ class PromiseReconciler:
             return None
         promise = self._promise_to(claim.queued)
         may_begin = claim.awaits_leaving or (
-            self._planner.disruptions().allow(claim.plan.victims) and self._evictor.may_begin(claim)
+            self._planner.may_go(claim.plan.victims) and self._evictor.may_begin(claim)
         )
         if not (may_begin and promise.amounts):
             return None

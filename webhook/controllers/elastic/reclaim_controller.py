@@ -111,7 +111,9 @@ class Reclaimer:
             lambda: parts.settings().reclaim,
             self.waiting_pods.is_waiting,
         )
-        self._planner = ReclaimPlanner(context.api, parts.settings, self._evictor.refused)
+        self._planner = ReclaimPlanner(
+            context.api, parts.settings, self._evictor.refused, self._evictor.reluctant
+        )
         self._reconciler = PromiseReconciler(
             context,
             parts,

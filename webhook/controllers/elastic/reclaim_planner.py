@@ -45,7 +45,7 @@ from webhook.quota.elastic.elastic_quotas import ElasticQuota, charge
 from webhook.quota.elastic.fair_share import nanos
 from webhook.quota.elastic.pod_groups import PodGroups
 from webhook.quota.elastic.reclaim_plan import TOO_MANY_PROMISES, Plan, plan_reclaim
-from webhook.quota.elastic.victims import AnyRoom, Circumstances, Disruptions, Room
+from webhook.quota.elastic.victims import AnyRoom, Circumstances, Room
 from webhook.quota.nodes.node_room import NOT_JUDGED, NodeRoom
 from webhook.quota.objects.model import Pod
 from webhook.quota.shared.grants import may_promise
@@ -115,6 +115,7 @@ class ReclaimPlanner:
     Args:
         settings: Returns what the configuration says of elastic quotas.
         refused: Returns the uids of pods whose eviction was refused just now.
+        reluctant: Returns the namespaces of quotas whose pods come last.
     """
 
     def __init__(
@@ -122,10 +123,12 @@ class ReclaimPlanner:
         api: ClusterApi,
         settings: Callable[[], ElasticSettings],
         refused: Callable[[], Collection[str]],
+        reluctant: Callable[[], Collection[str]],
     ) -> None:
         self._api = api
         self._settings = settings
         self._refused = refused
+        self._reluctant = reluctant
         self._unassigned = UnassignedPods(api)
         self.forget()
 
@@ -156,12 +159,16 @@ class ReclaimPlanner:
         judges_nodes = settings.reclaim.node_fit is NodeFit.REQUIRE
         circumstances = Circumstances(
             LabelOrder(settings.label_order),
-            self.disruptions,
+            self._others_first,
             self._room(view, quota, raw) if judges_nodes else AnyRoom,
             self._groups.is_disrupted_whole,
         )
-        assigned = view.without(quota, queued.pod.uid)
-        found = plan_reclaim(view.pools[quota.pool], assigned, queued, circumstances)
+        pool, assigned = view.pools[quota.pool], view.without(quota, queued.pod.uid)
+        found = plan_reclaim(pool, assigned, queued, circumstances)
+        if self._reluctant() and not self._others_first().allow(found.victims):
+            # others are not enough, and of those that come last some may go
+            circumstances = replace(circumstances, disruptions=self._disruptions)
+            found = plan_reclaim(pool, assigned, queued, circumstances)
         if judges_nodes and found.is_possible:
             self._unassigned.note(raw)
         waits = (
@@ -199,9 +206,22 @@ class ReclaimPlanner:
         )
         return Queued(quota.key, asked)
 
-    def disruptions(self) -> Disruptions:
+    def may_go(self, victims: Sequence[ElasticPod]) -> bool:
+        """Return whether pods may be evicted now, as far as is known.
+
+        Beside pods of a quota that comes last no others go for a plan: it might be in vain.
+        """
+        reluctant = self._reluctant()
+        is_mixed = len({one.namespace in reluctant for one in victims}) > 1
+        return not is_mixed and self._disruptions().allow(victims)
+
+    def _disruptions(self) -> _Unrefused:
         """Return the budgets, and the pods whose eviction was refused, while no pod is taken."""
         return _Unrefused(frozenset(self._refused()), self._budgets.begin())
+
+    def _others_first(self) -> _Unrefused:
+        """Return the same with the pods of quotas that come last as if they were refused."""
+        return replace(self._disruptions(), reluctant=self._reluctant())
 
     def _budgets_of(self, namespace: str) -> NamespaceBudgets:
         """Return the budgets of a namespace, read when one of its pods is asked about.
@@ -281,10 +301,15 @@ class _Unrefused:
     refused: frozenset[str]
     """Uids of the pods."""
     budgets: BudgetWalk
+    reluctant: Collection[str] = ()
+    """Namespaces of further ones."""
 
     def allow(self, unit: Sequence[ElasticPod]) -> bool:
         """Return whether a unit may go now, after the pods that were taken already."""
-        return all(pod.uid not in self.refused for pod in unit) and self.budgets.allow(unit)
+        for pod in unit:
+            if pod.uid in self.refused or pod.namespace in self.reluctant:
+                return False
+        return self.budgets.allow(unit)
 
     def take(self, unit: Sequence[ElasticPod]) -> None:
         """Count the pods of a unit as gone."""
