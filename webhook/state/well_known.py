@@ -62,7 +62,7 @@ POD_GATING: Final = "gating"
 SCHEDULING_GATE: Final = "deferredquota.io/quota"
 """The scheduling gate of pods that wait for quota."""
 
-UNGATED_ANNOTATION: Final = names.LET_THROUGH_ANNOTATION
+UNGATED_ANNOTATION: Final = names.UNGATED_ANNOTATION
 
 UNEVALUATED_LABEL: Final = "deferredquota.io/unevaluated"
 """Written on a new pod that the gating handler leaves to `shape.`, which may refuse it."""

@@ -48,9 +48,9 @@ from webhook.quota.objects.model import (
     node_name_of,
 )
 from webhook.quota.objects.names import (
-    LET_THROUGH_ANNOTATION,
     MAX_LABEL_BYTES,
     MAX_NAME_BYTES,
+    UNGATED_ANNOTATION,
     is_hugepages,
 )
 from webhook.quota.objects.pod_templates import template_key
@@ -279,11 +279,11 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
 
 def _annotations_of(annotations: Mapping[str, str], *, is_assigned: bool) -> Mapping[str, str]:
     """Return those that something is decided by; a pod with a node was seen long before."""
-    token = "" if is_assigned else annotations.get(LET_THROUGH_ANNOTATION, "")
+    token = "" if is_assigned else annotations.get(UNGATED_ANNOTATION, "")
     is_mirror = MIRROR_ANNOTATION in annotations
     if not token or len(token) > _TOKEN_LENGTH:
         return _MIRROR if is_mirror else _NOTHING
-    return {**(_MIRROR if is_mirror else _NOTHING), LET_THROUGH_ANNOTATION: token}
+    return {**(_MIRROR if is_mirror else _NOTHING), UNGATED_ANNOTATION: token}
 
 
 def _gates_of(gates: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 _T = TypeVar("_T")
 
-LET_THROUGH_ANNOTATION: Final = "deferredquota.io/ungated"
+UNGATED_ANNOTATION: Final = "deferredquota.io/ungated"
 """Written on a new pod that needs no gate because there is room; its value is a token."""
 
 BIND_ENTRY: Final = "bind.deferredquota.io"
