@@ -17,7 +17,7 @@ from webhook.quota.ledger.ledger_codec import ledger_status
 from webhook.quota.shadow.record import (
     CREATION_COUNTS,
     POD_COUNTS,
-    Outcome,
+    Fate,
     QuotaUse,
     ShadowRecord,
     UsageSpan,
@@ -29,9 +29,7 @@ RARE_RECORD: Final = ShadowRecord(
     "2026-01-01T00:00:00Z",
     "2026-01-01T00:00:00Z",
     counts=dict.fromkeys(map(str, (*CREATION_COUNTS, *POD_COUNTS)), 1),
-    workloads=(
-        Workload("Job/a", 1, Outcome.WAITS, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
-    ),
+    workloads=(Workload("Job/a", 1, Fate.WAITS, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),),
     unlisted=1,
     quotas={
         "q": QuotaUse(

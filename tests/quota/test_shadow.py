@@ -20,8 +20,8 @@ from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.quota.shadow.record import (
     MOST_WORKLOADS,
     MOST_WRITERS,
+    Fate,
     Findings,
-    Outcome,
     QuotaUse,
     ShadowRecord,
     UsageSpan,
@@ -52,45 +52,45 @@ def uses(one: ResourceQuota, assigned: str) -> dict[str, QuotaUse]:
     return {"q": QuotaUse(deferred.observed, NOON, 0, spans)}
 
 
-def fate(one: ResourceQuota, wanted: Pod, assigned: str | None, **how: bool) -> Outcome:
+def fate(one: ResourceQuota, wanted: Pod, assigned: str | None, **how: bool) -> Fate:
     known = None if assigned is None else uses(one, assigned)
     return classify(wanted, [one], deferred_quotas([one], DEFERRED_KEYS), known, **how)
 
 
 FATES: Final = {
-    "quota is free beside what has a node": (quota(), pod(), "3", Outcome.RUNS),
-    "it is full of what has a node": (quota(), pod(), "4", Outcome.WAITS),
-    "nearly": (quota(), pod("1001m"), "3", Outcome.WAITS),
-    "larger than the quota": (quota(), pod("5"), "0", Outcome.NEVER_FITS),
+    "quota is free beside what has a node": (quota(), pod(), "3", Fate.RUNS),
+    "it is full of what has a node": (quota(), pod(), "4", Fate.WAITS),
+    "nearly": (quota(), pod("1001m"), "3", Fate.WAITS),
+    "larger than the quota": (quota(), pod("5"), "0", Fate.NEVER_FITS),
     "too large to be counted": (
         quota(),
         pod(limits={"memory": "1e37"}),
         "0",
-        Outcome.NEVER_FITS,
+        Fate.NEVER_FITS,
     ),
-    "as large as the quota": (quota(), pod("4"), "0", Outcome.RUNS),
+    "as large as the quota": (quota(), pod("4"), "0", Fate.RUNS),
     "too many pods": (
         quota(used={"requests.cpu": "4", "pods": "9"}),
         pod(),
         "0",
-        Outcome.STILL_REFUSED,
+        Fate.STILL_REFUSED,
     ),
     "too many pods and too large": (
         quota(used={"requests.cpu": "4", "pods": "9"}),
         pod("5"),
         "0",
-        Outcome.STILL_REFUSED,
+        Fate.STILL_REFUSED,
     ),
     "an excluded quota": (
         quota(metadata={"annotations": {"deferredquota.io/exclude": "true"}}),
         pod(),
         None,
-        Outcome.STILL_REFUSED,
+        Fate.STILL_REFUSED,
     ),
-    "usage is not known": (quota(), pod(), None, Outcome.UNJUDGED),
-    "with a node it does not wait": (quota(), pod(node="n"), "4", Outcome.STILL_REFUSED),
-    "with a node it is admitted": (quota(), pod(node="n"), "3", Outcome.RUNS),
-    "with a node, and too large": (quota(), pod("5", node="n"), "0", Outcome.STILL_REFUSED),
+    "usage is not known": (quota(), pod(), None, Fate.UNJUDGED),
+    "with a node it does not wait": (quota(), pod(node="n"), "4", Fate.STILL_REFUSED),
+    "with a node it is admitted": (quota(), pod(node="n"), "3", Fate.RUNS),
+    "with a node, and too large": (quota(), pod("5", node="n"), "0", Fate.STILL_REFUSED),
 }
 
 
@@ -98,26 +98,26 @@ FATES: Final = {
     ("one", "wanted", "assigned", "expected"), FATES.values(), ids=FATES.keys()
 )
 def test_the_fate_of_a_refused_creation(
-    one: ResourceQuota, wanted: Pod, assigned: str | None, expected: Outcome
+    one: ResourceQuota, wanted: Pod, assigned: str | None, expected: Fate
 ) -> None:
     assert native_refusal(wanted, [one])  # the platform refuses it
     assert fate(one, wanted, assigned) is expected
 
 
 def test_what_a_rule_refuses_is_refused_whatever_is_free() -> None:
-    assert fate(quota(), pod(), "0", is_against_rules=True) is Outcome.STILL_REFUSED
+    assert fate(quota(), pod(), "0", is_against_rules=True) is Fate.STILL_REFUSED
 
 
 def test_usage_of_another_spec_judges_nothing() -> None:
     edited = quota(hard={**HARD, "requests.cpu": "8"})
     known = uses(quota(), "1")
     deferred = deferred_quotas([edited], DEFERRED_KEYS)
-    assert classify(pod(), [edited], deferred, known) is Outcome.UNJUDGED
+    assert classify(pod(), [edited], deferred, known) is Fate.UNJUDGED
 
 
 def test_a_quota_that_cannot_be_evaluated_is_refused_natively_too() -> None:
     odd = quota(expressions=[an_expression("PriorityClass", "In")])
-    assert fate(odd, pod(), "0") in {Outcome.STILL_REFUSED, Outcome.UNJUDGED}
+    assert fate(odd, pod(), "0") in {Fate.STILL_REFUSED, Fate.UNJUDGED}
 
 
 # -- use over time -----------------------------------------------------------------------------
@@ -184,9 +184,7 @@ def test_another_spec_begins_anew() -> None:
 # -- records -----------------------------------------------------------------------------------
 
 
-def workload(
-    name: str, last: str = NOON, attempts: int = 1, kind: Outcome = Outcome.WAITS
-) -> Workload:
+def workload(name: str, last: str = NOON, attempts: int = 1, kind: Fate = Fate.WAITS) -> Workload:
     return Workload(name, attempts, kind, NOON, last)
 
 
@@ -224,12 +222,12 @@ def test_a_correction_takes_back_but_never_below_nothing() -> None:
 
 
 def test_a_workload_that_tries_again_and_again_is_one() -> None:
-    found = (Workload("ReplicaSet/web", 1, Outcome.RUNS, LATER, LATER),) * 300
+    found = (Workload("ReplicaSet/web", 1, Fate.RUNS, LATER, LATER),) * 300
     waits = (workload("ReplicaSet/web"), workload("ReplicaSet/web", LATER), workload("Pod/b"))
     record = added(EMPTY, 1, workloads=(*found, *waits))
     assert record.workloads == (
-        Workload("ReplicaSet/web", 300, Outcome.RUNS, LATER, LATER),
-        Workload("ReplicaSet/web", 2, Outcome.WAITS, NOON, LATER),
+        Workload("ReplicaSet/web", 300, Fate.RUNS, LATER, LATER),
+        Workload("ReplicaSet/web", 2, Fate.WAITS, NOON, LATER),
         workload("Pod/b"),
     )
 

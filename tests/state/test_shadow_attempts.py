@@ -140,7 +140,7 @@ def test_one_that_does_not_come_was_refused(cpu: str, assigned: str, fate: str) 
     scenario.attempt("web", cpu)
     assert scenario.after() == {"attempts": 1, "refused": 1, fate: 1}
     (workload,) = scenario.record().workloads
-    assert (workload.name, workload.attempts, workload.outcome) == ("Pod/web", 1, fate)
+    assert (workload.name, workload.attempts, workload.fate) == ("Pod/web", 1, fate)
     assert "exceeded quota: q" in scenario.record().examples["refused"]
     scenario.stop()
 

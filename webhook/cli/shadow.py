@@ -28,7 +28,7 @@ from webhook.quota.shadow.record import (
     REFUSED,
     STORED,
     UNEXPLAINED,
-    Outcome,
+    Fate,
     QuotaUse,
     ShadowRecord,
     UsageSpan,
@@ -50,11 +50,11 @@ _LAG_MATTERS_MILLISECONDS: Final = 60 * _SECOND_MILLISECONDS
 """Up to when the report says that creations come late: webhooks wait two seconds for what becomes
 of one, and add what they found every ten."""
 _FATES = {
-    Outcome.RUNS: "would be admitted, and quota would be free for them at once",
-    Outcome.WAITS: "would be admitted, and wait for quota",
-    Outcome.NEVER_FITS: "would be admitted, and wait for ever: larger than a quota",
-    Outcome.STILL_REFUSED: "would be refused all the same",
-    Outcome.UNJUDGED: "not judged: usage was not known",
+    Fate.RUNS: "would be admitted, and quota would be free for them at once",
+    Fate.WAITS: "would be admitted, and wait for quota",
+    Fate.NEVER_FITS: "would be admitted, and wait for ever: larger than a quota",
+    Fate.STILL_REFUSED: "would be refused all the same",
+    Fate.UNJUDGED: "not judged: usage was not known",
 }
 _OVER = {
     CREATED: "those created would have waited for quota",
@@ -212,9 +212,9 @@ def _unseen(record: ShadowRecord) -> int:
     return max(0, record.count(CREATED) - record.count(STORED) - record.count(UNEXPLAINED))
 
 
-def _named(record: ShadowRecord, *fates: Outcome) -> set[str]:
+def _named(record: ShadowRecord, *fates: Fate) -> set[str]:
     """Return the workloads with pods of these fates; one that tries for ever is one."""
-    return {one.name for one in record.workloads if one.outcome in fates}
+    return {one.name for one in record.workloads if one.fate in fates}
 
 
 def _workloads(record: ShadowRecord) -> str:
@@ -242,7 +242,7 @@ def _pods(record: ShadowRecord) -> Iterator[str]:
 
 def advice(record: ShadowRecord) -> Iterator[str]:
     """Return in sentences what opting in would bring, and what to see to before."""
-    gained = record.count(Outcome.RUNS) + record.count(Outcome.WAITS)
+    gained = record.count(Fate.RUNS) + record.count(Fate.WAITS)
     so_far = ""
     if _is_too_early(record):
         so_far = "so far "
@@ -264,7 +264,7 @@ def advice(record: ShadowRecord) -> Iterator[str]:
                     f"quota {name} was full for {_time(span.full_milliseconds)} while"
                     f" {_ratio(span.assigned_while_full, span.hard)} of {key} was really assigned"
                 )
-    if record.count(Outcome.NEVER_FITS):
+    if record.count(Fate.NEVER_FITS):
         yield (
             "some pods are larger than a quota: they are refused now and would wait for ever;"
             " make them smaller, or the quota larger"
@@ -278,11 +278,11 @@ def advice(record: ShadowRecord) -> Iterator[str]:
             " be refused; was a quota lowered, or made after its pods?"
         )
     if gained:
-        admitted = _several(len(_named(record, Outcome.RUNS, Outcome.WAITS)), "workload")
+        admitted = _several(len(_named(record, Fate.RUNS, Fate.WAITS)), "workload")
         yield (
             f"{so_far}opting in pays: pods of {admitted} that quota refuses"
             f" ({_several(gained, 'attempt')}) would have been admitted, and"
-            f" {record.count(Outcome.RUNS)} of these attempts found quota free"
+            f" {record.count(Fate.RUNS)} of these attempts found quota free"
         )
     elif not over and not record.count(NEWLY_REFUSED):
         yield f"{so_far}opting in would have changed nothing that was seen here"
@@ -310,7 +310,7 @@ def _entry_of(one: Watched) -> dict[str, object]:
             {
                 "name": each.name,
                 "attempts": each.attempts,
-                "fate": each.outcome.value,
+                "fate": each.fate.value,
                 "first": each.first,
                 "last": each.last,
             }

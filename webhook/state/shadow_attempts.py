@@ -37,8 +37,8 @@ from webhook.quota.shadow.record import (
     REFUSED,
     STORED,
     UNEXPLAINED,
+    Fate,
     Findings,
-    Outcome,
     QuotaUse,
     Workload,
     classify,
@@ -294,8 +294,8 @@ class CreationTracker:
             uses[namespace],
             is_against_rules=self._is_against_rules(attempt),
         )
-        if seen.errors and fate is not Outcome.STILL_REFUSED:
-            fate = Outcome.UNJUDGED  # no bind would be decided either
+        if seen.errors and fate is not Fate.STILL_REFUSED:
+            fate = Fate.UNJUDGED  # no bind would be decided either
         workload = Workload(attempt.workload, 1, fate, one.when, one.when)
         with self._lock:
             tally = self._tally(namespace)

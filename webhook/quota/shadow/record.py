@@ -49,8 +49,8 @@ _NAME_CHARACTERS: Final = 200
 _EXAMPLE_CHARACTERS: Final = 500
 
 
-class Outcome(StrEnum):
-    """Outcome of deferral for a creation that the API server's own quota check refuses."""
+class Fate(StrEnum):
+    """Fate under deferral of a creation that the API server's own quota check refuses."""
 
     RUNS = "wouldRun"
     """Admitted, and it fits beside what pods with a node use: a node could have been found."""
@@ -69,12 +69,12 @@ ATTEMPTS: Final = "attempts"
 STORED: Final = "stored"
 """Those of them whose pod was then there."""
 REFUSED: Final = "refused"
-"""Those that the quota check refused; each has one `Outcome`."""
+"""Those that the quota check refused; each has one `Fate`."""
 UNEXPLAINED: Final = "unexplained"
 """Those that came to nothing for a reason that is not to be seen."""
 NEWLY_REFUSED: Final = "newlyRefused"
 """Stored pods whose creation a rule of deferral refuses."""
-CREATION_COUNTS: Final = (ATTEMPTS, STORED, REFUSED, *Outcome, UNEXPLAINED, NEWLY_REFUSED)
+CREATION_COUNTS: Final = (ATTEMPTS, STORED, REFUSED, *Fate, UNEXPLAINED, NEWLY_REFUSED)
 
 CREATED: Final = "created"
 BOUND: Final = "bound"
@@ -201,10 +201,12 @@ class Workload:
     """As `ReplicaSet/web-5d7`."""
     attempts: int
     """How often, with this fate."""
-    outcome: Outcome
-    """What would have become of the pods. first, last: When, RFC 3339."""
+    fate: Fate
+    """What would have become of the pods."""
     first: str
+    """When the first of them was refused, RFC 3339."""
     last: str
+    """When the last one was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,9 +291,9 @@ def _merged(
     left: Iterable[Workload], right: Iterable[Workload]
 ) -> tuple[tuple[Workload, ...], int]:
     """Return the workloads of both, the latest first, and the attempts of those left out."""
-    found: dict[tuple[str, Outcome], Workload] = {}
+    found: dict[tuple[str, Fate], Workload] = {}
     for one in (*left, *right):
-        key = (one.name[:_NAME_CHARACTERS], one.outcome)
+        key = (one.name[:_NAME_CHARACTERS], one.fate)
         known = found.get(key)
         if known is None:
             found[key] = replace(one, name=key[0])
@@ -340,7 +342,7 @@ def classify(
     uses: Mapping[str, QuotaUse] | None,
     *,
     is_against_rules: bool = False,
-) -> Outcome:
+) -> Fate:
     """Return what deferral would make of a creation that is refused now.
 
     Args:
@@ -352,26 +354,26 @@ def classify(
     """
     rest = [_left_to_native(quota, deferred.keys) for quota in quotas]
     if is_against_rules or native_refusal(pod, rest):
-        return Outcome.STILL_REFUSED
+        return Fate.STILL_REFUSED
     try:
         applying = deferred.applying_to(pod)
         claim = claim_for_bind(
             pod, deferred, source=ReservationSource.BIND, observed_version=NEWEST, applying=applying
         )
     except QuotaScopeError:
-        return Outcome.UNJUDGED
+        return Fate.UNJUDGED
     usage = deferred_part(charged_to(pod), deferred.keys)
-    refused = Outcome.STILL_REFUSED if pod.is_assigned else None
+    refused = Fate.STILL_REFUSED if pod.is_assigned else None
     is_too_large = any(over_hard(quota.name, usage, {}, quota.hard) for quota in applying)
     if is_too_large or uncountable_names(usage):
-        return refused or Outcome.NEVER_FITS
+        return refused or Fate.NEVER_FITS
     if claim is None:
-        return Outcome.RUNS
+        return Fate.RUNS
     ledger = None if uses is None else ledger_from_record(uses)
     if ledger is None or check_observed(ledger, deferred.observed) is not None:
-        return Outcome.UNJUDGED
+        return Fate.UNJUDGED
     _, verdict = admit(ledger, claim)
-    return (refused or Outcome.WAITS) if isinstance(verdict, Denied) else Outcome.RUNS
+    return (refused or Fate.WAITS) if isinstance(verdict, Denied) else Fate.RUNS
 
 
 def _left_to_native(quota: ResourceQuota, keys: Set[str]) -> ResourceQuota:

@@ -37,7 +37,7 @@ from webhook.quota.ledger.reservation_codec import amounts_in, amounts_out
 from webhook.quota.shadow.record import (
     CREATION_COUNTS,
     POD_COUNTS,
-    Outcome,
+    Fate,
     QuotaUse,
     ShadowRecord,
     UsageSpan,
@@ -60,7 +60,7 @@ def shadow_status(record: ShadowRecord) -> dict[str, object]:
             {
                 "name": one.name,
                 "attempts": one.attempts,
-                "fate": one.outcome.value,
+                "fate": one.fate.value,
                 "first": one.first,
                 "last": one.last,
             }
@@ -182,12 +182,12 @@ def _span(item: object, field: str) -> UsageSpan:
 def _workload(item: object, field: str) -> Workload:
     raw = mapping(item, field)
     fate = text(raw.get("fate"), f"{field}.fate")
-    if fate not in Outcome._value2member_map_:
+    if fate not in Fate._value2member_map_:
         raise InvalidFieldError(f"{field}.fate", f"{fate!r} is not known")
     return Workload(
         text(raw.get("name"), f"{field}.name"),
         _number(raw, "attempts", field),
-        Outcome(fate),
+        Fate(fate),
         text(raw.get("first"), f"{field}.first"),
         text(raw.get("last"), f"{field}.last"),
     )
