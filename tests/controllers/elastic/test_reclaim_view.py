@@ -222,6 +222,36 @@ def test_what_is_reserved_of_memory_of_gpus_is_taken() -> None:
         assert [pod.amounts for pod in taken] == [amounts]
 
 
+class Binding(Ledgers):
+    """A pod that is seen with its node after the first look at either, and reserved for no more."""
+
+    looks = 0
+
+    def look(self) -> bool:
+        """Return whether this is the first."""
+        self.looks += 1
+        return self.looks == 1
+
+    def in_namespace(self, namespace: str) -> tuple[AssignedPod, ...]:
+        return () if self.look() else super().in_namespace(namespace)
+
+    def known(self, namespace: str) -> Any:
+        if not self.look():
+            self.ledger = Ledger({}, {})
+        return super().known(namespace)
+
+
+def test_a_pod_whose_reservation_goes_meanwhile_is_taken() -> None:
+    raw = cast("Any", built_pod(uid=BOUND, node="node-1", requests={"cpu": "1"}))
+    ledgers = Binding(read_assigned_pod(raw))
+    ledgers.reserve(BOUND, ReservationSource.BIND)
+    sources = replace(sources_of(ledgers), counted=cast("Any", shown(0)))
+    quota = read_elastic_quota(cast("Any", an_elastic_quota("team-a", {"cpu": "1"})))
+    view = read_view({"team-a": quota}, sources, ())
+    (taken,) = view.pods.values()
+    assert [one.uid for one in taken] == [BOUND]
+
+
 def view_of_ending(ended: float, *, holds_terminating: bool, is_evicted: bool) -> ReclaimView:
     """Return the view of a pod whose grace period of 60 s was over some seconds ago."""
     deleted = {

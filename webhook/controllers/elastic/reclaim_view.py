@@ -217,12 +217,14 @@ def read_view(
     released: dict[str, ElasticPod] = {}
     promised: dict[str, ElasticPod] = {}
     for namespace, quota in quotas.items():
+        # before the pods: what is dropped because its pod was seen is in one of both at least
+        reserved = [*_reserved(namespace, quota, sources)]
         here: dict[str, ElasticPod] = {}
         for pod, is_ending in _assigned(namespace, quota, sources):
             here[pod.uid] = pod
             (leaving if is_ending else pods)[quota.key].append(pod)
         counted.update(here)
-        for pod, source in _reserved(namespace, quota, sources):
+        for pod, source in reserved:
             counted.add(pod.uid)
             if pod.uid in here:
                 pod = _beyond(pod, here[pod.uid])  # noqa: PLW2901
