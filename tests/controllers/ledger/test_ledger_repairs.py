@@ -325,8 +325,8 @@ def test_conditions_are_written_when_they_change_and_survive_the_doors(
     harness.create(a_quota("odd", hard={"requests.cpu": "much"}))
     harness.pass_time(100)
     harness.step()
-    changed = {one.type: one.since for one in harness.ledger().conditions}
-    assert changed["QuotasReadable"] > first[0].since
+    changed = {one.type: one.last_transition_time for one in harness.ledger().conditions}
+    assert changed["QuotasReadable"] > first[0].last_transition_time
     before = harness.cluster.resource_version
     harness.mark_dirty()
     harness.pass_time(100)

@@ -156,8 +156,14 @@ def test_a_first_one_is_for_the_version_that_was_read() -> None:
 
 def test_the_time_changes_with_the_status_only() -> None:
     other = QuotaCondition("False", "Behind", "waits behind", 4, 17)
-    assert observed_condition(patched(a_version(SCHEDULED, OURS), other)).since == BEFORE
-    assert observed_condition(patched(a_version(SCHEDULED, OURS), RESERVED)).since == NOW
+    assert (
+        observed_condition(patched(a_version(SCHEDULED, OURS), other)).last_transition_time
+        == BEFORE
+    )
+    assert (
+        observed_condition(patched(a_version(SCHEDULED, OURS), RESERVED)).last_transition_time
+        == NOW
+    )
 
 
 def test_a_change_leaves_the_others_whatever_they_say_by_then() -> None:
@@ -201,7 +207,11 @@ def test_it_can_be_taken_away_again() -> None:
 def test_what_is_there_afterwards_is_known_without_reading(pod: Object) -> None:
     found = with_condition(observed_condition(pod), RESERVED, NOW)
     read = observed_condition(patched(pod, RESERVED))
-    assert (found.condition, found.since, found.index) == (read.condition, read.since, read.index)
+    assert (found.condition, found.last_transition_time, found.index) == (
+        read.condition,
+        read.last_transition_time,
+        read.index,
+    )
 
 
 ODD: dict[str, Object] = {

@@ -76,13 +76,18 @@ def merge_conditions(
     stay. A condition whose status stays keeps the time since when it has been so.
     """
     former_of = {one.type: one for one in present}
-    known = {one.type: one for one in present if replace(one, since="") in {REBUILT, NOT_FOUND}}
+    known = {
+        one.type: one
+        for one in present
+        if replace(one, last_transition_time="") in {REBUILT, NOT_FOUND}
+    }
     for one in wanted:
         former = former_of.get(one.type)
         if former is None and (one.type, one.status) == (AMOUNTS_COUNTABLE, "True"):
             continue  # few ledgers ever need it
-        is_same = former is not None and former.status == one.status and former.since
-        known[one.type] = replace(one, since=former.since if is_same and former else now)
+        is_same = former is not None and former.status == one.status
+        since = former.last_transition_time if is_same and former else ""
+        known[one.type] = replace(one, last_transition_time=since or now)
     return tuple(known.values())
 
 

@@ -283,7 +283,11 @@ def conditions_out(conditions: Iterable[Condition]) -> dict[str, object]:
 
 def _given(one: Condition) -> dict[str, object]:
     """Return what is not empty: an empty time is none to the API server."""
-    known = {"reason": one.reason, "message": one.message, "lastTransitionTime": one.since}
+    known = {
+        "reason": one.reason,
+        "message": one.message,
+        "lastTransitionTime": one.last_transition_time,
+    }
     return {name: value for name, value in known.items() if value}
 
 
@@ -307,11 +311,11 @@ def _condition_in(item: object) -> Condition | None:
             status=_required(raw, "status", ""),
             reason=text(raw.get("reason"), "reason"),
             message=text(raw.get("message"), "message"),
-            since=text(raw.get("lastTransitionTime"), "lastTransitionTime"),
+            last_transition_time=text(raw.get("lastTransitionTime"), "lastTransitionTime"),
         )
     except InvalidFieldError:
         return None
-    texts = (read.type, read.status, read.reason, read.message, read.since)
+    texts = (read.type, read.status, read.reason, read.message, read.last_transition_time)
     return read if sum(map(len, texts)) <= _MAX_CONDITION_CHARACTERS else None
 
 

@@ -162,7 +162,7 @@ class Condition:
     """Why, as one word."""
     message: str = ""
     """Why, as a sentence."""
-    since: str = ""
+    last_transition_time: str = ""
     """When `status` last changed, RFC 3339."""
 
 

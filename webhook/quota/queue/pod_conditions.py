@@ -143,8 +143,8 @@ class ObservedCondition:
     resource_version: str = ""
     condition: QuotaCondition | None = None
     """What the condition says; None where the pod has none."""
-    since: str = ""
-    """Its `lastTransitionTime`; empty if there is none."""
+    last_transition_time: str = ""
+    """When its status last changed; empty if there is none."""
     index: int = 0
     """Its index in the list; that of a further one where the pod has none."""
     parts: int = 2
@@ -186,10 +186,10 @@ def _text(holder: object, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def since(found: ObservedCondition, wanted: QuotaCondition, now: str) -> str:
+def transition_time(found: ObservedCondition, wanted: QuotaCondition, now: str) -> str:
     """Return the `lastTransitionTime` to write: it changes with the status only."""
     is_same = found.condition is not None and found.condition.status == wanted.status
-    return found.since if is_same and found.since else now
+    return (found.last_transition_time if is_same else "") or now
 
 
 def condition_patch(found: ObservedCondition, wanted: QuotaCondition | None, now: str) -> Patch:
@@ -220,7 +220,7 @@ def with_condition(
     found: ObservedCondition, wanted: QuotaCondition | None, now: str
 ) -> ObservedCondition:
     """Return the condition as the pod has it once `operations` are done; its version is unknown."""
-    began = "" if wanted is None else since(found, wanted, now)
+    began = "" if wanted is None else transition_time(found, wanted, now)
     return ObservedCondition(found.uid, "", wanted, began, found.index)
 
 
@@ -236,7 +236,7 @@ def _object(found: ObservedCondition, wanted: QuotaCondition, now: str) -> Mappi
     return {
         "type": QUOTA_RESERVED,
         "status": wanted.status,
-        "lastTransitionTime": since(found, wanted, now),
+        "lastTransitionTime": transition_time(found, wanted, now),
         "reason": wanted.reason,
         "message": wanted.message,
     }
