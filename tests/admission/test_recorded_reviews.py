@@ -46,7 +46,7 @@ def test_a_recorded_review_is_answered_validly(harness: AdmissionHarness, name: 
 
 
 @pytest.mark.parametrize(("name", "decision"), kinds(), ids=[name for name, _ in kinds()])
-def test_each_kind_of_door_decides_as_it_should(
+def test_each_kind_of_handler_decides_as_it_should(
     harness: AdmissionHarness, name: str, decision: str
 ) -> None:
     reply = answered(harness, name)

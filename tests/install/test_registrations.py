@@ -237,7 +237,7 @@ def test_jobs_are_asked_about_when_they_are_new_or_their_spec_changes(
     assert condition(request) is is_asked
 
 
-def test_both_doors_of_jobs_have_the_same_condition() -> None:
+def test_both_entries_of_jobs_have_the_same_condition() -> None:
     found = [
         " ".join(condition["expression"].split())
         for phase in ("Mutating", "Validating")
@@ -360,7 +360,7 @@ def hook_of(name: str) -> Webhook:
 
 
 @pytest.mark.parametrize("node", ["", "node-0"])
-def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
+def test_a_new_pod_is_asked_about_by_one_of_two_entries(node: str) -> None:
     request = a_write("CREATE", PODS, a_pod(node=node))
     for name, with_node in {"assigned": True, "shape": False, "ungated": False}.items():
         is_asked = hook_of(f"{name}.deferredquota.io").condition
@@ -369,7 +369,7 @@ def test_a_new_pod_is_asked_about_at_one_of_two_doors(node: str) -> None:
 
 
 @pytest.mark.parametrize("labels", [{}, {"app": "web"}, {UNEVALUATED_LABEL: UNEVALUATED}])
-def test_of_what_the_gate_door_has_seen_only_what_it_leaves_is_asked_about(
+def test_of_what_the_gating_handler_has_seen_only_what_it_leaves_is_asked_about(
     labels: dict[str, str],
 ) -> None:
     for name, is_asked in {"shape": UNEVALUATED_LABEL in labels, "ungated": True}.items():

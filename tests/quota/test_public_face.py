@@ -12,7 +12,7 @@ from tests.builders import a_job, a_pod, a_quota
 from webhook.quota import Quantity, evaluate, job_update_errors, pod_usage
 
 
-def test_the_four_functions_work_from_the_front_door() -> None:
+def test_the_four_functions_work_from_the_package() -> None:
     pod = a_pod(requests={"cpu": "1"})
     assert str(Quantity.parse("1.5Gi")) == "1536Mi"
     assert pod_usage(pod)["requests.cpu"] == Quantity.parse("1")

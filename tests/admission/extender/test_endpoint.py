@@ -104,7 +104,7 @@ def test_it_is_switched_off_and_on_while_the_server_runs(
     assert post(client).status_code == 200
 
 
-def test_what_the_doors_allow_passes_and_what_they_refuse_does_not(
+def test_what_the_handlers_allow_passes_and_what_they_refuse_does_not(
     client: FlaskClient, handler: FakeHandler
 ) -> None:
     assert passed(ask(client, "filter", filter_call())) == list(NODES)

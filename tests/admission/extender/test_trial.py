@@ -86,7 +86,7 @@ def test_any_other_answer_is_never_given_twice(answer: AdmissionResponse) -> Non
     assert len(handlers.asked) == 3
 
 
-def test_before_an_eviction_the_doors_are_always_asked() -> None:
+def test_before_an_eviction_the_handlers_are_always_asked() -> None:
     handlers = FakeHandler(UNTOUCHED)
     trial = BindTrial(handlers, Clock())
     trial.for_filter(a_bind(), LATER)

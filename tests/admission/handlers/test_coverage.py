@@ -336,7 +336,7 @@ def test_a_namespace_that_has_not_opted_in_is_not_asked(
     assert ask(harness, False).decision == "not-opted-in"
 
 
-def test_the_words_of_the_binding_door_stay_those_of_storage(open_harness: OpenHarness) -> None:
+def test_the_words_of_the_binding_handler_stay_those_of_storage(open_harness: OpenHarness) -> None:
     harness = open_harness(settings={**REQUIRED, **LIMITED_CPU})
     harness.pod(node="node-1", **POD)
     harness.client.pause(PODS, WAITING)

@@ -251,7 +251,7 @@ def test_a_pod_that_breaks_a_rule_is_not_marked_so_that_it_is_refused(
     assert (refused.allowed, refused.code) == (False, 403)
 
 
-def test_what_passes_is_what_the_other_door_has_nothing_to_say_about(
+def test_what_passes_is_what_the_other_handler_has_nothing_to_say_about(
     open_harness: OpenHarness,
 ) -> None:
     reply = asked(opened(open_harness))

@@ -302,7 +302,7 @@ ODD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("pod", ODD.values(), ids=ODD)
-def test_what_cannot_be_read_is_left_for_the_other_door_to_refuse(
+def test_what_cannot_be_read_is_left_for_the_other_handler_to_refuse(
     harness: AdmissionHarness, pod: Any
 ) -> None:
     reply = harness.mutate(a_review("CREATE", "pods", pod, name="odd"))
@@ -371,7 +371,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("metadata", WRITTEN.values(), ids=WRITTEN)
 @pytest.mark.parametrize("requests", [{"cpu": "1"}, {"memory": "1Gi"}], ids=["cpu", "memory"])
-def test_what_the_other_door_refuses_is_gated_and_left_to_it(
+def test_what_the_other_handler_refuses_is_gated_and_left_to_it(
     open_harness: OpenHarness, metadata: dict[str, Any], requests: dict[str, str]
 ) -> None:
     harness = needing_a_quota(open_harness)
@@ -382,7 +382,7 @@ def test_what_the_other_door_refuses_is_gated_and_left_to_it(
 
 
 @pytest.mark.parametrize("labels", [{}, IS_UNJUDGED])
-def test_in_doubt_the_other_door_is_asked(
+def test_in_doubt_the_other_handler_is_asked(
     harness: AdmissionHarness, labels: dict[str, str]
 ) -> None:
     assert not is_judged(asked(harness, metadata={"labels": labels}, seconds=-1))

@@ -468,7 +468,7 @@ def test_metadata_of_a_quota_that_is_unsound_already_can_be_written(
 
 
 @SETTINGS
-def test_writes_of_the_status_have_a_door_of_their_own(
+def test_writes_of_the_status_have_a_handler_of_their_own(
     open_harness: OpenHarness, setting: str
 ) -> None:
     harness = open_harness(settings={"quotaUpdate": setting})
@@ -500,7 +500,7 @@ def errors_of(caplog: pytest.LogCaptureFixture) -> list[object]:
     return [getattr(record, "error", None) for record in caplog.records]
 
 
-def test_a_changed_setting_reaches_the_door_and_a_wrong_one_does_not(
+def test_a_changed_setting_reaches_the_handler_and_a_wrong_one_does_not(
     open_harness: OpenHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness = open_harness(settings={"quotaUpdate": "allow"})

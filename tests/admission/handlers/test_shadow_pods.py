@@ -108,7 +108,7 @@ def test_a_request_whose_time_is_over_is_let_through() -> None:
         assert harness.post(a_creation(), Phase.SHADOW, seconds=-1).allowed
 
 
-def test_the_other_doors_leave_the_namespace_alone() -> None:
+def test_the_other_handlers_leave_the_namespace_alone() -> None:
     with admission_harness(FULL, mode="shadow") as harness:
         pod = harness.pod(name="web", uid="u-web", requests={"cpu": "9"})
         assert harness.mutate(a_review("CREATE", "pods", pod)).patch == []

@@ -44,7 +44,7 @@ def test_namespaces_are_counted_while_they_are_not_exempt(tmp_path: Path) -> Non
         eventually(lambda: counts(harness), "the namespace is counted again")
 
 
-def test_doors_decide_again_once_the_ledger_counts_terminating_pods_as_they_do(
+def test_handlers_decide_again_once_the_ledger_counts_terminating_pods_as_they_do(
     tmp_path: Path,
 ) -> None:
     with admission_harness(a_quota("p1"), directory=tmp_path, settings={}) as harness:

@@ -77,7 +77,7 @@ def test_an_edit_is_noticed_at_once_repaired_and_reported(harness: ControllerHar
     assert harness.metric("ledger_repairs_total", reason="edited") == 1
 
 
-def test_what_doors_write_is_no_edit(harness: ControllerHarness) -> None:
+def test_what_handlers_write_is_no_edit(harness: ControllerHarness) -> None:
     harness.pod("web", "500m")
     harness.pod("more", "500m")
     harness.step()
@@ -312,7 +312,7 @@ def test_a_quota_that_cannot_be_used_is_named(
     assert all("odd" in one.message for one in harness.ledger().conditions)
 
 
-def test_conditions_are_written_when_they_change_and_survive_the_doors(
+def test_conditions_are_written_when_they_change_and_survive_the_handlers(
     harness: ControllerHarness,
 ) -> None:
     first = harness.ledger().conditions
@@ -402,7 +402,9 @@ def status_of(harness: ControllerHarness) -> dict[str, object]:
     return cast("dict[str, object]", stored["status"])
 
 
-def test_fields_of_a_newer_version_survive_doors_and_controller(harness: ControllerHarness) -> None:
+def test_fields_of_a_newer_version_survive_handlers_and_controller(
+    harness: ControllerHarness,
+) -> None:
     hand_edit(harness, "borrowed", {"p1": {"cpu": 1.5}}, op="add")
     harness.pod("web")
     harness.step()

@@ -72,7 +72,7 @@ def test_a_flip_that_no_leader_has_seen_is_counted(harness: ControllerHarness) -
         assert later.ledger().pods_barrier >= opted_in_at
 
 
-def test_doors_judge_no_pod_by_how_it_was_before_the_flip(harness: ControllerHarness) -> None:
+def test_handlers_judge_no_pod_by_how_it_was_before_the_flip(harness: ControllerHarness) -> None:
     before = harness.ledger().pods_barrier
     flip(harness)
     opted_in_at = harness.cluster.resource_version
@@ -87,7 +87,7 @@ def test_a_flip_keeps_what_is_reserved(harness: ControllerHarness) -> None:
     assert (harness.used(), harness.reserved()) == ({"requests.cpu": "2"}, {"requests.cpu": "1"})
 
 
-def test_a_door_that_begins_after_the_namespace_was_changed_is_not_held_up_for_long(
+def test_a_handler_that_begins_after_the_namespace_was_changed_is_not_held_up_for_long(
     harness: ControllerHarness,
 ) -> None:
     harness.api.patch(NAMESPACES, NS, {"metadata": {"annotations": {"note": "x"}}})

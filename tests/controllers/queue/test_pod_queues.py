@@ -104,7 +104,7 @@ def test_nothing_loses_its_gate_when_the_write_fails(harness: ControllerHarness)
     assert released(harness) == ["web"]
 
 
-def test_a_door_that_was_faster_is_taken_into_account(harness: ControllerHarness) -> None:
+def test_a_handler_that_was_faster_is_taken_into_account(harness: ControllerHarness) -> None:
     harness.pod("bound", "1500m")
     harness.step()
     gated(harness, "web")
@@ -911,7 +911,7 @@ def test_nothing_is_given_back_while_the_api_server_shows_something_else(
     assert set(stuck.held()) == {"web"}
 
 
-def test_one_that_was_tried_at_the_door_is_watched_like_any_bind(stuck: ControllerHarness) -> None:
+def test_one_that_was_tried_by_a_bind_is_watched_like_any_bind(stuck: ControllerHarness) -> None:
     assert isinstance(stuck.reserve("web"), Reserved)
     stuck.step()
     stuck.pass_time(EXPIRE_SECONDS + 1)

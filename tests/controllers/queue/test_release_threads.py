@@ -94,7 +94,7 @@ def test_a_controller_that_ends_in_the_middle_leaves_nothing_to_be_lost() -> Non
     assert not [one for one in threading.enumerate() if one.name.startswith("gates-")]
 
 
-def test_a_pod_that_was_released_is_bound_through_the_doors() -> None:
+def test_a_pod_that_was_released_is_bound_through_the_handlers() -> None:
     with admission_harness(a_quota("p1", hard={"requests.cpu": "2"})) as harness:
         harness.wait_until_settled()
         for name in ("a", "b", "c"):

@@ -299,7 +299,7 @@ def test_one_of_the_same_name_is_counted_anew(harness: ControllerHarness) -> Non
     assert isinstance(harness.reserve("other", OTHER), QuotaExceeded)
 
 
-def test_what_a_door_raised_and_did_not_use_is_lowered(harness: ControllerHarness) -> None:
+def test_what_a_handler_raised_and_did_not_use_is_lowered(harness: ControllerHarness) -> None:
     store = SharedQuotaStore(harness.api)
     version = store.fetch(NAME)
     assert version is not None

@@ -341,13 +341,13 @@ def test_a_resource_that_becomes_deferred_waits_for_updates_that_are_not_seen(
     assert (following is not None) is is_counted
 
 
-def test_doors_have_to_have_seen_the_pods_that_a_new_ledger_was_counted_from() -> None:
+def test_handlers_have_to_have_seen_the_pods_that_a_new_ledger_was_counted_from() -> None:
     following = apply_usage(None, count(version=20))
     assert following is not None
     assert following.pods_barrier == 20
 
 
-def test_doors_have_to_have_seen_the_pods_that_a_new_resource_was_counted_from() -> None:
+def test_handlers_have_to_have_seen_the_pods_that_a_new_resource_was_counted_from() -> None:
     following = apply_usage(ledger(barrier=3), of_memory(None))
     assert following is not None
     assert following.pods_barrier == 20

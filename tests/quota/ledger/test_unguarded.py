@@ -71,7 +71,7 @@ SILENT: dict[str, tuple[ObservedPod | None, Ledger]] = {
 
 
 @pytest.mark.parametrize(("pod", "ledger"), SILENT.values(), ids=SILENT)
-def test_nothing_is_said_where_a_door_may_have_had_no_reason_to_claim(
+def test_nothing_is_said_where_a_handler_may_have_had_no_reason_to_claim(
     pod: ObservedPod | None, ledger: Ledger
 ) -> None:
     assert not is_unguarded("u", pod, ledger)

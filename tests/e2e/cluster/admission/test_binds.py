@@ -16,10 +16,10 @@ STAMP = 'admission webhook "stamp.deferredquota.io" denied the request: '
 NOBODY = "11111111-2222-3333-4444-555555555555"
 GATE = {"schedulingGates": [{"name": "example.com/later"}]}
 
-both_doors = pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
+both_resources = pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
 
 
-@both_doors
+@both_resources
 def test_a_pod_is_charged_when_it_is_bound_and_not_before(tenant: Tenant, legacy: bool) -> None:
     tenant.quota(hard={"requests.cpu": "2", "pods": "5"})
     pod = tenant.pod("web", "1500m")
@@ -33,7 +33,7 @@ def test_a_pod_is_charged_when_it_is_bound_and_not_before(tenant: Tenant, legacy
     assert not marked(tenant.seen("web"))
 
 
-@both_doors
+@both_resources
 def test_a_bind_without_uid_is_charged_too(tenant: Tenant, legacy: bool) -> None:
     tenant.quota()
     tenant.pod("web", "1500m")
@@ -41,7 +41,7 @@ def test_a_bind_without_uid_is_charged_too(tenant: Tenant, legacy: bool) -> None
     assert tenant.charged() == "1500m"
 
 
-@both_doors
+@both_resources
 def test_a_pod_of_the_most_annotations_can_be_changed_after_its_bind(
     tenant: Tenant, legacy: bool
 ) -> None:
@@ -54,7 +54,7 @@ def test_a_pod_of_the_most_annotations_can_be_changed_after_its_bind(
     assert tenant.api.patch(objects.pods(tenant.namespace, "web"), labels).ok
 
 
-@both_doors
+@both_resources
 def test_one_beyond_the_quota_is_refused_in_the_api_servers_words(
     tenant: Tenant, legacy: bool
 ) -> None:
@@ -75,7 +75,7 @@ def test_one_beyond_the_quota_is_refused_in_the_api_servers_words(
     assert not marked(tenant.seen("more"))
 
 
-@both_doors
+@both_resources
 def test_a_dry_run_tells_the_truth_and_writes_nothing(tenant: Tenant, legacy: bool) -> None:
     tenant.quota()
     tenant.bound("web", "1500m")
@@ -104,7 +104,7 @@ def test_an_assigned_pod_gets_the_words_of_storage_and_is_not_charged_again(
     assert (tenant.ledger_version(), tenant.charged()) == (before, "1")
 
 
-@both_doors
+@both_resources
 def test_a_bind_of_another_uid_gets_the_words_of_storage(tenant: Tenant, legacy: bool) -> None:
     tenant.quota()
     tenant.pod("web", "1")
@@ -133,7 +133,7 @@ def test_a_pod_that_is_being_deleted_gets_the_words_of_storage(tenant: Tenant) -
     tenant.api.patch(objects.pods(tenant.namespace, "web"), {"metadata": {"finalizers": None}})
 
 
-@both_doors
+@both_resources
 def test_a_pod_that_is_not_there_is_not_found(tenant: Tenant, legacy: bool) -> None:
     tenant.quota()
     for uid, webhook in (("", STAMP), (NOBODY, STAMP if legacy else BIND)):  # `bindings` drops it
@@ -212,7 +212,7 @@ def test_the_scheduler_binds_what_fits_and_says_why_the_rest_waits(tenant: Tenan
     assert tenant.charged() == "2"
 
 
-@both_doors
+@both_resources
 def test_a_tenants_scheduler_writes_on_a_pod_what_users_may_write(
     plane: ControlPlane, tenant: Tenant, legacy: bool
 ) -> None:

@@ -83,7 +83,7 @@ def test_many_at_once_fill_the_quota_and_no_more(tenant: Tenant) -> None:
     assert (tenant.charged(), tenant.taken_by_pods()) == ("4", Quantity.parse("4"))
 
 
-def test_all_doors_at_once_fill_the_quota_and_no_more(tenant: Tenant) -> None:
+def test_all_requests_at_once_fill_the_quota_and_no_more(tenant: Tenant) -> None:
     tenant.quota(hard={"requests.cpu": "4"})
     tenant.bound("grows", "1")
     tenant.bound("stays", "1")
