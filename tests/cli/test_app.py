@@ -60,13 +60,13 @@ ENDS = {
         "crash",
         ExitCode.INTERNAL,
         "",
-        "Error: unexpected KeyError: 'spec\\x1b[2J' (--debug shows where)\n",
+        "Error: unexpected KeyError: 'spec\\x1b[2J' (use --debug for a traceback)\n",
     ),
     "a fault without words": (
         "silent-crash",
         ExitCode.INTERNAL,
         "",
-        "Error: unexpected RecursionError (--debug shows where)\n",
+        "Error: unexpected RecursionError (use --debug for a traceback)\n",
     ),
     "the keyboard": ("interrupt", ExitCode.INTERRUPTED, "", "\nInterrupted\n"),
 }

@@ -43,7 +43,7 @@ def test_bootstrap_again_keeps_everything(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     result = run("bootstrap", "--dir", str(tmp_path))
     assert result.exit_code == ExitCode.OK
-    assert "kept: all files are good" in result.stderr
+    assert "kept: all files are valid" in result.stderr
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -157,7 +157,7 @@ def test_check_names_what_is_wrong_with_an_installation_and_nothing_else(tmp_pat
         access = ("--kubeconfig", str(kubeconfig))
         missing = run("check", *access)
         assert missing.exit_code == ExitCode.FINDINGS
-        assert f"Secret {DEFAULT_NAMESPACE}/{TLS_SECRET}: is not there, or empty" in missing.stdout
+        assert f"Secret {DEFAULT_NAMESPACE}/{TLS_SECRET}: missing or empty" in missing.stdout
         assert run("init", *access).exit_code == ExitCode.OK
         well = run("check", *access)
         assert (well.exit_code, well.stdout) == (ExitCode.OK, "")

@@ -290,7 +290,7 @@ def test_options_come_from_a_file_and_from_the_environment() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("fail-at: wait", "fail-at: there is no such option"),
+        ("fail-at: wait", "fail-at: unknown option"),
         ("fail-on: [a, b]", "fail-on: takes one value, not a list"),
         ("ignore: {a: b}", "ignore: must be a value, or a list of values"),
         ("- a", "must be an object of options"),

@@ -95,7 +95,7 @@ def test_resources_of_virtual_machines_are_left_out_with_a_note() -> None:
         ({"quota": {"hard": {"requests.cpu": "1"}}}, "spec.selector.labels: must be given"),
         (
             {"selector": {"labels": {}}, "quota": {"hard": {"pods": "1"}}},
-            "spec.quota.hard: limits nothing that is deferred",
+            "spec.quota.hard: has no deferred resource",
         ),
         (
             {"selector": {"labels": {}}, "quota": {"hard": {"requests.cpu": "-1"}}},
@@ -167,11 +167,11 @@ def test_what_means_another_thing_in_an_elastic_quota_is_noted() -> None:
     assert done.exit_code == ExitCode.OK
     for words in (
         "spec.min.ephemeral-storage: no bind is charged for it: limit it by a ResourceQuota",
-        "spec.max.memory: was 0, as it is not named; now it has no ceiling: name it to keep that",
+        "spec.max.memory: was 0, as it is not set; is now unlimited: set it to keep the limit",
     ):
         assert words in done.stderr
     done = convert(theirs(PLUGINS, "ElasticQuota", {"min": {"memory": "1Gi"}}, namespace="a"))
-    assert "spec.min.cpu: was 0, as it is not named; now it is not compared" in done.stderr
+    assert "spec.min.cpu: was 0, as it is not set; is now not compared" in done.stderr
 
 
 @pytest.mark.parametrize(

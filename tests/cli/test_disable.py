@@ -65,8 +65,8 @@ def test_a_namespace_is_opted_out_over_http(capsys: pytest.CaptureFixture[str]) 
         "team-a: opted out\n"
         "  scheduling gates removed: 1\n"
         "  status of quotas completed: p1\n"
-        "  over quota now: p1: used: requests.cpu=2, limited: requests.cpu=1; pods that are there"
-        " stay, new ones are refused\n"
+        "  over quota now: p1: used: requests.cpu=2, limited: requests.cpu=1; existing pods"
+        " stay, new ones are denied\n"
     )
     api = FakeClient(cluster)
     assert MODE_LABEL not in labels_of(api)
@@ -127,7 +127,7 @@ LOOKS: dict[str, tuple[Reaction, int | None, str]] = {
     "not allowed": (
         forbid,
         None,
-        "warning: team-a: it is not known which pods wait: pods is forbidden: no right to list\n",
+        "warning: team-a: cannot list the waiting pods: pods is forbidden: no right to list\n",
     ),
 }
 
@@ -157,7 +157,7 @@ def test_looks_for_waiting_pods_take_no_longer_together_than_is_waited(
     names = [NAMESPACE] * 5
     assert announce_released(api, names, dry_run=False, patience=patience)
     assert now <= 10.0
-    assert capsys.readouterr().err.count("it is not known which pods wait") == 5
+    assert capsys.readouterr().err.count("cannot list the waiting pods") == 5
 
 
 ANSWERS: dict[str, tuple[list[str], str, ExitCode, bool]] = {
@@ -192,7 +192,7 @@ def test_on_a_terminal_it_is_asked_whether_waiting_pods_may_start(
     api = FakeClient(cluster)
     assert done.returncode == code, done.stderr
     assert (MODE_LABEL in labels_of(api), bool(gates_of(api, "web-1"))) == (is_in, is_in)
-    assert ("Opt out, and let them start?" in done.stderr) == (not arguments)
+    assert ("Opt out and start these pods?" in done.stderr) == (not arguments)
 
 
 def test_cluster_quotas_that_were_shared_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,11 +201,11 @@ def test_cluster_quotas_that_were_shared_are_named(capsys: pytest.CaptureFixture
     for name in ("both", "all"):
         quota = a_cluster_quota(selector={})
         load(cluster, {**quota, "metadata": {"name": name}, "status": {"namespaces": held}})
-    for dry_run, words in ((True, "would be charged"), (False, "charged")):
+    for dry_run, words in ((True, "would no longer be charged"), (False, "no longer charged")):
         api = FakeClient(cluster)
         disable_on(api, [NAMESPACE], dry_run=dry_run, output="text", patience=QUICK)
         assert (
-            f"  {words} no more to what it shared: all, both; what it held is for the others\n"
+            f"  {words} to shared quotas: all, both; other namespaces get its share\n"
         ) in capsys.readouterr().out
 
 
@@ -258,7 +258,7 @@ def test_what_is_left_to_do_is_drift(capsys: pytest.CaptureFixture[str]) -> None
     code = disable_on(api, [NAMESPACE], dry_run=False, output="text", patience=QUICK)
     assert code == ExitCode.DRIFT
     out = capsys.readouterr().out
-    assert out.startswith("team-a: not opted out completely; run it again\n")
+    assert out.startswith("team-a: not opted out completely; run this again\n")
     assert "  not done: pod team-a/web-1 keeps its scheduling gate: not you\n" in out
 
 
@@ -271,7 +271,7 @@ def test_one_namespace_that_may_not_be_changed_stops_no_other(
     code = disable_on(api, ["team-b", NAMESPACE], dry_run=False, output="text", patience=QUICK)
     assert code == ExitCode.DRIFT
     assert capsys.readouterr().out == (
-        "team-b: not opted out, as a right is missing; with that right, run it again\n"
+        "team-b: not opted out: a permission is missing; grant it and run this again\n"
         "  not done: hands off team-b\n"
         "team-a: opted out\n"
     )
@@ -314,7 +314,7 @@ def test_what_was_done_is_reported_although_the_cluster_went_away(
         disable_on(api, MANY[:3], dry_run=False, output="text", patience=patience)
     assert capsys.readouterr().out == (
         "team-00: opted out\n"
-        "team-01: not opted out completely; run it again\n"
+        "team-01: not opted out completely; run this again\n"
         "  not done: connection refused\n"
         "team-02: opted out\n"
     )
@@ -328,8 +328,7 @@ def test_a_namespace_that_may_not_be_read_cannot_be_looked_at(
     code = disable_on(api, [NAMESPACE], dry_run=True, output="text", patience=QUICK)
     assert code == ExitCode.DRIFT
     assert capsys.readouterr().out == (
-        "team-a: cannot be looked at\n"
-        '  not done: namespaces "team-a" is forbidden: no right to get\n'
+        'team-a: cannot be read\n  not done: namespaces "team-a" is forbidden: no right to get\n'
     )
 
 
@@ -355,6 +354,6 @@ def test_the_keyboard_ends_it_at_once_and_it_says_what_is_left(tmp_path: Path) -
     assert running.returncode == ExitCode.INTERRUPTED
     assert err.strip() == "Interrupted"
     heads = [line for line in out.splitlines() if not line.startswith(" ")]
-    assert heads == [f"{name}: not opted out completely; run it again" for name in MANY]
+    assert heads == [f"{name}: not opted out completely; run this again" for name in MANY]
     assert out.count("  not done: not begun\n") == AT_ONCE
     assert out.count("  not done: interrupted\n") == AT_ONCE

@@ -551,9 +551,9 @@ def test_the_victim_on_the_node_that_the_pod_fits_is_preferred(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("plan",), "name a pod, or give one with -f FILE\n"),
-        (("plan", "new", "-f", "x.yaml"), "name a pod, or give one with -f FILE, not both"),
-        (("--watch",), "a snapshot does not change"),
+        (("plan",), "give POD or -f FILE\n"),
+        (("plan", "new", "-f", "x.yaml"), "give POD or -f FILE, not both"),
+        (("--watch",), "--watch cannot be used with --snapshot"),
         (("plan", "gone", "-n", "a"), "pod a/gone does not exist"),
         (("plan", "p0", "-n", "a"), "pod a/p0 is on node n1 already"),
         (("plan", "-f", "/nowhere.yaml"), "/nowhere.yaml"),

@@ -56,16 +56,16 @@ def test_it_says_what_it_does_before_it_does_it(tmp_path: Path) -> None:
     done = run(cluster, tmp_path, "open")
     assert done.exit_code == ExitCode.OK
     told = done.stderr.splitlines()
-    assert told[0].startswith("stop asking, and hiding: bind.deferredquota.io, assigned.")
-    names = told[0].partition("hiding: ")[2].split(", ")
+    assert told[0].startswith("disable webhooks and mask: bind.deferredquota.io, assigned.")
+    names = told[0].partition("mask: ")[2].split(", ")
     assert len(set(names)) == len(names)
     assert told[1] == "complete the status of all quotas in the opted-in namespaces: team-a"
     assert told[2].startswith("quotas of several namespaces are not enforced")
     assert told[3] == "ValidatingWebhookConfiguration deferred-quota: selects no namespace"
     assert done.stdout == (
-        "team-a: its quotas are native; the status was completed of p1\n"
-        "  pods that keep our scheduling gate: 1; they count in the quotas, and only a controller"
-        " releases them, or --release-gates\n"
+        "team-a: its quotas are native; status completed: p1\n"
+        "  pods that stay gated: 1; they count in the quotas; a controller or --release-gates"
+        " removes their gates\n"
         f"the emergency is open since {since(cluster)}; end it with: deferred-quota emergency"
         " close\n"
     )
@@ -76,16 +76,16 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     before = cluster.resource_version
     done = run(cluster, tmp_path, "open", "--dry-run")
     assert done.exit_code == ExitCode.OK
-    assert done.stderr.startswith("would stop asking, and hiding: bind.deferredquota.io")
+    assert done.stderr.startswith("would disable webhooks and mask: bind.deferredquota.io")
     assert done.stdout == (
-        "team-a: its quotas are native; the status would be completed of p1\n"
+        "team-a: its quotas are native; status would be completed: p1\n"
         "dry run: nothing was changed\n"
     )
     assert cluster.resource_version == before
     run(cluster, tmp_path, "open")
     before = cluster.resource_version
     done = run(cluster, tmp_path, "close", "--dry-run", "--force")
-    assert "would delete, and count anew, the ledgers of: team-a" in done.stderr
+    assert "would delete and recount the ledgers of: team-a" in done.stderr
     assert cluster.resource_version == before
 
 
@@ -116,7 +116,7 @@ def test_with_force_it_closes_with_the_api_server_alone(tmp_path: Path) -> None:
     assert cast("Any", status_of(FakeClient(cluster)))["hard"]["requests.cpu"] == "4"
     done = run(cluster, tmp_path, "close", "--force")
     assert done.exit_code == ExitCode.OK
-    assert done.stdout.startswith("the guards are asked again; nothing is bound")
+    assert done.stdout.startswith("the webhooks are enabled; nothing is bound")
     assert not since(cluster)
     assert not FakeClient(cluster).list(QUOTA_LEDGERS).items
 
@@ -141,8 +141,8 @@ def test_what_was_not_open_is_not_closed(
     done = run(healthy(), tmp_path, "close", *args)
     assert done.exit_code == ExitCode.OK
     assert done.stdout == (
-        f"{namespaces}the emergency was not open, and nothing was changed; whether binds are"
-        " guarded: deferred-quota doctor\n"
+        f"{namespaces}the emergency was not open, nothing was changed; to check the webhook,"
+        " run: deferred-quota doctor\n"
     )
 
 
@@ -151,7 +151,7 @@ def test_where_nothing_is_registered_nothing_is_opened(tmp_path: Path) -> None:
     load(cluster, a_namespace("default", mode=""))
     done = run(cluster, tmp_path, "open")
     assert done.exit_code == ExitCode.FINDINGS
-    assert "is not registered" in done.stderr
+    assert "no webhook of deferred-quota is registered" in done.stderr
     assert "default" in str(FakeClient(cluster).get(NAMESPACES, "default"))
 
 

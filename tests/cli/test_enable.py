@@ -82,7 +82,7 @@ def test_a_namespace_is_opted_in_and_in_force(capsys: pytest.CaptureFixture[str]
     assert (code, again) == (ExitCode.OK, ExitCode.OK)
     assert first.out == PLAN + "team-b: opted in\n"
     assert first.err == ""
-    assert second.out.endswith("team-b: had opted in already, and is in force\n")
+    assert second.out.endswith("team-b: was opted in already, and is in force\n")
     assert labels_of(FakeClient(cluster), "team-b")[MODE_LABEL] == "deferred"
 
 
@@ -99,9 +99,7 @@ def test_a_controller_that_is_slow_ends_with_3(capsys: pytest.CaptureFixture[str
     code = opting(cluster, IMPATIENT).run(["team-b"], dry_run=False, force=False, output="text")
     assert code == ExitCode.DRIFT
     told = capsys.readouterr()
-    assert told.out.endswith(
-        "team-b: opted in, but not in force yet; run this again to see whether it is\n"
-    )
+    assert told.out.endswith("team-b: opted in, but not in force yet; run this again to check\n")
     assert "team-b: quota p1: its status still shows requests.cpu\n" in told.err
 
 
@@ -113,7 +111,7 @@ def test_a_missing_controller_stands_in_the_way(capsys: pytest.CaptureFixture[st
     assert code == ExitCode.FINDINGS
     assert "[leader.missing]" in told.err
     assert "kubectl get pods -n deferred-quota-system" in told.err
-    assert told.out.endswith("not opted in: the errors above stand in the way\n")
+    assert told.out.endswith("not opted in, because of the errors above\n")
     assert MODE_LABEL not in labels_of(FakeClient(cluster), "team-b")
     forced = opting(cluster, IMPATIENT).run(["team-b"], dry_run=False, force=True, output="text")
     assert forced == ExitCode.DRIFT
@@ -133,7 +131,7 @@ def test_a_namespace_that_has_the_label_is_not_said_to_be_not_opted_in(
     assert code == ExitCode.DRIFT
     assert "Start a controller" in told.err
     assert told.out.endswith(
-        "team-b: opted in (the label is set), but not in force: mend the errors above and run this"
+        "team-b: opted in (the label is set), but not in force: fix the errors above and run this"
         " again, or run: deferred-quota disable team-b\n"
     )
 

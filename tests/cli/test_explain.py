@@ -1148,7 +1148,7 @@ def test_watching_ends_when_it_runs_and_tells_a_new_pod_of_the_name(
     out = capsys.readouterr().out
     order = [
         out.index(words)
-        for words in ("exceeded quota", "it fits", "made anew", "has node node-1 and runs")
+        for words in ("exceeded quota", "it fits", "created again", "has node node-1 and runs")
     ]
     assert order == sorted(order)
 

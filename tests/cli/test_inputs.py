@@ -101,7 +101,7 @@ def test_of_a_directory_with_manifests_below_it_only_that_is_said(tree: Path) ->
     (tree / "above" / "below").mkdir(parents=True)
     (tree / "above" / "below" / "a.yaml").write_text("")
     lead = f"{tree}/above: has no file that ends in .json, .yaml or .yml"
-    assert problems([str(tree / "above")]) == (f"{lead}; directories below it have",)
+    assert problems([str(tree / "above")]) == (f"{lead}; use -R to read its subdirectories",)
 
 
 def test_a_directory_below_that_cannot_be_listed_is_no_fault_unless_it_is_asked_for(
@@ -124,7 +124,7 @@ def test_a_directory_below_that_cannot_be_listed_is_no_fault_unless_it_is_asked_
 
 def test_an_address_is_refused_with_a_way_out() -> None:
     assert problems(["https://example.com/a.yaml"]) == (
-        "https://example.com/a.yaml: addresses are not read; fetch it and use -f -",
+        "https://example.com/a.yaml: URLs are not supported; download it and use -f -",
     )
 
 

@@ -132,7 +132,7 @@ WRONG = {
     "no name": (("--requests", "=2"), "'=2' is not NAME=QUANTITY"),
     "no quantity": (("--requests", "cpu=two"), "cpu: 'two' is not a quantity"),
     "an empty text": (("--limits", ""), "'' is not NAME=QUANTITY"),
-    "a name twice": (("--requests", "cpu=1,cpu=2"), "cpu: is named twice"),
+    "a name twice": (("--requests", "cpu=1,cpu=2"), "cpu: is given twice"),
     "no percentile": (("--from-usage", "95"), "'95' is not p1 to p100"),
     "percentile 0": (("--from-usage", "p0"), "'p0' is not p1 to p100"),
     "a strange container": (
@@ -156,7 +156,7 @@ def test_which_of_several_containers_has_to_be_said(tmp_path: Path) -> None:
     world = World(runs=False, template=template)
     result = run(world, tmp_path, *SMALLER)
     assert result.exit_code == ExitCode.BAD_INPUT
-    assert "has main, side: say which one by --container" in result.stderr
+    assert "has main, side: choose one with --container" in result.stderr
     assert run(world, tmp_path, *SMALLER, "--container", "main").exit_code == ExitCode.OK
     assert world.resources == {"requests": {"cpu": "2", "memory": "4Gi"}}
 

@@ -29,19 +29,19 @@ def refused(*arguments: str) -> Result:
 
 def test_a_ca_of_clients_needs_their_names(authority: Path) -> None:
     result = refused("--client-ca", str(authority))
-    assert "--client-ca goes with --client-name: a client with any certificate of that CA" in (
+    assert "--client-ca needs --client-name: else every client with a certificate of that CA" in (
         result.stderr
     )
 
 
 @pytest.mark.parametrize("name", ["kube-apiserver", ""])
 def test_names_of_clients_need_their_ca(name: str) -> None:
-    assert "--client-name goes with --client-ca" in refused("--client-name", name).stderr
+    assert "--client-name needs --client-ca" in refused("--client-name", name).stderr
 
 
 def test_a_name_is_not_empty(authority: Path) -> None:
     assert (
-        "--client-name: is empty"
+        "--client-name: must not be empty"
         in refused("--client-ca", str(authority), NAME, "--client-name=").stderr
     )
 
@@ -60,4 +60,4 @@ def test_each_file_that_cannot_be_used_is_named(authority: Path, tmp_path: Path)
 
 def test_a_cluster_in_memory_has_no_certificate_to_show(authority: Path) -> None:
     result = refused("--embedded-api", "127.0.0.1:0", "--client-ca", str(authority), NAME)
-    assert "asks the webhook without a certificate" in result.stderr
+    assert "calls the webhook without a client certificate" in result.stderr

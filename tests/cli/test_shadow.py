@@ -78,24 +78,24 @@ watched for 1 d 0 h
 QUOTA    RESOURCE         HARD  CHARGED   AVERAGE  PEAK  ASSIGNED   AVERAGE  PEAK  FULL
 compute  requests.cpu        4        4    3 75 %     4         2    1 25 %     3  50 %
 compute  requests.memory   8Gi      1Gi  1Gi 13 %   1Gi       1Gi  1Gi 13 %   1Gi   0 %
-creations of pods: 17, of which stored 5, refused by quota 11, without effect for another reason 1
-  4 of the 11 refused, by 1 workload: would be admitted, and quota would be free for them at once
-  5 of the 11 refused, by 4 workloads: would be admitted, and wait for quota
-  1 of the 11 refused, by 1 workload: would be admitted, and wait for ever: larger than a quota
-  1 of the 11 refused, by 1 workload: would be refused all the same
-  who was refused: ReplicaSet/web-5d7 (6 attempts), Job/train (1 attempt), Pod/a (1 attempt), \
+creations of pods: 17, of which stored 5, denied by quota 11, failed for another reason 1
+  4 of the 11 denied, by 1 workload: would be admitted, and quota would be free for them at once
+  5 of the 11 denied, by 4 workloads: would be admitted, and wait for quota
+  1 of the 11 denied, by 1 workload: would be admitted, and wait forever: larger than a quota
+  1 of the 11 denied, by 1 workload: would be denied, too
+  denied workloads: ReplicaSet/web-5d7 (6 attempts), Job/train (1 attempt), Pod/a (1 attempt), \
 Pod/b (1 attempt), Pod/c (1 attempt), 1 more
-  last refusal: exceeded quota: compute, requested: requests.cpu=1, used: requests.cpu=4, \
+  last denial: exceeded quota: compute, requested: requests.cpu=1, used: requests.cpu=4, \
 limited: requests.cpu=4
 pods that were stored: 5 created, 3 got a node, 0 grew
-  1 of those that got a node were beyond quota: they would have waited, or been refused it
+  1 of those bound were above quota: they would have waited, or been denied
     last: web-9: exceeded quota: compute
 => quota compute was full for 12 h 0 m while 25 % of requests.cpu was really assigned
-=> some pods are larger than a quota: they are refused now and would wait for ever; make them \
+=> some pods are larger than a quota: they are denied now and would wait forever; make them \
 smaller, or the quota larger
-=> 1 time more was taken than a quota allows: such pods would wait, or be refused; was a quota \
-lowered, or made after its pods?
-=> opting in pays: pods of 4 workloads that quota refuses (9 attempts) would have been admitted, \
+=> a quota was exceeded 1 time: such pods would wait, or be denied; was a quota lowered, or \
+created after its pods?
+=> opting in pays: pods of 4 workloads that quota denies (9 attempts) would have been admitted, \
 and 4 of these attempts found quota free
 """
 
@@ -175,8 +175,8 @@ def test_a_quota_that_was_full_for_less_than_a_second_is_no_news(tmp_path: Path)
 
 SINCE = "2026-05-04T08:00:00Z"
 EARLY = (
-    "=> too early for a conclusion: watched for {}{}, and a day at least tells of its night and of"
-    " what runs by a timetable; look again then"
+    "=> too early for a conclusion: watched for {}{}; look again after at least a day, which has"
+    " a night and most scheduled jobs"
 )
 LATE = " (creations are added some 15 s late)"
 WATCHED = {
@@ -248,7 +248,7 @@ def test_a_snapshot_can_be_reported_on(tmp_path: Path) -> None:
 def test_a_record_can_be_taken_away(tmp_path: Path) -> None:
     cluster = watched()
     done = run(cluster, tmp_path, "reset", NAMESPACE)
-    assert (done.exit_code, done.stdout) == (ExitCode.OK, "team-a: the record is taken away\n")
+    assert (done.exit_code, done.stdout) == (ExitCode.OK, "team-a: record deleted\n")
     again = run(cluster, tmp_path, "reset", NAMESPACE)
     assert (again.exit_code, again.stdout) == (
         ExitCode.FINDINGS,

@@ -74,5 +74,5 @@ def test_pods_are_watched_and_left_alone(server: Embedded, tmp_path: Path) -> No
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert "1 of those that got a node were beyond quota" in done.stdout
+    assert "1 of those bound were above quota" in done.stdout
     assert "last: two: exceeded quota: compute" in done.stdout

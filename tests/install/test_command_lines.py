@@ -151,7 +151,10 @@ def kubeconfig(cluster: FakeCluster, tmp_path: Path) -> Iterator[Path]:
 NO = {
     "no": ("n\n", "Error: not confirmed, nothing was changed\n"),
     "nothing": ("\n", "Error: not confirmed, nothing was changed\n"),
-    "the end": ("", "Error: no answer, nothing was changed; --yes does not ask\n"),
+    "the end": (
+        "",
+        "Error: not confirmed, nothing was changed; to run without a question, use --yes\n",
+    ),
 }
 
 

@@ -207,7 +207,7 @@ def _report_fault(err: Exception, session: Session) -> None:
     if session.debug:
         traceback.print_exc()
     fault = printable(": ".join(filter(None, (type(err).__name__, str(err)))))
-    hint = "" if session.debug else " (--debug shows where)"
+    hint = "" if session.debug else " (use --debug for a traceback)"
     click.echo(f"Error: unexpected {fault}{hint}", err=True)
 
 

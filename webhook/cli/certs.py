@@ -80,7 +80,7 @@ def _tell(files: CertificateDirectory, made: IssuedParts, reasons: Sequence[str]
     for reason in reasons:
         click.echo(f"not kept: {printable(reason)}", err=True)
     kept = made is IssuedParts.NOTHING
-    click.echo("kept: all files are good" if kept else f"made: {made.value}", err=True)
+    click.echo("kept: all files are valid" if kept else f"made: {made.value}", err=True)
     ends = read_chain(files.certificate)[0].not_valid_after_utc
     click.echo(f"{files.certificate}\n{files.key}\n{files.ca_certificate}")
     click.echo(f"valid until {ends:%Y-%m-%d %H:%M} UTC", err=True)

@@ -146,7 +146,7 @@ def run_injection(
         bundle = store.read().held.bundle
         if not trusted(bundle):
             raise InputError(
-                f"Secret {namespace}/{TLS_SECRET}, ca.crt: holds no certificate; make them first:"
+                f"Secret {namespace}/{TLS_SECRET}, ca.crt: has no certificate; create it with:"
                 " deferred-quota certs init"
             )
         step = Inject(bundle, b"", "the registrations lack it")
@@ -154,7 +154,7 @@ def run_injection(
     for name in names:
         click.echo(f"{'would write' if dry_run else 'written'}: caBundle of {printable(name)}")
     if not names:
-        click.echo("every registration has it")
+        click.echo("all registrations have the caBundle")
     return ExitCode.OK
 
 
@@ -165,7 +165,7 @@ def run_export(
     with _installation(kubeconfig, context, system_namespace) as (api, namespace):
         bundle = CertificateStore(api, namespace).read().held.bundle
     if not trusted(bundle):
-        raise InputError(f"Secret {namespace}/{TLS_SECRET}, ca.crt: holds no certificate")
+        raise InputError(f"Secret {namespace}/{TLS_SECRET}, ca.crt: has no certificate")
     click.echo(bundle.decode("ascii"), nl=False)
     return ExitCode.OK
 
@@ -192,12 +192,12 @@ def _problems(
 ) -> list[str]:
     found: list[str] = []
     if held.ca is None:
-        found.append(f"Secret {namespace}/{CA_SECRET}: is not there, or empty")
+        found.append(f"Secret {namespace}/{CA_SECRET}: missing or empty")
     else:
         ca_problems = issued_problems(held.ca, now=now, serving=False)
         found += [f"Secret {namespace}/{CA_SECRET}, {one}" for one in ca_problems]
     if held.serving is None:
-        found.append(f"Secret {namespace}/{TLS_SECRET}: is not there, or empty")
+        found.append(f"Secret {namespace}/{TLS_SECRET}: missing or empty")
     else:
         names = spec_for(namespace).dns_names
         leaf_problems = issued_problems(held.serving, now=now, names=names)
@@ -249,7 +249,7 @@ def _lines(report: dict[str, object]) -> list[str]:
                 f" {datetime.fromisoformat(str(facts['renewal'])):%Y-%m-%d}"
             )
         else:
-            lines.append(f"{name:9} none that can be read")
+            lines.append(f"{name:9} missing or unreadable")
     subjects = report["trusted"]
     if isinstance(subjects, list):
         lines += [f"trusted   {subject}" for subject in subjects]

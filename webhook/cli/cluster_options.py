@@ -167,7 +167,9 @@ def cluster_errors() -> Iterator[None]:
     except (UnavailableError, RequestTimeoutError) as err:
         raise UnreachableError(f"the cluster does not answer: {err.message}") from err
     except UnauthorizedError as err:
-        raise UnreachableError(f"the cluster does not know you: {err.message}") from err
+        raise UnreachableError(
+            f"the cluster does not accept the credentials: {err.message}"
+        ) from err
     except ApiError as err:
         raise RefusedError(err.message) from err
 
@@ -191,7 +193,7 @@ def watched(look: Callable[[], _T], sleep: Callable[[float], None] = time.sleep)
             seen = look()
         except PASSING as err:
             if is_answered:
-                retried(f"the cluster does not answer, it is asked again: {err.message}")
+                retried(f"the cluster does not answer, retrying: {err.message}")
             is_answered = False
         else:
             is_answered = True

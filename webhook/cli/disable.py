@@ -36,7 +36,7 @@ def run(
     with live_cluster(kubeconfig, context) as api:
         is_rush = announce_released(api, wanted, dry_run=dry_run, patience=patience)
         if is_rush and not (yes or dry_run):
-            confirm_on_terminal("Opt out, and let them start?")
+            confirm_on_terminal("Opt out and start these pods?")
         return disable_on(api, wanted, dry_run=dry_run, patience=patience, output=output)
 
 
@@ -55,7 +55,7 @@ def announce_released(
         except _NO_ANSWER:
             raise
         except ApiError as err:
-            words = f"{namespace}: it is not known which pods wait: {err.message}"
+            words = f"{namespace}: cannot list the waiting pods: {err.message}"
         else:
             if not released.pods:
                 continue
@@ -130,22 +130,23 @@ def _lines(outcome: OptedOut, *, dry_run: bool) -> Iterator[str]:
     for over in outcome.over:
         yield (
             f"  over quota {'then' if dry_run else 'now'}: {over_text(over)};"
-            " pods that are there stay, new ones are refused"
+            " existing pods stay, new ones are denied"
         )
     if outcome.left:
         names = ", ".join(outcome.left)
-        yield f"  {would}charged no more to what it shared: {names}; what it held is for the others"
+        charged = "would no longer be charged" if dry_run else "no longer charged"
+        yield f"  {charged} to shared quotas: {names}; other namespaces get its share"
     for problem in outcome.problems:
         yield f"  not done: {problem}"
 
 
 def _head(outcome: OptedOut, *, dry_run: bool) -> str:
     if outcome.is_refused and not dry_run:
-        return "not opted out, as a right is missing; with that right, run it again"
+        return "not opted out: a permission is missing; grant it and run this again"
     if outcome.problems and not dry_run:
-        return "not opted out completely; run it again"
+        return "not opted out completely; run this again"
     if not outcome.is_known:
-        return "cannot be looked at"
+        return "cannot be read"
     if dry_run:
         return "would be opted out" if outcome.had_label else "is not opted in"
     return "opted out" if outcome.had_label else "was not opted in"

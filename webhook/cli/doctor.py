@@ -117,9 +117,7 @@ def _summary(found: Examination) -> str:
     counts = Counter(one.severity for one in found.findings)
     words = ", ".join(f"{severity}: {counts[severity]}" for severity in Severity)
     titles = {check.name: check.title for check in CHECKS}
-    skipped = "".join(
-        f"\nnot looked at: {titles[name]}: {why}" for name, why in found.skipped.items()
-    )
+    skipped = "".join(f"\nskipped: {titles[name]}: {why}" for name, why in found.skipped.items())
     return f"{len(found.checked)} of {len(CHECKS)} checks made; {words}{skipped}"
 
 

@@ -62,7 +62,7 @@ def show(
 ) -> ExitCode:
     """Show the elastic quotas."""
     if snapshots and watches:
-        raise click.UsageError("--watch follows a cluster; a snapshot does not change")
+        raise click.UsageError("--watch cannot be used with --snapshot")
     with _session(kubeconfig, context, snapshots) as session:
         if not watches:
             print_quotas(_read(session, gb_per_gpu), output)
@@ -103,7 +103,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one for each option
     """Print which pods would have to go for one."""
     if bool(pod) is (filename is not None):
         both = ", not both" if pod else ""
-        raise click.UsageError(f"name a pod, or give one with -f FILE{both}")
+        raise click.UsageError(f"give POD or -f FILE{both}")
     place = namespace_of(namespace, kubeconfig, context, is_live=not snapshots)
     given = None if filename is None else _pod_of_file(filename, place)
     with _session(kubeconfig, context, snapshots) as session:
@@ -152,7 +152,5 @@ def _pod_of_file(filename: str, namespace: str) -> Object:
 
     pods = [pod for pod in read_manifests((filename,), read, recursive=False) if pod is not None]
     if len(pods) != 1:
-        raise InputError(
-            f"{filename}: holds {len(pods)} objects that make pods; one is planned for"
-        )
+        raise InputError(f"{filename}: must have 1 object that makes pods, has {len(pods)}")
     return pods[0]

@@ -55,7 +55,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     mode = SHADOW_MODE if is_shadow else DEFERRED_MODE
     wanted = tuple(dict.fromkeys(namespaces))
     if snapshots and not dry_run:
-        raise click.UsageError("--snapshot can only be looked at: add --dry-run")
+        raise click.UsageError("--snapshot is read-only: add --dry-run")
     with cluster_of(snapshots, kubeconfig, context) as api:
         patience = RetryPolicy(seconds=seconds, report=retried)
         place = system_namespace or system_namespace_of(api)

@@ -104,7 +104,9 @@ def confirm(question: str, *, err: bool = False) -> None:
         if not isinstance(abort.__context__, EOFError):  # which is all that tells it from Ctrl-C
             raise
         click.echo(err=err)  # below the question
-        raise NotConfirmedError("no answer, nothing was changed; --yes does not ask") from abort
+        raise NotConfirmedError(
+            "not confirmed, nothing was changed; to run without a question, use --yes"
+        ) from abort
     if not is_confirmed:
         raise NotConfirmedError("not confirmed, nothing was changed")
 

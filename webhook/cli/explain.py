@@ -43,7 +43,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> ExitCode:
     """Explain why an object is pending."""
     if snapshots and watches:
-        raise click.UsageError("--watch follows a cluster; a snapshot does not change")
+        raise click.UsageError("--watch cannot be used with --snapshot")
     place = namespace_of(namespace, kubeconfig, context, is_live=not snapshots)
     target = Target(KINDS[kind], place, name)
     if snapshots:
@@ -97,4 +97,4 @@ def watch(api: ClusterApi, target: Target, options: ExplainOptions, output: str)
 
 def _since(before: Explanation, explained: Explanation) -> str:
     is_anew = explained.kind == "Pod" and before.uid != explained.uid
-    return f"\n{explained.kind} {explained.name} was made anew" if is_anew else ""
+    return f"\n{explained.kind} {explained.name} was created again" if is_anew else ""

@@ -145,7 +145,7 @@ def wanted_of(
     if container is None and has_amounts and len(names) != 1:
         there = ", ".join(names) or "none"
         field = "spec.template.spec.containers"
-        raise InvalidFieldError(field, f"has {there}: say which one by --container")
+        raise InvalidFieldError(field, f"has {there}: choose one with --container")
     chosen = container or (names[0] if has_amounts else None)
     if percent is None:
         return {str(chosen): explicit}

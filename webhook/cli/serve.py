@@ -61,7 +61,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
         if snapshots:
             _refuse_both(kubeconfig, context)
             if secret:
-                raise InputError("--certs-secret: the cluster of --embedded has no such Secret")
+                raise InputError("--certs-secret cannot be used with --embedded")
             certificates = stack.enter_context(_certificates(directory))
             files = _files(certificates, names, clients)
             build = _embedded(
@@ -119,18 +119,16 @@ def run_as_controller(  # noqa: PLR0913, PLR0917 - one for each option
 
 def _refuse_both(kubeconfig: Path | None, context: str | None) -> None:
     if kubeconfig is not None or context is not None:
-        raise InputError(
-            "--embedded serves a cluster in memory; leave --kubeconfig and --context out"
-        )
+        raise InputError("--embedded cannot be used with --kubeconfig or --context")
 
 
 def _given(directory: Path | None, embedded_api: ListenAddress | None) -> CertificateDirectory:
     if embedded_api is not None:
-        raise InputError("--embedded-api serves the cluster of --embedded, which is missing")
+        raise InputError("--embedded-api needs --embedded")
     if directory is None:
         raise InputError(
-            "--certs is missing: an API server calls a webhook only with a certificate of the CA"
-            " that it was registered with; `deferred-quota certs bootstrap` makes both"
+            "--certs is required: a certificate of the CA in the webhook registration;"
+            " `deferred-quota certs bootstrap` creates both"
         )
     return CertificateDirectory(directory)
 
@@ -192,16 +190,17 @@ def _clients(
         return None
     if not names:
         raise InputError(
-            "--client-ca goes with --client-name: a client with any certificate of that CA would"
-            " be taken for the API server"
+            "--client-ca needs --client-name: else every client with a certificate of that CA"
+            " would be accepted as the API server"
         )
     if not authorities:
-        raise InputError("--client-name goes with --client-ca, the CA of that certificate")
+        raise InputError("--client-name needs --client-ca, the CA of that certificate")
     if not all(names):
-        raise InputError("--client-name: is empty")
+        raise InputError("--client-name: must not be empty")
     if embedded_api is not None:
         raise InputError(
-            "--client-ca: the cluster of --embedded-api asks the webhook without a certificate"
+            "--client-ca cannot be used with --embedded-api, which calls the webhook without a"
+            " client certificate"
         )
     clients = TrustedClients(authorities, names)
     if problems := clients.file_problems(datetime.now(UTC)):

@@ -52,14 +52,14 @@ of one, and add what they found every ten."""
 _FATES = {
     Fate.RUNS: "would be admitted, and quota would be free for them at once",
     Fate.WAITS: "would be admitted, and wait for quota",
-    Fate.NEVER_FITS: "would be admitted, and wait for ever: larger than a quota",
-    Fate.STILL_REFUSED: "would be refused all the same",
-    Fate.UNJUDGED: "not judged: usage was not known",
+    Fate.NEVER_FITS: "would be admitted, and wait forever: larger than a quota",
+    Fate.STILL_REFUSED: "would be denied, too",
+    Fate.UNJUDGED: "unknown: usage was not known",
 }
 _OVER = {
     CREATED: "those created would have waited for quota",
-    BOUND: "those that got a node were beyond quota: they would have waited, or been refused it",
-    GROWN: "those that grew were beyond quota: they would have been refused it",
+    BOUND: "those bound were above quota: they would have waited, or been denied",
+    GROWN: "those that grew were above quota: they would have been denied",
 }
 
 
@@ -102,7 +102,7 @@ def reset_on(api: ClusterApi, namespaces: tuple[str, ...]) -> ExitCode:
         found = begin_anew(api, name)
         if found.record is None:
             code = ExitCode.FINDINGS
-        click.echo(printable(f"{name}: {found.problem or 'the record is taken away'}"))
+        click.echo(printable(f"{name}: {found.problem or 'record deleted'}"))
     return code
 
 
@@ -183,8 +183,7 @@ def _creations(record: ShadowRecord) -> Iterator[str]:
     refused = record.count(REFUSED)
     yield (
         f"creations of pods: {record.count(ATTEMPTS)}, of which stored {record.count(STORED)},"
-        f" refused by quota {refused}, without effect for another reason"
-        f" {record.count(UNEXPLAINED)}"
+        f" denied by quota {refused}, failed for another reason {record.count(UNEXPLAINED)}"
     )
     missing = _unseen(record)
     if missing:
@@ -195,13 +194,14 @@ def _creations(record: ShadowRecord) -> Iterator[str]:
     for fate, words in _FATES.items():
         if record.count(fate):
             by = _several(len(_named(record, fate)), "workload")
-            yield f"  {record.count(fate)} of the {refused} refused, by {by}: {words}"
+            yield f"  {record.count(fate)} of the {refused} denied, by {by}: {words}"
     if record.count(NEWLY_REFUSED):
-        yield f"  {record.count(NEWLY_REFUSED)} of the stored: a rule of deferral would refuse them"
+        count = record.count(NEWLY_REFUSED)
+        yield f"  {count} of the stored: a rule of the configuration would deny them"
     if record.workloads:
-        yield f"  who was refused: {_workloads(record)}"
+        yield f"  denied workloads: {_workloads(record)}"
     if REFUSED in record.examples:
-        yield f"  last refusal: {record.examples[REFUSED]}"
+        yield f"  last denial: {record.examples[REFUSED]}"
 
 
 def _unseen(record: ShadowRecord) -> int:
@@ -251,8 +251,8 @@ def advice(record: ShadowRecord) -> Iterator[str]:
             " (creations are added some 15 s late)" if watched < _LAG_MATTERS_MILLISECONDS else ""
         )
         yield (
-            f"too early for a conclusion: watched for {_time(watched)}{late}, and a day at least"
-            " tells of its night and of what runs by a timetable; look again then"
+            f"too early for a conclusion: watched for {_time(watched)}{late}; look again after at"
+            " least a day, which has a night and most scheduled jobs"
         )
     for name, use in record.quotas.items():
         for key, span in use.resources.items():
@@ -266,21 +266,21 @@ def advice(record: ShadowRecord) -> Iterator[str]:
                 )
     if record.count(Fate.NEVER_FITS):
         yield (
-            "some pods are larger than a quota: they are refused now and would wait for ever;"
+            "some pods are larger than a quota: they are denied now and would wait forever;"
             " make them smaller, or the quota larger"
         )
     if record.count(NEWLY_REFUSED):
-        yield "look at the rules of the configuration first: they refuse pods that run here today"
+        yield "check the rules of the configuration first: they would deny pods that run here today"
     over = sum(record.count(event) for event in OVER.values())
     if over:
         yield (
-            f"{_several(over, 'time')} more was taken than a quota allows: such pods would wait, or"
-            " be refused; was a quota lowered, or made after its pods?"
+            f"a quota was exceeded {_several(over, 'time')}: such pods would wait, or be denied;"
+            " was a quota lowered, or created after its pods?"
         )
     if gained:
         admitted = _several(len(_named(record, Fate.RUNS, Fate.WAITS)), "workload")
         yield (
-            f"{so_far}opting in pays: pods of {admitted} that quota refuses"
+            f"{so_far}opting in pays: pods of {admitted} that quota denies"
             f" ({_several(gained, 'attempt')}) would have been admitted, and"
             f" {record.count(Fate.RUNS)} of these attempts found quota free"
         )

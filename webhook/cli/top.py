@@ -47,7 +47,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> ExitCode:
     """Show the usage of quotas."""
     if snapshots and watches:
-        raise click.UsageError("--watch follows a cluster; a snapshot does not change")
+        raise click.UsageError("--watch cannot be used with --snapshot")
     sort = QuotaOrder(order)
     if snapshots:
         with snapshot_reader(snapshots) as api:

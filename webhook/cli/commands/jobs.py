@@ -49,7 +49,7 @@ class Amounts(click.ParamType["ResourceList"]):
             if not (name and equals):
                 self.fail(f"{part!r} is not NAME=QUANTITY", param, ctx)
             if name in amounts:
-                self.fail(f"{name}: is named twice", param, ctx)
+                self.fail(f"{name}: is given twice", param, ctx)
             try:
                 amounts[name] = Quantity.parse(text, field=name)
             except InvalidQuantityError as err:

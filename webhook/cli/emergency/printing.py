@@ -70,15 +70,15 @@ def print_closed(
 def _opening(plan: OpeningPlan, *, releases: bool, dry_run: bool) -> Iterator[str]:
     state, would = plan.state, "would " if dry_run else ""
     if state.is_open:
-        yield f"the emergency is open{_since(state.since)}; looking whether quotas are native"
+        yield f"the emergency is open{_since(state.since)}; checking that quotas are native"
     elif state.is_begun:
-        yield f"the emergency was opened or closed in part{_since(state.since)}; opening it"
+        yield f"the emergency is only partly open{_since(state.since)}; opening it"
     if state.asking:
-        yield f"{would}stop asking, and hiding: {_names(state.asking)}"
+        yield f"{would}disable webhooks and mask: {_names(state.asking)}"
     names = ", ".join(plan.namespaces) or "none"
     yield f"{would}complete the status of all quotas in the opted-in namespaces: {names}"
     if releases:
-        yield f"{would}take the scheduling gate off all pods there: they start, whatever quotas say"
+        yield f"{would}remove the scheduling gates of all pods there: they start, even above quota"
     yield "quotas of several namespaces are not enforced while the emergency is open"
 
 
@@ -88,20 +88,20 @@ def _closing(plan: OpeningPlan, namespaces: Sequence[str], *, dry_run: bool) -> 
         yield "the emergency is not open"
         return
     yield f"the emergency is open{_since(state.since)}"
-    yield f"{would}delete, and count anew, the ledgers of: {', '.join(namespaces) or 'none'}"
-    yield f"{would}ask again, and hide: {_names(state.opened) or 'all is asked already'}"
-    yield "nothing is bound there for about a minute, until all is counted"
+    yield f"{would}delete and recount the ledgers of: {', '.join(namespaces) or 'none'}"
+    yield f"{would}enable webhooks and mask: {_names(state.opened) or 'all are enabled'}"
+    yield "nothing is bound there for about a minute, until all pods are counted"
 
 
 def _opened(done: Opened, *, dry_run: bool) -> Iterator[str]:
     for one in done.namespaces:
         yield f"{one.namespace}: {_native(one, dry_run=dry_run)}"
         for over in one.over:
-            yield f"  over quota: {over_text(over)}; pods that are there stay, new ones are refused"
+            yield f"  over quota: {over_text(over)}; existing pods stay, new ones are denied"
         if one.waiting:
             yield (
-                f"  pods that keep our scheduling gate: {one.waiting}; they count in the quotas,"
-                " and only a controller releases them, or --release-gates"
+                f"  pods that stay gated: {one.waiting}; they count in the quotas; a controller or"
+                " --release-gates removes their gates"
             )
         if one.released:
             yield f"  scheduling gates {'would be ' if dry_run else ''}removed: {one.released}"
@@ -113,7 +113,7 @@ def _opened(done: Opened, *, dry_run: bool) -> Iterator[str]:
     if dry_run:
         yield "dry run: nothing was changed"
     elif is_left:
-        yield "not finished: run it again"
+        yield "not finished: run this again"
     else:
         since = _since(done.since)
         yield f"the emergency is open{since}; end it with: deferred-quota emergency close"
@@ -124,8 +124,8 @@ def _native(one: Native, *, dry_run: bool) -> str:
         return "its quotas are not native yet"
     if not one.restored:
         return "its quotas are native"
-    done = "would be" if dry_run else "was"
-    return f"its quotas are native; the status {done} completed of {', '.join(one.restored)}"
+    done = "would be completed" if dry_run else "completed"
+    return f"its quotas are native; status {done}: {', '.join(one.restored)}"
 
 
 def _closed(
@@ -136,25 +136,25 @@ def _closed(
     for one in counted:
         yield f"{one.namespace}: {'not in force yet' if one.missing else complete}"
         for over in one.over:
-            yield f"  over quota: {over_text(over)}; nothing more is bound until there is room"
+            yield f"  over quota: {over_text(over)}; no more pods are bound until usage falls"
         for missing in one.missing:
             yield f"  not yet: {missing}"
     for problem in done.problems:
         yield f"not done: {problem}"
     if done.problems:
-        yield "not finished: run it again"
+        yield "not finished: run this again"
     elif not was_open:
         yield (
-            "the emergency was not open, and nothing was changed; whether binds are guarded:"
+            "the emergency was not open, nothing was changed; to check the webhook, run:"
             " deferred-quota doctor"
         )
     elif is_forced:
         yield (
-            "the guards are asked again; nothing is bound until a controller leads, has counted,"
-            " and the webhook answers: deferred-quota doctor"
+            "the webhooks are enabled; nothing is bound until they answer and a controller has"
+            " counted all pods; to check, run: deferred-quota doctor"
         )
     elif any(one.missing for one in counted):
-        yield "closed; what is missing comes by itself while a controller leads"
+        yield "closed; the controller completes what is missing"
     else:
         yield "the emergency is closed"
 

@@ -81,8 +81,8 @@ def open_on(
     announce_opening(plan, releases=releases, dry_run=dry_run)
     if not plan.state.opened and not plan.state.asking:
         raise RefusedError(
-            "deferred-quota is not registered: nothing is asked; where quotas are not enforced, run"
-            " deferred-quota disable NAMESPACE"
+            "no webhook of deferred-quota is registered, so there is nothing to open; if quotas are"
+            " not enforced, run: deferred-quota disable NAMESPACE"
         )
     if dry_run:
         native = tuple(preview_namespace(api, one, releases=releases) for one in plan.namespaces)
@@ -148,7 +148,7 @@ def close_on(
             [] if force else _obstacles(api, settings, namespaces, patience, dry_run=dry_run)
         )
         if obstacles:
-            raise RefusedError([*obstacles, "mend it, or go on all the same with --force"])
+            raise RefusedError([*obstacles, "fix this, or close anyway with --force"])
         if dry_run:
             return ExitCode.OK
         if asks:

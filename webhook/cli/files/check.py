@@ -79,7 +79,7 @@ def run(  # noqa: PLR0913, PLR0917 - one for each option
     """Judge manifests."""
     is_live = live or kubeconfig is not None or context is not None
     if snapshots and is_live:
-        raise click.UsageError("--snapshot asks no cluster: leave out --live and --kubeconfig")
+        raise click.UsageError("--snapshot cannot be used with --live, --kubeconfig or --context")
     options = CheckOptions(
         Rollout(rollout),
         max_simultaneous_rollouts,

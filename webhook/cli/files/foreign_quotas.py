@@ -54,8 +54,8 @@ _NOT_DEFERRED: Final = "is left out: limit it by a ResourceQuota in each namespa
 _NO_MACHINES: Final = "is left out: virtual machines are charged as the pods that run them"
 _ALWAYS_COMPARED: Final = ("cpu", "memory")
 _NOT_CHARGED: Final = "no bind is charged for it: limit it by a ResourceQuota"
-_NO_CEILING: Final = "was 0, as it is not named; now it has no ceiling: name it to keep that"
-_NOT_COMPARED: Final = "was 0, as it is not named; now it is not compared: name it to keep that"
+_NO_CEILING: Final = "was 0, as it is not set; is now unlimited: set it to keep the limit"
+_NOT_COMPARED: Final = "was 0, as it is not set; is now not compared: set it to keep the limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _cluster_wide(raw: Mapping[str, object], field: str) -> ForeignConversion:
     if errors := [*_selector_errors(selector, child(path, "selector"))]:
         raise InvalidFieldsError(errors)
     if not hard:
-        raise InvalidFieldError(child(inner, "hard"), "limits nothing that is deferred")
+        raise InvalidFieldError(child(inner, "hard"), "has no deferred resource")
     ours = {"namespaceSelector": selector["labels"], **given, "hard": hard}
     quota = _quota(raw, "deferredquota.io/v1alpha1", "ClusterDeferredQuota", ours)
     refuse(

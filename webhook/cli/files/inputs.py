@@ -180,7 +180,7 @@ def _files(name: str, *, recursive: bool) -> Iterable[str]:
     if name == STDIN:
         return (name,)
     if name.startswith(("http://", "https://")):
-        raise _NothingThereError("addresses are not read; fetch it and use -f -")
+        raise _NothingThereError("URLs are not supported; download it and use -f -")
     files = [
         str(file)
         for path in _existing(name)
@@ -190,7 +190,7 @@ def _files(name: str, *, recursive: bool) -> Iterable[str]:
         detail = "has no file that ends in .json, .yaml or .yml"
         with suppress(OSError):  # nothing was asked of the directories below it
             if any(True for path in _existing(name) for _ in _walk(path, recursive=True)):
-                detail += "; directories below it have"
+                detail += "; use -R to read its subdirectories"
         raise _NothingThereError(detail)
     return files
 

@@ -53,7 +53,7 @@ def _values(document: Document, known: Mapping[str, click.Parameter]) -> Mapping
     for name, value in document.value.items():
         param = known.get(name)
         if param is None or param.name is None:
-            raise document.error("there is no such option", field=name)
+            raise document.error("unknown option", field=name)
         items = value if isinstance(value, list) else [value]
         if isinstance(value, Mapping) or any(isinstance(one, Mapping | list) for one in items):
             raise document.error("must be a value, or a list of values", field=name)

@@ -106,7 +106,7 @@ def _read(files: Sequence[Path]) -> AuditLog:
         except AuditLogError as err:
             problems.append(str(err))
         except (EOFError, zlib.error, gzip.BadGzipFile) as err:
-            problems.append(f"{file}: not a whole gzip file: {err}")
+            problems.append(f"{file}: invalid gzip file: {err}")
         except OSError as err:
             problems.append(f"{file}: {err.strerror}")
     if problems:
@@ -147,14 +147,14 @@ def _outcomes(
 
 def _notes(log: AuditLog, history: History) -> Iterator[str]:
     if log.without_pod:
-        yield f"creations without the pod: {log.without_pod}; level RequestResponse has it"
+        yield f"creations without the pod: {log.without_pod}; record the level RequestResponse"
     if log.collections:
         yield f"deletions of many pods at once: {log.collections}; which ones is not in the log"
     if history.unknown:
         yield f"ended pods that neither log nor snapshot has: {history.unknown}; they are left out"
     there = sum(one.was_there for one in history.pods)
     if there:
-        yield f"pods from before the log began: {there}; they take quota and nodes from then on"
+        yield f"pods from before the log began: {there}; they use quota and nodes from the start"
 
 
 def _span(history: History) -> str:

@@ -66,16 +66,16 @@ def _verdict(outcome: Outcome, *, dry_run: bool) -> str:
         return _unfinished(outcome, "opted in", dry_run=dry_run)
     if outcome.is_refused and outcome.was_set:
         return (
-            "opted in (the label is set), but not in force: mend the errors above and run this"
+            "opted in (the label is set), but not in force: fix the errors above and run this"
             f" again, or run: deferred-quota disable {outcome.plan.namespace}"
         )
     if outcome.is_refused:
-        return "not opted in: the errors above stand in the way"
+        return "not opted in, because of the errors above"
     if dry_run:
-        return "has opted in already" if outcome.plan.is_opted_in else "would be opted in"
+        return "is opted in already" if outcome.plan.is_opted_in else "would be opted in"
     if outcome.missing:
-        return "opted in, but not in force yet; run this again to see whether it is"
-    return "opted in" if outcome.is_set else "had opted in already, and is in force"
+        return "opted in, but not in force yet; run this again to check"
+    return "opted in" if outcome.is_set else "was opted in already, and is in force"
 
 
 def _shadow_verdict(outcome: Outcome, *, dry_run: bool) -> str:
@@ -83,15 +83,15 @@ def _shadow_verdict(outcome: Outcome, *, dry_run: bool) -> str:
         return _unfinished(outcome, "put into shadow mode", dry_run=dry_run)
     if outcome.is_refused and outcome.was_set:
         return (
-            "in shadow mode (the label is set), but not watched: mend the errors above and run this"
+            "in shadow mode (the label is set), but not watched: fix the errors above and run this"
             " again"
         )
     if outcome.is_refused:
-        return "not watched: the errors above stand in the way"
+        return "not watched, because of the errors above"
     if dry_run:
         return "is in shadow mode already" if outcome.was_set else "would be watched"
     if outcome.missing:
-        return "in shadow mode, but not watched yet; run this again to see whether it is"
+        return "in shadow mode, but not watched yet; run this again to check"
     return "in shadow mode" if outcome.is_set else "was in shadow mode already, and is watched"
 
 
@@ -99,7 +99,7 @@ def _unfinished(outcome: Outcome, what: str, *, dry_run: bool) -> str:
     if dry_run:
         return f"cannot be {what}: {outcome.error}"
     if outcome.is_set or outcome.was_set:
-        return f"{what}, but it is not known whether it is in force: {outcome.error}"
+        return f"{what}, but cannot check whether it is in force: {outcome.error}"
     return f"not {what}: {outcome.error}"
 
 

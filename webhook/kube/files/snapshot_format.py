@@ -59,7 +59,7 @@ def unpacked(file: str, data: bytes) -> bytes:
                     raise SnapshotError(file, _TOO_LONG.format(MAX_UNPACKED_BYTES >> 20))
                 parts.append(part)
     except (EOFError, OSError, zlib.error) as err:
-        raise SnapshotError(file, f"not a whole gzip file: {err}") from err
+        raise SnapshotError(file, f"invalid gzip file: {err}") from err
     return b"".join(parts)
 
 

@@ -171,7 +171,7 @@ def test_a_registration_without_the_bundle_is_found_and_mended_by_hand(
         assert installation.admin.call("PATCH", REGISTRATIONS[2], wipe, kind=JSON_PATCH).ok
         assert "its caBundle lacks a trusted CA" in installation.certs("status", code=1)
         assert "written: caBundle of" in installation.certs("inject")
-        assert "every registration has it" in installation.certs("inject")
+        assert "all registrations have the caBundle" in installation.certs("inject")
         print(installation.certs("status"))
         print(installation.certs("rotate-ca", "--dry-run"), installation.certs("init"))
     finally:

@@ -56,7 +56,7 @@ def test_a_namespace_goes_in_and_out(plane: ControlPlane, product: Product, team
     assert team.bind("waits").ok
     assert "exceeded quota: p1" in team.bind("more").message
     again = run(plane, "enable", team.namespace)
-    assert "had opted in already, and is in force" in again.stdout, again.output
+    assert "was opted in already, and is in force" in again.stdout, again.output
 
     team.pod("gated", "1", schedulingGates=GATED)
     disabled = run(plane, "disable", team.namespace)
