@@ -103,7 +103,7 @@ def ledger_writes(
         plane.rest.create(path, made)
     writes = []
     for number in range(count):
-        body = json.dumps({"status": {**status, "sequence": number}}).encode()
+        body = json.dumps({"status": {**status, "serial": number}}).encode()
         head = (
             f"PATCH {paths[number % len(paths)]}/{name}/status HTTP/1.1\r\nHost: localhost\r\n"
             "Content-Type: application/merge-patch+json\r\n"
