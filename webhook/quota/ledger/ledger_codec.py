@@ -28,6 +28,7 @@ snake_case, but for these, whose keys other releases read:
 
 | key | attribute |
 | --- | --- |
+| `quotas`, with the `name` of each | `Ledger.accounts`, `Account.observed.name` |
 | `door` of a reservation | `Reservation.source` |
 | `after` of a reservation | `Reservation.base_version` |
 | `intent`, `capped` of a reservation | `Reservation.is_intent`, `Reservation.is_capped` |
