@@ -33,9 +33,8 @@ snake_case, but for these, whose keys other releases read:
 | `after` of a reservation | `Reservation.base_version` |
 | `intent`, `capped` of a reservation | `Reservation.is_intent`, `Reservation.is_capped` |
 
-What is derived (`reserved`, `summary`) is
-written for people and computed again when read; the controller writes it again where another client
-has changed it (`is_derived_edited`).
+What is derived (`reserved`, `summary`) is written for people and computed again when read; the
+controller writes it again where another client has changed it (`is_derived_edited`).
 
 Every write replaces the whole status, and handlers write far more often than the controller. What
 only the controller says (`conditions`), and fields that a newer version of the program has added,
