@@ -168,13 +168,12 @@ def _joining(
     others = one.grants.without_headroom.held_elsewhere(namespace)
     total = add(mask(others, quota.hard), taken_at_bind(quota, there.pods, now=there.now).most)
     number = len(one.grants.namespaces.keys() - {namespace})
-    share, evicted = "will share", "no pod is evicted, and none is bound"
+    share, when, evicted = "will share", "", "no pod is evicted, and none is bound"
     if company.is_shadow:
-        share, evicted = "would share", "no pod would be evicted, and none bound"
+        share, when = "would share", ", if it opted in"
+        evicted = "no pod would be evicted, and none bound"
     whom = _with_whom(number, others, company.joins(namespace, one))
-    message = f"selects {namespace}: its pods {share} {render(quota.hard)} with {whom}"
-    if company.is_shadow:
-        message += ", if it opted in"
+    message = f"selects {namespace}: its pods {share} {render(quota.hard)} with {whom}{when}"
     above = exceeding(total, quota.hard)
     if not above:
         return information("enable.cluster-quota", one.subject, message)

@@ -178,9 +178,9 @@ def _not_trusted(
             more = f" and {len(others)} more" if others else ""
             message = (
                 f"webhook {first.entry}{more}: clientConfig.caBundle does not verify the"
-                f" certificate {which}, {refusals[first.bundle]}: "
+                f" certificate {which}, {refusals[first.bundle]}:"
+                f" {_FAILING if is_ready else _NOT_READY}"
             )
-            message += _FAILING if is_ready else _NOT_READY
             is_open = all(call.fails_open for call in refusing)
             find = warning if is_ready and is_open else error
             yield find("certificate.not-trusted", Subject(kind.kind, name), message, _TRUST)

@@ -162,10 +162,8 @@ def _judged(namespace: str, look: _Look, recount: str) -> Iterator[tuple[str, Fi
     ledger = _counted(look)
     if ledger is None:
         if look.quotas.quotas:
-            what = "does not exist" if look.version is None else "has not been counted yet"
-            name = "ledger.missing" if look.version is None else "ledger.uncounted"
-            message = f"{what}: no pod can be bound in this namespace"
-            yield name, error(name, _subject(namespace), message, recount)
+            uncounted = _uncounted(_subject(namespace), look, recount)
+            yield uncounted.id, uncounted
         return
     differing = sorted({one.name for one in ledger.observed ^ look.quotas.observed})
     if differing:
@@ -194,6 +192,14 @@ def _judged(namespace: str, look: _Look, recount: str) -> Iterator[tuple[str, Fi
             yield f"over {account.observed.name}", over
         for found in _drift(namespace, account, taken):
             yield f"{found.id} {account.observed.name}", found
+
+
+def _uncounted(subject: Subject, look: _Look, recount: str) -> Finding:
+    if look.version is None:
+        message = "does not exist: no pod can be bound in this namespace"
+        return error("ledger.missing", subject, message, recount)
+    message = "has not been counted yet: no pod can be bound in this namespace"
+    return error("ledger.uncounted", subject, message, recount)
 
 
 def _over(namespace: str, account: Account) -> Finding | None:

@@ -281,10 +281,9 @@ def _narrowing(
     place = scene.settings.system_namespace
     edited = edited_conditions(name, node, place, _configured(scene, name))
     if edited and name != STAMP_ENTRY:  # the check of the mark looks at that
-        message = f"webhook {name}: matchConditions: {not_shipped(edited)}"
         are_more = any(edited.values())
-        if are_more and name != MASK_ENTRY:
-            message += f": {entry.without}"
+        consequence = f": {entry.without}" if are_more and name != MASK_ENTRY else ""
+        message = f"webhook {name}: matchConditions: {not_shipped(edited)}{consequence}"
         find = judge if are_more else warning
         yield find("webhooks.narrowed", subject, message, restore(subject))
 

@@ -171,11 +171,11 @@ def _no_right(check: Check, err: NoRightError) -> Finding:
     right = f"{denied.verb} {denied.resource}{f' of {group}' if group else ''}"
     where = f" in namespace {denied.namespace}" if denied.namespace else ""
     extent = "not all looked at" if err.is_partial else "not looked at"
+    api_group = group or '""'
     return Finding(
         "check.forbidden",
         err.severity,
         None,
         f"{check.title}: {extent}: you may not {right}{where}",
-        err.remedy
-        or f"Grant the verb {denied.verb} on {denied.resource}, apiGroup {group or chr(34) * 2}.",
+        err.remedy or f"Grant the verb {denied.verb} on {denied.resource}, apiGroup {api_group}.",
     )
