@@ -111,6 +111,33 @@ def test_the_page_of_the_kinds_is_that_of_their_definitions(
     assert titles(page()) == [f"## {kind}" for kind in kinds]
 
 
+def test_the_page_of_the_findings_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "scripts")])
+    from findings_page import PAGE, page  # type: ignore[import-not-found, unused-ignore] # noqa: PLC0415
+
+    assert PAGE.read_text() == page(), "run scripts/docs"
+
+
+def test_every_id_of_a_finding_is_on_the_page_once_and_has_one_meaning() -> None:
+    page = (ROOT / "docs/findings.md").read_text()
+    ids = re.findall(r"(?m)^### `(.+)`$", page)
+    assert len(ids) > 120
+    assert len({each.replace(".", "") for each in ids}) == len(ids), "two have the same anchor"
+    for section in re.split(r"(?m)^## ", page):
+        lines = re.findall(r"(?m)^- .*", section)
+        assert sorted(set(lines)) == sorted(lines), "two ids of a check say the same"
+    groups = "|".join(sorted({each.partition(".")[0] for each in ids}))
+    written = rf"(?:{groups})\.(?!yaml|md)[a-z]+(?:-[a-z]+)*"
+    for path in (ROOT / "webhook/operations").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and re.fullmatch(written, str(node.value)):
+                assert node.value in ids, path
+    settings = (ROOT / "docs/configuration.md").read_text()
+    for document in DOCUMENTS:
+        for name in re.findall(rf"[`\[]({written})[`\]]", document.read_text()):
+            assert name in ids or f"`{name}`" in settings, document
+
+
 def test_every_outage_is_a_test_and_every_alert_of_it_fires_there() -> None:
     cluster = ROOT / "tests/e2e/cluster"
     known = re.findall(

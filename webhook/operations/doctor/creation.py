@@ -71,7 +71,7 @@ def creation(scene: CheckContext) -> Iterator[Finding]:
     for each in wanted:
         yield from _compared(each, found)
     for subject in _superfluous(wanted, found):
-        message = "does what the configuration does not say"
+        message = "decides about new pods, and the configuration does not ask for it"
         yield warning("creation.superfluous", subject, message, APPLY)
     for key, raw in found.items():
         yield from _type_faults(Subject(*key), raw)

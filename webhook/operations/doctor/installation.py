@@ -262,7 +262,7 @@ def configuration(scene: CheckContext) -> Iterator[Finding]:
             "configuration.rejected",
             subject,
             f"cannot be used; running processes keep the one before: {scene.settings.rejected}",
-            "Correct it: scripts/install --config FILE. This looked by the defaults.",
+            "Correct it: scripts/install --config FILE. Doctor has judged by the defaults.",
         )
     events = scene.events_about(subject)
     report = next((one for one in events if one.reason in CONFIGURATION_REPORTS), None)

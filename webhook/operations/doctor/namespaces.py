@@ -176,7 +176,7 @@ def quotas(scene: CheckContext) -> Iterator[Finding]:
             continue
         ours = sorted(filter(_COUNTS_OURS.fullmatch, quota.hard))
         if ours:
-            message = f"limits {', '.join(ours)}: what is kept of this namespace may not be written"
+            message = f"limits {', '.join(ours)}: what is kept of this namespace may be refused"
             yield error("quota.counts-ours", subject, message, "Take them out of spec.hard.")
         fault = scope_fault(quota) if deferred[subject.namespace] else ""
         if fault:

@@ -176,7 +176,9 @@ def _judged(scene: CheckContext, err: ApiError, namespace: str, pod: str) -> Ite
         ) from err
     else:
         message = f"whether {BIND_ENTRY} answers cannot be seen, a bind comes to nothing: {words}"
-        yield warning("webhooks.unseen", _SUBJECT, message, "See to the component that says so.")
+        yield warning(
+            "webhooks.unseen", _SUBJECT, message, "Look at the component that the message is from."
+        )
 
 
 def _is_about_certificates(words: str) -> bool:
