@@ -80,9 +80,11 @@ Examples:
   scripts/install --client-ca client-ca.crt --client-name kube-apiserver
 
 \b
-Exit status: 0 installed, or unchanged, 1 refused: the cluster is not as it has to
-be, or it is installed in another namespace than that of --namespace, 2 wrong
-usage, or a file that cannot be used, 4 the cluster does not answer.
+Exit status:
+  0  installed, or unchanged
+  1  not installed: the cluster does not allow it, or it is installed in another namespace
+  2  invalid usage, or a file that cannot be used
+  4  the cluster does not answer
 """,
 )
 @cluster_options
@@ -90,7 +92,7 @@ usage, or a file that cannot be used, 4 the cluster does not answer.
     "--namespace",
     default="",
     metavar="NAME",
-    help="Namespace to install into, of its own; without it, where it is installed, else"
+    help="Namespace to install into, with nothing else in it. Default: where it is installed, else"
     f" {DEFAULT_NAMESPACE}.",
 )
 @click.option(
@@ -98,76 +100,79 @@ usage, or a file that cannot be used, 4 the cluster does not answer.
     type=click.Choice(("auto", "policy", "webhook")),
     default="auto",
     show_default=True,
-    help="Who hides deferred resources from the API server's own check: it itself (1.36 and later),"
-    " or the webhook.",
+    help="What masks deferred resources in the status of quotas: a policy of the API server (1.36"
+    " and later), or the webhook. auto: a policy where possible.",
 )
 @click.option(
     "--creation",
     type=click.Choice(("auto", "policy", "webhook")),
     default=None,
     show_default="as it is installed, else auto",
-    help="What gates new pods, and refuses those that do not name what a quota limits: the webhook,"
-    " or policies in the API server (1.36 and later), without a call; auto takes policies where"
-    " there are any.",
+    help="What gates new pods, and denies those that do not specify what a quota limits: policies"
+    " of the API server (1.36 and later), or the webhook. auto: policies where possible.",
 )
 @click.option(
     "--stamps",
     is_flag=True,
-    help="Mark bound pods, so that `deferred-quota doctor` can name those that came past the guard."
-    " Needs 1.36, costs a part of each bind, and is not for tenants who do not trust each other"
-    " (docs/threat-model.md); without, a policy that is there goes.",
+    help="Mark bound pods, so that `deferred-quota doctor` can list those that bypassed the"
+    " webhook. Needs 1.36, slows down binds, and is not for tenants who do not trust each other"
+    " (docs/threat-model.md). Without it, an existing policy is deleted.",
 )
 @click.option(
     "--image",
     default=f"deferred-quota:{__version__}",
     show_default=True,
-    help="What the Deployments run.",
+    help="Image of the Deployments.",
 )
-@click.option("--url", default="", help="https://HOST:PORT of a webhook outside of the cluster.")
+@click.option(
+    "--url", default="", help="URL of a webhook outside of the cluster: https://HOST:PORT."
+)
 @click.option(
     "--ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="PEM file of the CA to trust at --url; without it, the one that was given for that place"
-    " before, else those of the API server's own machine.",
+    help="PEM file with the CA of the webhook at --url. Default: the one given for this URL before,"
+    " else the CAs that the API server's machine trusts.",
 )
 @click.option(
     "--client-ca",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="PEM file of the CA, or the CAs, of client certificates: the webhook in the cluster"
-    " answers only API servers that show one (docs/client-auth.md: configure those first). Goes"
-    " with --client-name; without, what is installed stays.",
+    help="PEM file with CAs of client certificates. The webhook in the cluster then answers only"
+    " API servers that send one; configure them first (docs/client-auth.md). Needs --client-name."
+    " Default: as installed.",
 )
 @click.option(
     "--client-name",
     "client_names",
     multiple=True,
     metavar="NAME",
-    help="Common name of such a certificate. Repeatable.",
+    help="Accepted common name of client certificates. Repeatable.",
 )
-@click.option("--all-clients", is_flag=True, help="Answer all clients again.")
+@click.option("--all-clients", is_flag=True, help="Answer clients without a certificate again.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration to install; without it, the one that is installed stays.",
+    help="Configuration file to install. Default: as installed.",
 )
-@click.option("--dry-run", is_flag=True, help="Let the API server check, and change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Let the API server check all objects; change nothing."
+)
 @click.option(
     "--wait/--no-wait",
     "waits",
     default=True,
     show_default=True,
-    help="Wait until the webhook is ready before it is registered. Without,"
-    " opted-in namespaces stand still until it is.",
+    help="Wait until the webhook is ready before registering it. With --no-wait, nothing is bound"
+    " in opted-in namespaces until it is ready.",
 )
 @click.option(
     "--timeout",
     type=click.IntRange(1),
     default=DEFAULT_TIMEOUT,
     show_default=True,
-    help="Seconds to wait for one Deployment.",
+    help="Seconds to wait for each Deployment.",
 )
 def install(  # noqa: PLR0917 - one for each option
     kubeconfig: Path | None,
@@ -187,11 +192,11 @@ def install(  # noqa: PLR0917 - one for each option
     waits: bool,
     timeout: int,
 ) -> ExitCode:
-    """Install deferred-quota, or bring an installation up to date.
+    """Install deferred-quota, or update an installation.
 
-    It can be repeated: what is as it should be stays. Where the webhook moves, or its CA changes,
-    what is asked now goes on to be asked until the API server has reached the new one. Namespaces
-    are opted in with `deferred-quota enable`.
+    Can be repeated: objects that need no change are left alone. If the webhook moves or its CA
+    changes, the API server calls the old one until it has reached the new one. Opt namespaces in
+    afterwards, with `deferred-quota enable`.
     """
     if ca is not None and not url:
         raise InputError("--ca goes with --url; in the cluster, the CA is made and kept there")
@@ -245,22 +250,23 @@ Examples:
     "--namespace",
     default="",
     metavar="NAME",
-    help="Namespace to take it out of; without it, where it is installed, else"
-    f" {DEFAULT_NAMESPACE}.",
+    help=f"Namespace to uninstall from. Default: where it is installed, else {DEFAULT_NAMESPACE}.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
-@click.option("--remove-labels", is_flag=True, help="Opt all namespaces out, too.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
+@click.option(
+    "--remove-labels", is_flag=True, help="Also remove the label from opted-in namespaces."
+)
 @click.option(
     "--keep-crds",
     is_flag=True,
-    help="Keep the definitions, and with them ledgers, cluster quotas and elastic quotas.",
+    help="Keep the CRDs, and with them ledgers, cluster quotas and elastic quotas.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Remove the guards although something went wrong before. No component may then enforce"
-    " quotas until the API server's quota controller has completed them.",
+    help="Remove the webhook registrations despite errors. Quotas are possibly not enforced then,"
+    " until the quota controller of the API server has completed them.",
 )
 def uninstall(  # noqa: PLR0917 - one for each option
     kubeconfig: Path | None,
@@ -272,12 +278,14 @@ def uninstall(  # noqa: PLR0917 - one for each option
     keep_crds: bool,
     force: bool,
 ) -> ExitCode:
-    """Take deferred-quota out of a cluster; its quotas are enforced by the API server again.
+    """Uninstall deferred-quota: the API server enforces ResourceQuotas again.
 
-    Pods that wait for a scheduling gate of deferred-quota are released. It can be repeated, and
-    works when parts are gone or the webhook does not answer. Where quotas cannot be given back, it
-    stops before the guards go. No component enforces cluster and elastic quotas then; without
-    --keep-crds they are deleted: save them before, with kubectl get cdq,eq,ceq -A -o yaml.
+    Removes the scheduling gates of queued pods: they start at once. If the status of a quota cannot
+    be completed, stops before the webhook registrations are removed. Can be repeated, and works if
+    parts are missing or the webhook does not answer.
+
+    Cluster and elastic quotas are not enforced afterwards, and are deleted without --keep-crds:
+    save them first, with kubectl get cdq,eq,ceq -A -o yaml.
     """
     from webhook.install.uninstall import Removal  # noqa: PLC0415
     from webhook.install.uninstall import uninstall as run_uninstall  # noqa: PLC0415
@@ -356,15 +364,15 @@ def _configuration(path: Path) -> str:
 
 
 _COMMANDS = {
-    "install": ("__main__:install", "Install deferred-quota into a cluster."),
-    "uninstall": ("__main__:uninstall", "Take deferred-quota out of a cluster."),
+    "install": ("__main__:install", "Install or update deferred-quota."),
+    "uninstall": ("__main__:uninstall", "Uninstall deferred-quota."),
 }
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 @click.group(cls=CommandLine, lazy=_COMMANDS, context_settings=_SETTINGS)
 def main() -> None:
-    """Install deferred-quota, and take it out again."""
+    """Install or uninstall deferred-quota."""
 
 
 if __name__ == "__main__":
