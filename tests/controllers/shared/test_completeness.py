@@ -17,6 +17,7 @@ from tests.controllers.controller_harness import (
 )
 from tests.controllers.shared.shared_quota_steps import (
     HIGH,
+    NAME,
     OTHER,
     TEAM,
     granted,
@@ -27,14 +28,16 @@ from tests.controllers.shared.shared_quota_steps import (
     status_of,
     steps,
 )
-from tests.reactions import fail
+from tests.reactions import Call, Proceed, fail
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     NAMESPACES,
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    ConflictError,
     UnavailableError,
+    UnreachableError,
 )
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import Undecided
@@ -351,6 +354,52 @@ def select(harness: ControllerHarness, selector: Mapping[str, object]) -> None:
     edit = [{"op": "replace", "path": path, "value": selector}]
     harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", edit)
     harness.catch_up()
+
+
+def test_so_is_one_by_which_a_lost_ledger_was_made_anew() -> None:
+    with sharing(a_quota(namespace=OTHER)) as harness:
+        harness.pod("runs", "3", OTHER, node="node-1")
+        steps(harness)
+        harness.api.delete(QUOTA_LEDGERS, LEDGER_NAME, namespace=OTHER)
+        harness.catch_up()
+        settle(harness, OTHER)
+        harness.pass_time(EXPIRE_SECONDS + 1)
+
+        def write(_call: Call, proceed: Proceed) -> object:
+            written = proceed()
+            select(harness, {})
+            return written
+
+        select(harness, TEAM)
+        harness.mark_dirty(OTHER)
+        with harness.client.on("update", QUOTA_LEDGERS, write, times=1):
+            process_ready(harness, except_for=NAMESPACE)
+        assert NAME not in harness.ledger(OTHER).accounts
+        assert granted(harness)[OTHER] == "3"
+        assert not is_complete(harness)
+        steps(harness)
+        assert is_complete(harness)
+        assert granted(harness)[OTHER] == "3"
+
+
+@pytest.mark.parametrize("leader", ["the same", "the next one"])
+def test_no_ledger_stops_to_count_after_an_edit_was_taken_back_and_counted(leader: str) -> None:
+    with sharing(a_quota(namespace=OTHER)) as harness:
+        late: list[Proceed] = []
+
+        def hold(_call: Call, proceed: Proceed) -> object:
+            late.append(proceed)
+            raise UnreachableError("no answer in time")
+
+        select(harness, TEAM)
+        with harness.client.on("update", QUOTA_LEDGERS, hold, times=1):
+            settle(harness, OTHER)
+        harness.epoch[0] += leader == "the next one"
+        select(harness, {})
+        steps(harness)
+        assert is_complete(harness)
+        with pytest.raises(ConflictError):
+            late[0]()
 
 
 @TAKEN_BACK

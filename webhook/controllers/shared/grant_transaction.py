@@ -188,7 +188,8 @@ class GrantTransaction:
                 ledger = holding_only(ledger, name, kept.held)
         self._plan_leaving(ledger)
         self._refresh_lowered(ledger)
-        return rewritten(ledger) if self.to_lower else ledger  # which makes it a change
+        # which makes it a change
+        return rewritten(ledger) if self.to_lower or self._may_be_overtaken(ledger) else ledger
 
     def lower_grants(self) -> None:
         """Lower what the namespace holds of the quotas, now that its ledger says so.
@@ -276,8 +277,12 @@ class GrantTransaction:
         return True
 
     def _can_leave(self, ledger: Ledger) -> bool:
-        """Return whether the namespace has left what the ledger stops to count."""
-        for name in shared_names(self.previous_ledger):
+        """Return whether the namespace has left what the ledger stops to count.
+
+        One that is made anew may be in the place of one that counted what names the namespace.
+        """
+        former = self.previous_ledger
+        for name in list(self.versions) if former is None else shared_names(former):
             if name in ledger.accounts:
                 continue
             self.shared.completeness.uncount(self.namespace, name)
@@ -290,6 +295,18 @@ class GrantTransaction:
             if is_vague and version.grants.observed and not self._mark_incomplete(version):
                 return False
         return True
+
+    def _may_be_overtaken(self, ledger: Ledger) -> bool:
+        """Return whether a ledger that is counted for a quota may stop to count it afterwards.
+
+        A write of which this process has no answer, or of the former leader, may be carried out
+        late, by a spec that was taken back meanwhile. It fails once there is another version.
+        """
+        return self.state.last_write is None and any(
+            version is not None and version.grants.observed != ledger.accounts[name].observed
+            for name in shared_names(ledger)
+            for version in [self.versions[name]]
+        )
 
     def _mark_incomplete(self, version: SharedQuotaVersion) -> bool:
         """Write that not all namespaces of a quota are counted; return False after a conflict."""

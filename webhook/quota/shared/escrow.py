@@ -14,8 +14,10 @@ C. Total. No admission makes the sum over all namespaces exceed `hard`. Only usa
 
 D. Complete. The quota's status says that all are counted only while that is true of the very spec
    that it names: before a ledger begins to count another spec, or begins again, that is taken back,
-   and before one stops to count by another spec. The leader writes no quota that names a former
-   spec: an edit may be taken back at any time, and what followed of it must not count as that spec.
+   and before one stops to count by another spec, or is made anew without it. Where the leader
+   writes what namespaces hold, it leaves no claim for a former spec: an edit may be taken back at
+   any time, and what followed of it must not count as that spec. Nor may a write that is carried
+   out late: where one may be on its way, a ledger is written again before it is taken as counted.
    Nothing is lowered, and no namespace dropped, but for the spec and the labels as they are in
    storage.
 
