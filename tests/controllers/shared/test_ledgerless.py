@@ -121,6 +121,21 @@ def test_its_pods_are_compared_with_a_list_before_they_count(harness: Controller
     assert OTHER in {call.namespace for call in harness.client.calls_of("list", PODS)}
 
 
+def test_they_are_so_each_time(harness: ControllerHarness) -> None:
+    terminate(harness)
+    edit_limit(harness)
+    wait(harness)
+    assert granted(harness) == {NAMESPACE: "0", OTHER: "1"}
+    harness.pod("unasked", "3", OTHER, node="node-1")
+    harness.catch_up()
+    harness.lose_pod("unasked", OTHER)
+    harness.state(OTHER).usage.forget_deleted(())
+    edit(harness, **{"requests.cpu": "4"})
+    wait(harness)
+    assert is_complete(harness)
+    assert granted(harness) == {NAMESPACE: "0", OTHER: "4"}
+
+
 def test_a_bind_that_its_ledger_admitted_last_is_waited_for(harness: ControllerHarness) -> None:
     harness.pod("last", "1", OTHER, requests={"cpu": "1", "memory": "3Gi"})
     harness.catch_up()

@@ -205,6 +205,7 @@ class LedgerReconciler:
         update = self._usage_cache.next_ledger(namespace, state, None, {})
         if update is not None:
             grant_counted(self._shared, namespace, state, update.ledger, epoch)
+            state.listing = None  # what is granted next is compared with a list of its own
         return update is not None
 
     def _expired(
