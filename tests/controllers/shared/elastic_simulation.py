@@ -209,6 +209,11 @@ class ElasticSimulation(SharingSimulation):
         return False
 
     @property
+    def takes_back(self) -> bool:
+        """Selectors follow from the elastic quotas."""
+        return False
+
+    @property
     def acts(self) -> Acts:
         """What may happen."""
         acts = super().acts

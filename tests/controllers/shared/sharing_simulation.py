@@ -546,6 +546,11 @@ class SharingSimulation:
         """Whether namespaces lose their ledgers because they are deleted, and stay with pods."""
         return self.seed % 13 == 3 and not self.is_calm
 
+    @property
+    def takes_back(self) -> bool:
+        """Whether selectors are edited, and that is taken back."""
+        return self.seed % 13 in (3, 9) and not self.is_calm
+
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
         self.cluster = FakeCluster()
@@ -562,6 +567,8 @@ class SharingSimulation:
         self.denied: Counter[bool] = Counter()
         """How many denials there were, by whether others had headroom all the time."""
         self.views: list[UserState] = [UserState(frozenset(self.namespaces))]
+        self.spec: dict[str, object] = {}
+        """What was written last of the quota that all share."""
         self.number = 0
         self.admitted = 0
         self.deleted: set[str] = set()
@@ -607,7 +614,15 @@ class SharingSimulation:
             if self.has_headroom
         ]
         parts = {"kept": [part] if kept else [], "headroom": headroom}
-        self.write_quota(QUOTA, {**spec, **parts})
+        self.spec = {**spec, **parts}
+        self.write_quota(QUOTA, self.spec)
+
+    def turn(self) -> None:
+        """Let the quota select only namespaces with a label, or take that back."""
+        if NAME in self.views[-1].quotas:
+            selector = {} if self.spec["namespaceSelector"] else {"matchLabels": {"team": "x"}}
+            self.spec = {**self.spec, "namespaceSelector": selector}
+            self.write_quota(QUOTA, self.spec)
 
     def write_quota(self, own: str, spec: Mapping[str, object]) -> None:
         """Create a shared quota with this spec, or edit it."""
@@ -1019,6 +1034,8 @@ class SharingSimulation:
 
     def _check_quota(self, name: str, now: StoredState) -> None:
         quota = now.quota(name)
+        if quota.is_complete:
+            self._check_complete(name, quota.uid, quota.granted)
         for namespace, ledger in now.ledgers.items():
             account = None if ledger is None else ledger.accounts.get(name)
             is_counted = account is not None and account.observed.uid == quota.uid
@@ -1038,6 +1055,20 @@ class SharingSimulation:
             taken = sum(self.taken(one) for one in self.namespaces if view.shares(one, name))
             assert taken <= quota.hard, f"{taken} are taken of {name}: {quota.hard}"
             assert quota.total <= quota.hard, f"{quota.total} are granted of {name}: {quota.hard}"
+
+    def _check_complete(self, name: str, uid: str, granted: Mapping[str, Fraction]) -> None:
+        """All take part that the present spec has selected since the quota was created."""
+        spec = self.views[-1].quotas[name]
+        views = [
+            replace(one, quotas={name: spec})
+            for one in self.views
+            if name in one.quotas and one.quotas[name].uid == uid
+        ]
+        for namespace in self.namespaces:
+            is_selected = all(one.shares(namespace, name) for one in views)
+            assert namespace in granted or not is_selected, (
+                f"D: {name} is complete without {namespace}"
+            )
 
     def check_quiet(self) -> None:
         """Let all requests end and everything be settled; the quota must then be exact."""
@@ -1072,7 +1103,8 @@ class SharingSimulation:
             sharing = [one for one in self.namespaces if view.shares(one, name)]
             assert quota.is_complete or not sharing, f"{name} waits for {self.terminating}"
             for one in self.terminating.intersection(sharing):
-                assert quota.granted[one] >= self.taken(one), f"{one} takes more of {name}"
+                held, taken = quota.granted[one], self.taken(one)
+                assert held == taken, f"{one} takes {taken} of {name}, which says {held}"
         self.terminating.clear()
 
     def _check_recalled(self) -> None:
@@ -1421,6 +1453,7 @@ def _happen(world: SharingSimulation) -> None:
         "bind many": not world.has_threads,
         "delete": not world.has_deletions,
         "terminate": not world.has_terminations,
+        "take back": not world.takes_back,
     }
     acts = world.acts
     names = [name for name in acts if not unwanted.get(name)]
@@ -1529,6 +1562,17 @@ def _terminate(world: SharingSimulation, namespace: str) -> None:
         world.terminate(namespace)
 
 
+def _take_back(world: SharingSimulation, namespace: str) -> None:
+    """Edit the selector, or take that back; a controller follows, and may be on its way then."""
+    world.turn()
+    actor = world.rng.choice(world.controllers)
+    if actor.task is None:
+        actor.view = len(world.views) - 1
+        world.reconcile(actor, namespace)
+        for _ in range(world.rng.randrange(10)):
+            world.step(actor)
+
+
 def _promise(world: SharingSimulation, _namespace: str) -> None:
     stored = world.read_stored().quotas.values()
     waiting, promised = world.waiting(), sorted({uid for one in stored for uid in one.promised})
@@ -1554,5 +1598,6 @@ _ACTS: Final[Acts] = {
     "promise": (6, _promise),
     "delete": (12, _delete),
     "terminate": (4, _terminate),
+    "take back": (5, _take_back),
     "look": (3, lambda world, _name: world.look(world.rng.choice(world.controllers))),
 }

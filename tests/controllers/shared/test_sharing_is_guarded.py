@@ -30,7 +30,7 @@ from tests.patching import wrap
 from webhook.controllers.elastic import precedence
 from webhook.controllers.elastic.promise_reconciler import PromiseReconciler
 from webhook.controllers.elastic.promises import HeldPromise, Promises
-from webhook.controllers.shared import grant_transaction
+from webhook.controllers.shared import grant_transaction, ledgerless, shared_context
 from webhook.controllers.shared.completeness import Completeness
 from webhook.controllers.shared.grant_transaction import GrantTransaction
 from webhook.controllers.shared.leaving import Leaving
@@ -308,6 +308,23 @@ def test_a_drop_by_lists_that_are_older_than_the_quota_is_noticed(
     _list_before_the_quota_is_read(monkeypatch)
     with pytest.raises(AssertionError, match=r"^B: . holds"):
         _search(range(527, 6000, 13))  # with namespaces that are deleted and made again
+
+
+def test_a_claim_that_is_left_for_a_former_spec_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (grant_transaction, shared_context):
+        monkeypatch.setattr(module, "names_former_spec", lambda _shared: False)
+    with pytest.raises(AssertionError, match=r"^D: .* is complete without ."):
+        _search(range(3, 6000, 13))  # with selectors that are taken back
+
+
+def test_what_a_namespace_without_a_ledger_keeps_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledgerless, "lowered", raised)
+    with pytest.raises(AssertionError, match=r"^. takes \d of cdq/both, which says \d$"):
+        _search(range(406, 6000, 13))  # with namespaces that are terminated
 
 
 def test_what_is_given_to_a_pod_with_a_later_promise_is_noticed(
