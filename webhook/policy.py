@@ -58,8 +58,9 @@ class Policy:
     """Where nothing is hidden of quotas: those that are exempt, and those that will be when the API
     server enforces their quotas and the guard leaves them out."""
     unmasked_keys: frozenset[str] = frozenset()
-    """Resources that are charged and nowhere hidden: those that will not be deferred any more when
-    the API server enforces them and the registration does not name them."""
+    """Resources that are charged and nowhere hidden: those that the registration does not name yet,
+    and those that will not be deferred any more when the API server enforces them and the
+    registration does not name them."""
     own_users: frozenset[str] = own_users(DEFAULT_NAMESPACE)
     """User names of the processes of this installation."""
     job_gates: frozenset[str] = frozenset(JobGate)
@@ -104,8 +105,9 @@ def compile_policy(
     Args:
         configuration: The settings that are in force.
         system_namespace: Namespace of the installation.
-        given: The settings as they were written, of which some may not be in force yet. Nothing is
-            hidden of what they exempt or do not defer. None if they are the same.
+        given: The settings as they were written, of which some may not be in force yet, with the
+            resources that may be hidden. Nothing is hidden of what they exempt or do not defer.
+            None if they are the same.
         detected_gates: The feature gates that the API server was found to have on, and those of
             which nothing could be found out.
         unknown_gates: The latter.

@@ -288,8 +288,12 @@ def test_a_resource_that_was_added_to_the_file_alone_is_reported(process: Engine
     process.write({"deferredResources": [GPU, "requests.example.com/fpga"]})
     waits = "requests.example.com/fpga: is still enforced at creation, too"
     eventually(lambda: any(waits in one for one in process.engine.warnings()), "it is told")
+    assert "requests.example.com/fpga" in process.engine.policy.deferred_keys
+    assert not process.hides("requests.example.com/fpga")  # other replicas may not charge it yet
+    assert process.hides(GPU)
     process.defer(GPU, "requests.example.com/fpga")
     eventually(lambda: process.engine.warnings() == [], "it is in force")
+    assert process.hides("requests.example.com/fpga")
 
 
 def test_so_is_the_first_one(process: EngineHarness) -> None:

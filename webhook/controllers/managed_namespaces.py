@@ -28,8 +28,7 @@ class ManagedNamespaces:
     """Returns the namespaces of which nothing may be hidden although they are guarded, because they
     are going to be exempt."""
     unmasked_keys: Callable[[], Set[str]] = frozenset
-    """Returns the resources that are charged and may be hidden nowhere, because they are not going
-    to be deferred any more."""
+    """Returns the resources that are charged and may be hidden nowhere, see `Policy`."""
 
     @property
     def are_synced(self) -> bool:

@@ -13,8 +13,11 @@ what the mask hides. The order between both must never leave a quota without enf
    So it is for every process, also one that starts meanwhile: those that count otherwise do not
    decide by each other's ledgers. Where nothing is annotated, it is until the process is replaced.
 
-What goes the other way needs no care: the API server enforces what it is not asked about and what
-nothing hides.
+3. A resource that is deferred from now on is charged at once, and hidden once that annotation names
+   it, which an installation writes when all replicas charge it.
+
+A namespace that is exempt no more needs no care: the API server enforces what it is not asked
+about.
 """
 
 from __future__ import annotations
@@ -116,6 +119,18 @@ class EffectiveConfiguration:
             )
         self._pending_fields = messages
         return replace(configuration, exempt_namespaces=exempt, deferred_resources=self._resources)
+
+    def hiding(self, configuration: Configuration) -> Configuration:
+        """Return a configuration that defers no more than may be hidden.
+
+        Replicas that have not read the file yet charge nothing else.
+        """
+        registered = self._registered
+        if registered is None:
+            return configuration
+        wanted = configuration.deferred_resources
+        known = tuple(name for name in wanted if name in registered)
+        return replace(configuration, deferred_resources=known)
 
     def _is_left_out(self, namespace: str) -> bool:
         """Return whether the guard is known not to be asked about an opted-in namespace."""

@@ -403,10 +403,11 @@ class Engine:
     def _compile(self) -> InForce:
         gates, source = self._feature_gates.gates, self._options.configuration
         given = Configuration() if source is None else source.current
+        effective = self._effective
         policy = compile_policy(
-            given if self._effective is None else self._effective.apply(given),
+            given if effective is None else effective.apply(given),
             system_namespace=self._options.system_namespace,
-            given=given,
+            given=given if effective is None else effective.hiding(given),
             detected_gates=gates.enabled,
             unknown_gates=gates.unsure,
         )
