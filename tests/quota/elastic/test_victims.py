@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.counting import calls_of
 from tests.quota.elastic.pools import Cluster, a_quota, uids
 from webhook.jsonfields.reader import FieldReader
+from webhook.quota.elastic import reclaim_plan
 from webhook.quota.elastic.balance import Claim
 from webhook.quota.elastic.capacity import (
     ElasticPod,
@@ -20,6 +21,7 @@ from webhook.quota.elastic.capacity import (
     is_of_daemon_set,
     over_quota,
 )
+from webhook.quota.elastic.disruption_budgets import DisruptionBudgets, NamespaceBudgets
 from webhook.quota.elastic.victims import AnyRoom, Circumstances, NoBudgets
 
 FEW, MANY = 50, 400
@@ -168,3 +170,32 @@ def test_a_group_that_a_budget_keeps_is_not_looked_at_again_for_each_victim(
     assert len(found.victims) == MANY // 2
     assert {*uids(found.victims)} <= {*uids(singles)}
     assert len(looks) <= 6 * MANY
+
+
+def _small_and_large(small: int, *large: int) -> Cluster:
+    """Return a pool that is used up; b, which is most above its share, has small pods alone."""
+    cluster = Cluster(a_quota("a", 4000), a_quota("b", 0), a_quota("c", 1000))
+    cluster.run("b", *[1] * small)
+    cluster.run("c", 1000, *large)
+    return cluster
+
+
+def test_pods_that_free_next_to_nothing_come_after_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their creator would keep what others borrow by making too many of them for any plan."""
+    monkeypatch.setattr(reclaim_plan, "_MOST_WORK", 500)
+    cluster = _small_and_large(400, 1000, 1000, 1600)
+    found = cluster.plan(cluster.queued("a", 2000))
+    assert found.is_possible, found.obstacle
+    assert {pod.namespace for pod in found.victims} == {"c"}
+
+
+def test_small_pods_go_where_others_are_not_enough() -> None:
+    cluster = _small_and_large(2500, 1500)
+    kept = {pod.uid: (0,) for pod in cluster.pods[cluster.pool.quota_of["c"]]}
+    protected = {"c": NamespaceBudgets((0,), frozenset(), kept)}
+    budgets = DisruptionBudgets(lambda name: protected.get(name, NamespaceBudgets()))
+    queued = cluster.queued("a", 1500)
+    found = cluster.plan(queued, Circumstances(disruptions=budgets.begin))
+    assert {pod.namespace for pod in found.victims} == {"b"}, "those of c may not go now"
+    found = cluster.plan(queued)
+    assert {pod.namespace for pod in found.victims} == {"c"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
@@ -106,6 +106,15 @@ class Balance:
         ]
         beyond_pool = [name for name in request if self._free.get(name, 0) < 0]
         return Shortage(tuple(sorted(beyond_max)), tuple(sorted(beyond_pool)))
+
+    @property
+    def lacking(self) -> Mapping[str, int]:
+        """How much there is too little of each resource of the shortage."""
+        short, used = self.shortage, self._usage[self._queued.quota]
+        beyond_max = {name: used[name] - self._ceiling[name] for name in short.beyond_max}
+        beyond_pool = {name: -self._free[name] for name in short.beyond_pool}
+        every = {**beyond_max, **beyond_pool}
+        return {name: max(every[name], beyond_max.get(name, 0)) for name in every}
 
     def claim(self, resource: str) -> Claim:
         """Return the claim of the pod's quota in a resource of which the pool is short."""

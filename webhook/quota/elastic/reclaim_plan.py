@@ -216,7 +216,7 @@ class _Attempt:
         With `keeps_blocked` those that a budget keeps now come after all others, on the node too.
         """
         balance = self.state.balance.copy()
-        candidates = Candidates(self.stock, node, keeps_blocked=keeps_blocked)
+        candidates = Candidates(self.stock, balance.lacking, node, keeps_blocked=keeps_blocked)
         units: list[Unit] = []
         while (short := balance.shortage).resources:
             sources = self._sources(balance, short)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
-from typing import Protocol
+from typing import Final, Protocol
 
 from webhook.quota.elastic.balance import Claim, Queued
 from webhook.quota.elastic.capacity import ElasticPod, LabelOrder, QuotaWalk, in_label_order
@@ -142,12 +142,20 @@ class _Member:
     newest: _Newest
     """Age of its newest pod."""
 
+    @property
+    def order(self) -> tuple[bool, int, _Newest]:
+        """What decides between units of which nothing else is known; no two share it."""
+        return self.is_partial, self.priority, self.newest
 
-_Entry = tuple[bool, bool, bool, int, _Newest, _Member]
-"""Elsewhere, blocked, partial, priority, newest (which no two share): the least goes first."""
 
+_SMALL: Final = 1000
+"""A unit that frees less than one in so many parts of what is lacking is small: there can be so
+many of them that no plan ends in time, and their creator would keep all others' pods by that."""
 
-_Rank = tuple[bool, bool, Fraction, bool, int, _Newest]
+_Entry = tuple[bool, bool, bool, bool, int, _Newest, _Member]
+"""Elsewhere, blocked, small, order (of three): the least goes first."""
+
+_Rank = tuple[bool, bool, bool, Fraction, bool, int, _Newest]
 _Head = tuple[_Rank, str, Unit]
 """The first unit of a quota that is in turn, after its rank among those of all."""
 
@@ -223,6 +231,7 @@ class Candidates:
     """The units that are in turn, while some are taken.
 
     Args:
+        lacking: Of which resources how much is to be freed.
         node: Pods of this one are taken first; empty: wherever they are.
         keeps_blocked: Whether those that a budget keeps now come after all others, there too.
 
@@ -230,9 +239,12 @@ class Candidates:
         has_blocked: Whether a budget keeps one of them.
     """
 
-    def __init__(self, stock: Stock, node: str, *, keeps_blocked: bool = False) -> None:
+    def __init__(
+        self, stock: Stock, lacking: Mapping[str, int], node: str, *, keeps_blocked: bool = False
+    ) -> None:
         self.has_blocked = False
         self._stock = stock
+        self._lacking = lacking
         self._node = node
         self._keeps_blocked = keeps_blocked
         self._entries: dict[tuple[str, bool], list[_Entry]] = {}
@@ -264,7 +276,7 @@ class Candidates:
         """
         first: _Head | None = None
         for one in sorted(sources, key=lambda source: source.above, reverse=True):
-            if first is not None and first[0][:3] < (False, False, -one.above):
+            if first is not None and first[0][:4] < (False, False, False, -one.above):
                 break
             head = self._known_head(one)
             if head is not None and (first is None or head[0] < first[0]):
@@ -280,22 +292,24 @@ class Candidates:
         if head is None:
             return None
         rank, key, unit = head
-        return (*rank[:2], -source.above, *rank[3:]), key, unit
+        return (*rank[:3], -source.above, *rank[4:]), key, unit
 
     def _head(self, source: Source) -> _Head | None:
         """Return the first unit of a quota that is in turn, after its rank among those of all."""
         entries = self._entries_of(source)
         while entries:
-            elsewhere, is_blocked, is_partial, priority, newest, member = entries[0]
+            elsewhere, is_blocked, is_small, _, _, _, member = entries[0]
             unit = self._present(source.quota, member)
             if not _asks(unit, source.names):
                 heappop(entries)
             elif not is_blocked and not self._disruptions.allow(unit):
                 self.has_blocked = True
                 last = elsewhere or self._keeps_blocked
-                heapreplace(entries, (last, True, is_partial, priority, newest, member))
+                heapreplace(entries, (last, True, is_small, *member.order, member))
+            elif not is_small and self._is_small(unit, source.names):
+                heapreplace(entries, (elsewhere, is_blocked, True, *member.order, member))
             else:
-                rank = (elsewhere, is_blocked, -source.above, is_partial, priority, newest)
+                rank = (elsewhere, is_blocked, is_small, -source.above, *member.order)
                 return rank, source.quota, unit
         return None
 
@@ -305,12 +319,16 @@ class Candidates:
             if source.quota not in self._walks:
                 self._walks[source.quota] = self._stock.walk(source.quota)
             entries = [
-                (self._is_elsewhere(one), False, one.is_partial, one.priority, one.newest, one)
+                (self._is_elsewhere(one), False, False, *one.order, one)
                 for one in self._stock.members(source.quota)
             ]
             heapify(entries)
             self._entries[key] = entries
         return self._entries[key]
+
+    def _is_small(self, unit: Unit, names: Iterable[str]) -> bool:
+        freed = ((sum(pod.amounts.get(name, 0) for pod in unit), name) for name in names)
+        return all(amount * _SMALL < self._lacking[name] for amount, name in freed)
 
     def _is_elsewhere(self, member: _Member) -> bool:
         return self._node != "" and all(pod.node != self._node for pod in member.pods)
