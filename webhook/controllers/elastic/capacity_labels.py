@@ -5,7 +5,8 @@ present labels are only compared with that. What differs is written, several at 
 second as the configuration allows, `in-quota` first, so that a pod is marked for eviction last. A
 pod whose namespace has no elastic quota any more loses the label.
 
-The pods are followed once there is an elastic quota: a cluster without any pays nothing.
+The pods are followed once there is an elastic quota: a cluster without any pays nothing, and labels
+that another process left there stay. Where `elastic.enabled` is false they may be those of nos.
 """
 
 from __future__ import annotations
