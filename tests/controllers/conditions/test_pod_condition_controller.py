@@ -1025,14 +1025,64 @@ def test_one_that_is_refused_does_not_hold_up_the_others(
 def test_a_namespace_that_opted_out_is_left_with_one_line_of_the_log(
     condition_harness: ConditionHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Its pods are tried ever later, as it may opt in again before any cycle tells."""
     caplog.set_level("INFO", controller.__name__)
     condition_harness.api.on("patch", PODS, forbid)
     condition_harness.cluster.load([(NAMESPACES, {"metadata": {"name": NAMESPACE}})])
     condition_harness.pods("w1", "w2", "w3")
     condition_harness.update(in_line(["w1", "w2", "w3"]))
-    assert sorted(name for _, name in condition_harness.run(700, step=5)) == ["w1", "w2", "w3"]
+    names = [name for _, name in condition_harness.run(700, step=5)]
+    assert sorted(names) == sorted(["w1", "w2", "w3"] * 5)  # after 30, 60, 120, 240 s
     lines = [(one.levelname, one.__dict__["namespace"]) for one in caplog.records]
     assert lines == [("INFO", NAMESPACE)]
+    condition_harness.update({})
+    assert condition_harness.run(700, step=5) == []
+    assert condition_harness.reasons.is_idle
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_namespace_that_opted_out_for_a_moment_is_reported_again(
+    condition_harness: ConditionHarness, is_released: bool
+) -> None:
+    opted_in = {"metadata": {"name": NAMESPACE, "labels": {MODE_LABEL: DEFERRED_MODE}}}
+    condition_harness.cluster.load([(NAMESPACES, opted_in)])
+    condition_harness.pods("web")
+    condition_harness.update(in_line(["web"]))
+    condition_harness.run(40)
+    condition_harness.stored.patch(
+        NAMESPACES, NAMESPACE, {"metadata": {"labels": {MODE_LABEL: None}}}
+    )
+    refusal = condition_harness.api.on("patch", PODS, forbid)
+    waiting, released = ({}, ["web"]) if is_released else (in_line(["web"], used=9), [])
+    condition_harness.update(waiting, *released)
+    assert [name for _, name in condition_harness.run(5)] == ["web"]
+    refusal.remove()
+    condition_harness.stored.patch(NAMESPACES, NAMESPACE, opted_in)
+    condition_harness.update(waiting, *released)
+    condition_harness.run(40)
+    full_again = ("False", "QuotaExceeded", "exceeded quota: p1, used: 9; place 1 of 1")
+    assert condition_harness.reported("web") == (RESERVED if is_released else full_again)
+
+
+def test_one_that_has_left_is_forgotten_when_its_namespace_has_opted_out(
+    waiting: ConditionHarness,
+) -> None:
+    waiting.api.on("patch", PODS, forbid)
+    waiting.cluster.load([(NAMESPACES, {"metadata": {"name": NAMESPACE}})])
+    waiting.update({})
+    assert [name for _, name in waiting.run(700, step=5)] == ["web"]
+    assert waiting.reasons.is_idle
+
+
+def test_cycles_do_not_hurry_one_that_has_left_and_may_not_be_written(
+    waiting: ConditionHarness,
+) -> None:
+    waiting.api.on("patch", PODS, forbid)
+    tried = 0
+    for _ in range(100):
+        waiting.update({})
+        tried += len(waiting.run(1))
+    assert tried == 3  # after 30 s, then after 60 s
 
 
 def test_a_refusal_where_the_namespace_is_opted_in_is_a_warning(

@@ -164,6 +164,11 @@ class ConditionQueue:
         entry = self._namespaces.get(state.namespace)
         return (None, 0) if entry is None else (entry.pending.get(state.uid), entry.total)
 
+    def is_listed(self, state: PodConditionState) -> bool:
+        """Return whether a pod waited, or was releasable, in the last cycle of its queue."""
+        entry = self._namespaces.get(state.namespace)
+        return entry is not None and (state.uid in entry.pending or state.uid in entry.releasable)
+
     def update(
         self,
         namespace: str,
@@ -271,7 +276,9 @@ class ConditionQueue:
         is_stale = state.is_released or state.has_lost_reservation or state.reports_waiting
         if state.is_done or not is_stale or not self._is_there(state):
             self.forget(state)
-        elif not (state.is_released or state.has_lost_reservation or state.is_queued):
+        elif not (
+            state.is_released or state.has_lost_reservation or state.is_queued or state.failures
+        ):
             self._enqueue(state)
 
     def _is_there(self, state: PodConditionState) -> bool:
@@ -325,9 +332,9 @@ class ConditionQueue:
         self._withdraw(state)
         self._schedule(state, None)
         state.is_done = True
-        entry, uid = self._namespaces.get(state.namespace), state.uid
-        if entry is not None and uid not in entry.pending and uid not in entry.releasable:
-            entry.pods.pop(uid, None)  # no later cycle shows that it has left
+        entry = self._namespaces.get(state.namespace)
+        if entry is not None and not self.is_listed(state):
+            entry.pods.pop(state.uid, None)  # no later cycle shows that it has left
             self._forget_if_empty(state.namespace)
 
     def _enqueue(self, state: PodConditionState) -> None:

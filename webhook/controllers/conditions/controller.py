@@ -11,7 +11,8 @@ a time, within a rate limit. So a condition can be late, by minutes where thousa
 - A changed reason is written at once, at most once within an interval.
 - A pod that leaves the queue in another way, because a person took its gate off or the namespace
   has opted out, loses the condition; if the API server refuses that because the namespace is no
-  longer opted in, the condition stays.
+  longer opted in, the condition stays. One that waits is tried again, ever later: the namespace may
+  opt in again before any cycle has noticed.
 - If the API server does not write a pod in time, because its creator made it so large, the pod's
   namespace rests while others go on. After that the other pods of the namespace go first.
 - Where nodes are followed, the condition of a waiting pod also says that no node fits it: the pod
@@ -264,10 +265,11 @@ class PodConditionController:
             try:
                 self._sync(state, partial(_wanted, state, pod, pending, total, is_late), now)
             except ApiError as err:
-                if isinstance(err, ForbiddenError) and self._has_opted_out(state.namespace):
+                is_left = isinstance(err, ForbiddenError) and self._has_opted_out(state.namespace)
+                if is_left and not self._queue.is_listed(state):
                     self._drop(state)
                 else:
-                    self._back_off(state, err, now)
+                    self._back_off(state, err, now, is_quiet=is_left)
 
     def _is_resting(self, state: PodConditionState, now: float) -> bool:
         """Return whether its namespace rests after a timeout, and come back to the pod then."""
@@ -435,7 +437,9 @@ class PodConditionController:
             _log.info("conditions are left: not opted in any more", extra={"namespace": namespace})
         return True
 
-    def _back_off(self, state: PodConditionState, err: ApiError, now: float) -> None:
+    def _back_off(
+        self, state: PodConditionState, err: ApiError, now: float, *, is_quiet: bool
+    ) -> None:
         """Requeue a pod after a failed request; its present condition is not known then."""
         state.must_refresh = True
         state.failures += 1
@@ -454,10 +458,11 @@ class PodConditionController:
         else:
             retry_at = now + _REJECTED_BACKOFF.seconds(state.failures)
         self._queue.requeue_at(state, retry_at)
-        _log.warning(
-            "writing a condition failed",
-            extra={"namespace": state.namespace, "pod": state.name, "error": str(err)},
-        )
+        if not is_quiet:
+            _log.warning(
+                "writing a condition failed",
+                extra={"namespace": state.namespace, "pod": state.name, "error": str(err)},
+            )
 
     def _drop(self, state: PodConditionState) -> None:
         self._queue.forget(state)
