@@ -675,3 +675,95 @@ def test_an_excluded_quota_is_counted_a_second_time_and_not_at_once_by_its_own_w
     finally:
         for informer in made.informers():
             informer.stop()
+
+
+@contextmanager
+def slowly_counted() -> Iterator[tuple[MaskHarness, list[float]]]:
+    """Let a list of the pods of the namespace `slow` take a second of a clock that is set."""
+    clock = [1000.0]
+    cluster = new_cluster()
+    cluster.load([(NAMESPACES, a_namespace(name)) for name in (NAMESPACE, "slow")])
+    timing = ControllerTimings(clock=lambda: clock[0])
+    made = MaskHarness(cluster, [1], [DEFERRED_KEYS], timing=timing)
+
+    def take(call: Call) -> None:
+        clock[0] += call.namespace == "slow"
+
+    made.client.on("list", PODS, preceded_by(take))
+    for informer in made.informers():
+        informer.start()
+    try:
+        yield made, clock
+    finally:
+        for informer in made.informers():
+            informer.stop()
+
+
+def load_hidden(made: MaskHarness, name: str, namespace: str) -> None:
+    """Add a quota that is excluded, and of which something is hidden."""
+    annotations = {"annotations": {"deferredquota.io/exclude": "true"}}
+    one = quota(name, namespace=namespace, uid=f"uid-{name}", metadata=annotations)
+    made.cluster.load([(RESOURCE_QUOTAS, {**one, "status": MASKED})])
+    wait_until_seen(made.cluster, made.informers())
+
+
+def test_a_namespace_rests_after_a_count_and_others_go_first() -> None:
+    names = [f"q{number}" for number in range(3)]
+    with slowly_counted() as (made, clock):
+        for name in names:
+            load_hidden(made, name, "slow")
+        load_hidden(made, "p1", NAMESPACE)
+        made.controller.workers.drain()
+        assert made.status()["hard"] == HARD
+        assert len(made.client.calls_of("list", PODS)) == 2
+        counts = 2 * len(names)  # each a second time
+        for _ in range(counts):
+            wait_until_seen(made.cluster, made.informers())
+            clock[0] += 5.1  # the longest rest
+            made.controller.workers.drain()
+        assert [made.status(name, "slow")["hard"] for name in names] == [HARD] * 3
+        listed = [call.namespace for call in made.client.calls_of("list", PODS)]
+        assert listed.count("slow") == counts
+        assert made.controller.workers.queue.seconds_to_next() == float("inf")
+
+
+def test_a_namespace_that_rests_keeps_its_failures() -> None:
+    with slowly_counted() as (made, clock):
+        made.client.on("patch", RESOURCE_QUOTAS, hide_cpu)
+        load_hidden(made, "q1", "slow")
+        for _ in range(3):
+            made.controller.workers.drain()
+            wait_until_seen(made.cluster, made.informers())
+            clock[0] += 1  # it rests, and is asked for
+            made.controller.workers.drain()
+            clock[0] += 5
+        assert made.count("undone") == 3
+        assert ("Warning", "NotEnforced") in said(made)
+
+
+def test_a_count_that_fails_is_followed_by_a_rest_too() -> None:
+    def fail_late(_call: Call, _proceed: Proceed) -> Any:
+        clock[0] += 1
+        raise NotFoundError("no such namespace")
+
+    with slowly_counted() as (made, clock):
+        made.client.on("list", PODS, fail_late)
+        for name in ("q1", "q2"):
+            load_hidden(made, name, "slow")
+        made.controller.workers.drain()
+        assert len(made.client.calls_of("list", PODS)) == 1
+
+
+def test_all_that_a_pod_of_very_many_names_asks_for_is_counted() -> None:
+    others = {f"x{number}.example.com/r": "0" for number in range(40)}
+    amounts = {"cpu": "1", "example.com/gpu": "2", **others}
+    made = quota()
+    made["spec"] = {"hard": {GPU: "4", **HARD}}
+    made["status"] = {"hard": {GPU: "4", **HARD}, "used": {GPU: "2", **USED}}
+    keys = [DEFERRED_KEYS | {GPU}]
+    with new_mask_harness((RESOURCE_QUOTAS, made), keys=keys) as harness:
+        eventually(lambda: harness.status() == MASKED, "it is masked")
+        harness.cluster.load([(PODS, a_pod(requests=amounts))])
+        opt_out(harness.api, NAMESPACE)
+        eventually(lambda: harness.status()["hard"] == {GPU: "4", **HARD}, "it is complete")
+        assert harness.status()["used"][GPU] == "2"

@@ -9,6 +9,7 @@ from webhook.controllers.runtime.controller import (
     DONE,
     RATE_LIMITED,
     Controller,
+    Postponed,
     RequeueAfter,
     Result,
 )
@@ -36,6 +37,16 @@ def test_a_result_decides_when_the_key_comes_again(
     assert controller.queue.seconds_to_next() == seconds
     assert controller.queue.failures("one") == failures
     assert not controller.step()
+
+
+def test_a_key_that_is_postponed_keeps_its_failures() -> None:
+    results: list[Result] = [RATE_LIMITED, Postponed(7.0)]
+    controller = Controller("test", a_queue(), lambda _key: results.pop(0))
+    for seconds in (3.0, 7.0):
+        controller.queue.add("one")
+        assert controller.step()
+        assert controller.queue.seconds_to_next() == seconds
+    assert controller.queue.failures("one") == 1
 
 
 def test_what_is_raised_is_a_failure_and_goes_to_the_caller() -> None:

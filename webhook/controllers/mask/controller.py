@@ -14,12 +14,16 @@ five minutes. So this controller completes the status at once: `hard` together w
 pods, and of the devices of ResourceClaims, because the API server refuses every pod while a limited
 resource has no `used`. What was created between the list and that write is found by a second count;
 from then on the quota controller keeps the status.
+
+There is one thread, and how long a count takes is up to those who write pods and quotas. So a
+namespace rests after each, and the quotas of others go first.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import contextmanager
 from typing import Final
 
 from webhook.controllers.managed_namespaces import ManagedNamespaces
@@ -34,12 +38,13 @@ from webhook.controllers.runtime.controller import (
     DONE,
     RATE_LIMITED,
     Controller,
+    Postponed,
     RequeueAfter,
     Result,
 )
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.leadership import Leadership
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff, rest_seconds
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
@@ -138,6 +143,8 @@ class StatusMaskController:
         """Resources that were deferred at some time of this process."""
         self._half_restored: dict[str, tuple[Set[str], float]] = {}
         """Quotas whose pods are to be counted a second time, for which resources, and when."""
+        self._rests_until: dict[str, float] = {}
+        """Namespaces whose pods were counted a moment ago."""
         self._left_to_platform: set[str] = set()
         """Quotas that the quota controller had time to complete."""
         self.workers: Final = Controller(
@@ -227,6 +234,9 @@ class StatusMaskController:
             self._half_restored.pop(key, None)
             self._left_to_platform.discard(key)
             return DONE
+        rest = self._rests_until.get(quota.namespace, 0.0) - self._timings.clock()
+        if rest > 0:  # also for what has only to be hidden: until then all of it is checked
+            return Postponed(rest)
         keys = self._managed.masked_keys()
         self._ever_deferred = self._ever_deferred | self._managed.deferred_keys()
         is_masked = quota.namespace not in self._managed.unmasked() and not is_excluded(quota)
@@ -326,9 +336,10 @@ class StatusMaskController:
                 return RequeueAfter(left_seconds)
             hidden |= half[0] - except_keys
         claimed = claimed_keys(present, hidden)
-        claims = list_device_claims(self._api, quota.namespace) if claimed else ()
-        pods = self._pods(quota.namespace)
-        counted = native_count(present, pods, claims=claims, claimed=claimed)
+        with self._resting_after(quota.namespace):
+            claims = list_device_claims(self._api, quota.namespace) if claimed else ()
+            pods = self._pods(quota.namespace)
+            counted = native_count(present, pods, claims=claims, claimed=claimed)
         counted = {name: amount for name, amount in counted.items() if name in hidden}
         patch = restoring_patch(present, counted)
         if patch is not None:
@@ -360,7 +371,22 @@ class StatusMaskController:
     def _pods(self, namespace: str) -> Iterable[Pod]:
         for page in list_pages(self._api, PODS, ListOptions(namespace), newest=0):
             for revision in page.items:
-                yield compact_pod(decode_pod(revision.data))
+                raw = decode_pod(revision.data)
+                pod = compact_pod(raw)
+                # what is kept of such a pod is without the names that no node has
+                yield Pod.from_stored(raw) if pod.has_many_names else pod
+
+    @contextmanager
+    def _resting_after(self, namespace: str) -> Iterator[None]:
+        """Let a namespace rest after a count, for which all others wait; also if it fails."""
+        clock = self._timings.clock
+        began = clock()
+        try:
+            yield
+        finally:
+            now = clock()
+            self._rests_until = {name: at for name, at in self._rests_until.items() if at > now}
+            self._rests_until[namespace] = now + rest_seconds(now - began)
 
     def _write(self, quota: ResourceQuota, patch: Patch, result: str) -> Revision | None:
         if not self._leadership.is_leader():

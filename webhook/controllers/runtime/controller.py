@@ -35,11 +35,18 @@ class RequeueAfter:
 
 
 @dataclass(frozen=True, slots=True)
+class Postponed:
+    """Nothing was tried, as others go first: the key comes again, and its failures still count."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class RateLimited:
     """Reconciling failed; it is tried again after a pause that doubles each time."""
 
 
-Result: TypeAlias = Done | RequeueAfter | RateLimited
+Result: TypeAlias = Done | RequeueAfter | Postponed | RateLimited
 
 DONE: Final = Done()
 RATE_LIMITED: Final = RateLimited()
@@ -130,6 +137,8 @@ class Controller(Generic[K]):
                     self.queue.forget(key)
                 case RequeueAfter(seconds):
                     self.queue.forget(key)
+                    self.queue.add_after(key, seconds)
+                case Postponed(seconds):
                     self.queue.add_after(key, seconds)
                 case RateLimited():
                     self.queue.add_rate_limited(key)
