@@ -108,7 +108,7 @@ def test_others_have_their_turn_before_a_namespace_is_looked_at_once_more(
 ) -> None:
     harness = requeue_harness.harness
     requeue_harness.run_pod("first", "1")  # there is room for one: all but the first are read later
-    requeue_harness.reject_pod(*(f"web-{number}" for number in range(9)), message=NO_NODE)
+    requeue_harness.reject_pod(*(f"web-{number}" for number in range(90)), message=NO_NODE)
     looked: list[float] = []
 
     def slowly(*args: Any, **given: Any) -> tuple[QueuedPod, ...]:
@@ -120,6 +120,24 @@ def test_others_have_their_turn_before_a_namespace_is_looked_at_once_more(
     for count in range(1, 6):
         requeue_harness.reconcile(after=3)
         assert len(looked) == count
+
+
+def test_pods_that_no_node_takes_do_not_keep_those_behind_them_asleep_for_long(
+    requeue_harness: RequeueHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = requeue_harness.harness
+    requeue_harness.run_pod("first", "1")
+    requeue_harness.reject_pod(*(f"web-{number:02}" for number in range(60)), message=NO_NODE)
+    requeue_harness.reject_pod("last")
+
+    def slowly(*args: Any, **given: Any) -> tuple[QueuedPod, ...]:
+        harness.pass_time(0.1)
+        return fitting_pods(*args, **given)
+
+    monkeypatch.setattr("webhook.controllers.requeue.controller.fitting_pods", slowly)
+    for _ in range(8):
+        requeue_harness.reconcile(after=1)
+    assert requeue_harness.touched == ["last"]
 
 
 def test_a_pod_that_may_not_be_changed_keeps_no_other_asleep(

@@ -26,6 +26,7 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
+from itertools import islice
 from typing import Final
 
 from webhook.controllers.requeue.requeue_client import REQUEUED_ANNOTATION, RequeueClient
@@ -61,6 +62,9 @@ _IDLE_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 10.0
 _MAX_IN_FLIGHT: Final = 200
 """How many pods of a namespace may be requeued and not bound or rejected again."""
+_READ_AHEAD: Final = 20
+"""How many pods are read at a look at least: those that fit may all be rejected for other reasons,
+and the namespace rests before the next look."""
 
 
 class Requeuer:
@@ -193,10 +197,14 @@ class Requeuer:
                     return
                 seen = (snapshot.version, pods.revision)
                 began = self._timings.clock()
-                fits = self._select(namespace, pods, snapshot, ledger, now)
+                fits, queue = self._select(namespace, pods, snapshot, ledger, now)
                 ended = self._timings.clock()
                 pods.rests_until = ended + rest_seconds(ended - began)  # all wait for the lock
                 unread = [entry for entry in fits if pods.is_rejected_by_quota(entry.pod) is None]
+                if 0 < len(unread) < _READ_AHEAD:
+                    after = (one for one in queue if one.sort_key > unread[-1].sort_key)
+                    rest = (one for one in after if pods.is_rejected_by_quota(one.pod) is None)
+                    unread += islice(rest, _READ_AHEAD - len(unread))
             if not unread:
                 if self._requeue_all(namespace, pods, fits, snapshot.version, now):
                     self._finish_pass(namespace, pods, seen, now)
@@ -270,16 +278,16 @@ class Requeuer:
         snapshot: RequeueSnapshot,
         ledger: Ledger | None,
         now: float,
-    ) -> tuple[QueuedPod, ...]:
-        """Return the pods to requeue next; the lock is held."""
+    ) -> tuple[tuple[QueuedPod, ...], tuple[QueuedPod, ...]]:
+        """Return the pods to requeue next, and all that may be; the lock is held."""
         pods.update_requeued(ledger, snapshot.version, now)
         promised = [
             entry for entry in pods.requeued.values() if entry.until > now and entry.holds_quota
         ]
         queue = snapshot.available(pods.candidates(snapshot.criteria, excluded=pods.excluded(now)))
         if not queue:
-            return ()
-        return fitting_pods(
+            return (), ()
+        fits = fitting_pods(
             ledger,
             queue,
             snapshot.criteria.rules,
@@ -287,6 +295,7 @@ class Requeuer:
             holders=self._blocking(namespace, snapshot.criteria),
             room=max(0, _MAX_IN_FLIGHT - len(promised)),
         )
+        return fits, queue
 
     def _blocking(self, namespace: str, criteria: QueueCriteria) -> dict[str, SortKey]:
         """Return each blocked quota → sort key of the first gated pod there; the lock is held."""
