@@ -44,7 +44,7 @@ from webhook.controllers.runtime.controller import (
 )
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.leadership import Leadership
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff, rest_seconds
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
@@ -88,6 +88,8 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.25
 """Between two looks at the leadership."""
 _STOP_SECONDS: Final = 5.0
+_MAX_REST_SECONDS: Final = 5.0
+"""How long a namespace rests at most after a count of its pods."""
 
 
 class MaskRevertedError(Exception):
@@ -378,7 +380,11 @@ class StatusMaskController:
 
     @contextmanager
     def _resting_after(self, namespace: str) -> Iterator[None]:
-        """Let a namespace rest after a count, for which all others wait; also if it fails."""
+        """Let a namespace rest after a count, for which all others wait; also if it fails.
+
+        Half of the time suffices: others wait for one count of it, and its quotas are enforced by
+        nothing until it is done.
+        """
         clock = self._timings.clock
         began = clock()
         try:
@@ -386,7 +392,7 @@ class StatusMaskController:
         finally:
             now = clock()
             self._rests_until = {name: at for name, at in self._rests_until.items() if at > now}
-            self._rests_until[namespace] = now + rest_seconds(now - began)
+            self._rests_until[namespace] = now + min(now - began, _MAX_REST_SECONDS)
 
     def _write(self, quota: ResourceQuota, patch: Patch, result: str) -> Revision | None:
         if not self._leadership.is_leader():
