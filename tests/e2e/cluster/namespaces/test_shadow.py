@@ -153,7 +153,7 @@ def test_nothing_changes_and_the_numbers_are_right(
     text = run(plane, "shadow", "report", watched.namespace)
     print(text.stdout)
     assert (
-        "3 of the 6 refused, by 1 workload: would be admitted, and quota would be free"
+        "3 of the 6 denied, by 1 workload: would be admitted, and quota would be free"
         in text.stdout
     )
     assert text.exit_code == ExitCode.OK
