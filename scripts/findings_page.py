@@ -133,7 +133,7 @@ def page() -> str:
 
 
 def _lines(case: Case) -> Iterator[str]:
-    remedies = " *Or:* ".join(case.remedies)
+    remedies = " *Or:* ".join(dict.fromkeys(case.remedies))
     for message in case.messages:
         yield f"- **{', '.join(case.severities)}** {message}" + (remedies and f". *Do:* {remedies}")
 

@@ -22,7 +22,7 @@ WORDS = {
     "MODE": "default",
     "NAME": "item object_name service serviceaccountname",
     "NAMES": "asking close edited entries left_out missing reaching which",
-    "NAMESPACE": "opted_in system_namespace where",
+    "NAMESPACE": "opted_in where",
     "NODE": "info",
     "NUMBER": "availablereplicas count expire_seconds len replicas seconds updatedreplicas",
     "OBJECT": "next subject subject_of",
