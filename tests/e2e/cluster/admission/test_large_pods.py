@@ -129,17 +129,17 @@ def test_changes_of_a_pod_with_many_labels_take_no_more_processor_than_elsewhere
 def test_limits_of_a_quota_take_the_api_server_time_by_their_number(
     plane: ControlPlane, product: Product, plain: Tenant
 ) -> None:
-    """Not by its square, as a loop over a map does."""
+    """Not by its square, as a loop over a map does: that takes 14 times as long for four times."""
     assert product.webhooks
-    seconds: list[float] = []
-    for number in (_LIMITS, 4 * _LIMITS):
+    seconds = {_LIMITS: 0.0, 4 * _LIMITS: 0.0}
+    for number in 3 * (*seconds,):  # its collector of garbage runs in one and not in another
         hard = {f"count/{index:x}.a": "1" for index in range(number)}
         quota: Object = {"metadata": {"name": "large"}, "spec": {"hard": hard}}
         begin = processor_seconds([plane.apiserver.pid])
         answer = plain.api.create(objects.quotas(plain.namespace), quota, dry_run=True)
-        seconds.append(processor_seconds([plane.apiserver.pid]) - begin)
+        seconds[number] += processor_seconds([plane.apiserver.pid]) - begin
         assert answer.ok, str(answer)
-    assert seconds[1] < 7 * seconds[0], seconds
+    assert seconds[4 * _LIMITS] < 10 * seconds[_LIMITS], seconds
 
 
 @pytest.fixture
