@@ -29,7 +29,7 @@ from webhook.quota.charging.status_mask import (
     restoring_patch,
 )
 from webhook.quota.objects.model import ResourceQuota
-from webhook.state.device_claims import list_device_claims
+from webhook.state.quota_lister import list_device_claims
 
 _CONFLICTS: Final = 20
 _WORTH_SAYING_SECONDS: Final = 10.0

@@ -7,7 +7,8 @@
 - `shared_quotas`: ClusterDeferredQuota objects by compare-and-swap; `grant_raising` raises the
   grants of a namespace before the reserver writes, `shared_cache` finds the quotas of a namespace.
 - `quota_cache`, `namespace_cache`: quotas and opted-in namespaces, from informers; `quota_lister`
-  and `namespace_labels` ask the API server. `object_decoders` decodes what is read of objects.
+  (of claims, too) and `namespace_labels` ask the API server. `object_decoders` decodes what is
+  read of objects.
 - `cluster_view`: all of that and the pods without a node, as handlers read it; `in_flight`: usage
   of pods that may be bound at any moment.
 - `nodes`: usage of nodes, and binds judged by it.

@@ -1,8 +1,11 @@
-"""Lister of the quotas of one namespace, for when the watch may be silent, and of elastic ones."""
+"""Listers of quotas of one namespace, of elastic ones, and of ResourceClaims that are charged.
+
+Those of one namespace are for when the watch may be silent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +15,17 @@ from webhook.jsonfields.fields import InvalidFieldError
 from webhook.kube.api import (
     COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     ClusterApi,
+    ForbiddenError,
     ListOptions,
     NotFoundError,
 )
 from webhook.kube.joint_reads import JointReads
 from webhook.kube.metadata import object_name
+from webhook.kube.pager import list_pages
+from webhook.quota.charging.device_claims import DeviceClaim
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_stored_quota
 from webhook.quota.objects.compact import compact_quota
 from webhook.quota.objects.model import ResourceQuota
@@ -113,3 +120,25 @@ class ElasticQuotaLister:
                         with suppress(InvalidFieldError):  # it does not count
                             found.append(read_stored_quota({**one.object, "kind": kind.kind}))
         return tuple(found)
+
+
+def list_device_claims(api: ClusterApi, namespace: str) -> Sequence[DeviceClaim] | None:
+    """Return the claims of a namespace; None where they may not be listed.
+
+    An API server that does not serve `resource.k8s.io/v1` charges no extended resource for any
+    (kubernetes v1.34, pkg/quota/v1/install/registry.go), so there are none then.
+
+    Raises:
+        ApiError: The API server does not answer.
+        InvalidFieldError: A claim cannot be read.
+    """
+    try:
+        return [
+            DeviceClaim.from_object(revision.object)
+            for page in list_pages(api, RESOURCE_CLAIMS, ListOptions(namespace), newest=0)
+            for revision in page.items
+        ]
+    except NotFoundError:
+        return ()
+    except ForbiddenError:
+        return None

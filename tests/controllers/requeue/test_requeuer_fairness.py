@@ -109,14 +109,7 @@ def test_others_have_their_turn_before_a_namespace_is_looked_at_once_more(
     harness = requeue_harness.harness
     requeue_harness.run_pod("first", "1")  # there is room for one: all but the first are read later
     requeue_harness.reject_pod(*(f"web-{number}" for number in range(90)), message=NO_NODE)
-    looked: list[float] = []
-
-    def slowly(*args: Any, **given: Any) -> tuple[QueuedPod, ...]:
-        looked.append(harness.clock[0])
-        harness.pass_time(0.3)
-        return fitting_pods(*args, **given)
-
-    monkeypatch.setattr("webhook.controllers.requeue.controller.fitting_pods", slowly)
+    looked = looks_slowly(harness, monkeypatch, 0.3)
     for count in range(1, 6):
         requeue_harness.reconcile(after=3)
         assert len(looked) == count
@@ -129,15 +122,25 @@ def test_pods_that_no_node_takes_do_not_keep_those_behind_them_asleep_for_long(
     requeue_harness.run_pod("first", "1")
     requeue_harness.reject_pod(*(f"web-{number:02}" for number in range(60)), message=NO_NODE)
     requeue_harness.reject_pod("last")
-
-    def slowly(*args: Any, **given: Any) -> tuple[QueuedPod, ...]:
-        harness.pass_time(0.1)
-        return fitting_pods(*args, **given)
-
-    monkeypatch.setattr("webhook.controllers.requeue.controller.fitting_pods", slowly)
+    looks_slowly(harness, monkeypatch, 0.1)
     for _ in range(8):
         requeue_harness.reconcile(after=1)
     assert requeue_harness.touched == ["last"]
+
+
+def looks_slowly(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> list[float]:
+    """Let every look of the requeuer take so long; return when they began, as they come."""
+    began: list[float] = []
+
+    def slowly(*args: Any, **given: Any) -> tuple[QueuedPod, ...]:
+        began.append(harness.clock[0])
+        harness.pass_time(seconds)
+        return fitting_pods(*args, **given)
+
+    monkeypatch.setattr("webhook.controllers.requeue.controller.fitting_pods", slowly)
+    return began
 
 
 def test_a_pod_that_may_not_be_changed_keeps_no_other_asleep(

@@ -77,10 +77,10 @@ from webhook.quota.ledger.ledger_codec import SHADOW_FIELD
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
-from webhook.state.device_claims import list_device_claims
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.namespace_labels import labels_of, read_namespace
 from webhook.state.object_decoders import decode_pod
+from webhook.state.quota_lister import list_device_claims
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 _log = logging.getLogger(__name__)
