@@ -134,7 +134,8 @@ class Completeness:
     def awaits_other(self, name: str, namespaces: Set[str]) -> bool:
         """Return whether a quota waits for a namespace that is none of these."""
         progress = self._progress.get(name)
-        return progress is not None and bool({progress.awaited} - {""} - namespaces)
+        awaited = "" if progress is None else progress.awaited
+        return awaited != "" and awaited not in namespaces
 
     def mark_complete(
         self, observed: QuotaRevision, version: SharedQuotaVersion, epoch: int

@@ -153,10 +153,9 @@ def is_counted_as(account: Account, shared: Shared) -> bool:
 
 def names_former_spec(shared: Shared | None) -> bool:
     """Return whether a quota is said to be complete for another spec than it has."""
-    observed = None if shared is None else shared.grants.observed
-    if shared is None or observed is None:
+    if shared is None or shared.grants.observed is None:
         return False
-    quota = shared.quota.quota
+    observed, quota = shared.grants.observed, shared.quota.quota
     return observed.uid != quota.uid or observed.spec_hash.partition("-")[0] != quota.spec_hash
 
 
