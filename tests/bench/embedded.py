@@ -118,8 +118,13 @@ def processors() -> tuple[list[int], list[int]]:
 
 @contextmanager
 def running(command: Sequence[str], announce: Path, log: Path) -> Iterator[Mapping[str, Any]]:
-    """Run a server on its processor until the block is left; give what it announced."""
+    """Run a server on its processor until the block is left; give what it announced.
+
+    This process has the other one meanwhile, and then all that it had: what is started later, a
+    whole control plane perhaps, would share the one with the load.
+    """
     server_on, load_on = processors()
+    usable = os.sched_getaffinity(0)
 
     def pin() -> None:
         os.sched_setaffinity(0, server_on)
@@ -132,6 +137,7 @@ def running(command: Sequence[str], announce: Path, log: Path) -> Iterator[Mappi
     try:
         yield _announced(server, announce, log)
     finally:
+        os.sched_setaffinity(0, usable)
         server.send_signal(signal.SIGINT)
         try:
             server.wait(30)

@@ -60,8 +60,8 @@ _RELOADED: Final = '"configuration reloaded"'
 _ALLOWED: Final = b'"allowed":true'
 _TURNS: Final = 3
 _WIPES: Final = 5
-_SHARE: Final = 1 / 3
-"""What of the rate that the machine can do is used at most: other work comes and goes."""
+_SHARE: Final = 2 / 3
+"""What of the rate that the machine can do is used at most: above it, requests wait for others."""
 _MIB: Final = 1 << 20
 
 

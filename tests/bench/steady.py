@@ -16,6 +16,7 @@ from typing import Self
 CLIENTS = 16
 _POLL_SECONDS = 0.05
 _TRIAL_SECONDS = 3.0
+_TRIALS = 3
 _AT_ONCE = 1e9
 
 
@@ -128,8 +129,14 @@ def reachable(
     *,
     keeps: bool = True,
 ) -> float:
-    """Return how many requests a second are answered when no client waits for its turn."""
-    with Steady(connect, request, expected, rate=_AT_ONCE, keeps=keeps) as load:
-        time.sleep(_TRIAL_SECONDS)
-        answered = len(load.answers)
-    return answered / _TRIAL_SECONDS
+    """Return how many requests a second are answered when no client waits for its turn.
+
+    The most of some trials: in the first one, what is called has yet to fill its caches.
+    """
+
+    def trial() -> float:
+        with Steady(connect, request, expected, rate=_AT_ONCE, keeps=keeps) as load:
+            time.sleep(_TRIAL_SECONDS)
+            return len(load.answers) / _TRIAL_SECONDS
+
+    return max(trial() for _ in range(_TRIALS))

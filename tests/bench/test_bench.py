@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.embedded import running
 from tests.bench.scale import Paged, objects_of
 from tests.bench.steady import Steady
 from tests.kube.rest.served import served
@@ -70,6 +71,19 @@ def test_the_fake_api_server_of_the_benchmark_gives_lists_in_parts() -> None:
 
     assert [len(page.items) for page in pages] == [3, 3, 1]
     assert len({item.key for page in pages for item in page.items}) == 7
+
+
+def test_the_load_has_its_processors_back_once_the_server_has_ended(tmp_path: Path) -> None:
+    announce = tmp_path / "announce.json"
+    announce.write_text('{"ops": {"url": ""}}')
+    usable = os.sched_getaffinity(0)
+
+    with running(
+        [sys.executable, "-c", "import time; time.sleep(600)"], announce, tmp_path / "log"
+    ):
+        pass
+
+    assert os.sched_getaffinity(0) == usable
 
 
 def test_no_server_outlives_a_benchmark_that_is_killed(tmp_path: Path) -> None:
