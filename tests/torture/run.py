@@ -63,6 +63,8 @@ class Options:
     is_guarded: bool = True
     binds_per_second: float = 0.0
     """How many binds are tried at most; 0 for as many as can be."""
+    unpaced_minutes: float = 0.0
+    """For how long from the start as many as can be are tried whatever the rate."""
     templates: int = 0
     """How many kinds of pods there are; 0 for as many as there are pods."""
     most_minutes: float = 0.0
@@ -187,6 +189,7 @@ def _run(
             binders=options.binders,
             seed=options.seed,
             binds_per_second=options.binds_per_second,
+            unpaced_seconds=options.unpaced_minutes * 60,
             templates=options.templates,
         )
         churn = Churn(

@@ -7,6 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from tests.torture.load.binder import Binder
@@ -29,6 +30,7 @@ class Load:
         binders: How many threads.
         seed: Of all chance.
         binds_per_second: How many binds all together try at most; 0 for as many as can be.
+        unpaced_seconds: For how long from the start as many as can be are tried whatever the rate.
         templates: How many kinds of pods there are; 0 for as many as there are pods.
     """
 
@@ -42,10 +44,12 @@ class Load:
         binders: int,
         seed: int,
         binds_per_second: float = 0.0,
+        unpaced_seconds: float = 0.0,
         templates: int = 0,
     ) -> None:
         self.tally = Tally()
-        self._rate, self._began = binds_per_second, 0.0
+        self._pace = Pace(binds_per_second, unpaced_seconds)
+        self._began = 0.0
         self.books = [Books(space) for space in spaces]
         self.errors: list[str] = []
         self._stopping = threading.Event()
@@ -84,7 +88,7 @@ class Load:
 
     def _run(self, binder: Binder) -> None:
         while not self._stopping.is_set():
-            if is_ahead(self.tally.tried, time.monotonic() - self._began, self._rate):
+            if self._pace.is_ahead(self.tally.tried, time.monotonic() - self._began):
                 self._stopping.wait(_AHEAD_SECONDS)
                 continue
             try:
@@ -94,9 +98,26 @@ class Load:
                 time.sleep(1)
 
 
-def is_ahead(tried: int, seconds: float, rate: float) -> bool:
-    """Return whether more was tried in this time than the rate allows; a rate of 0 allows all."""
-    return rate > 0 and tried >= rate * seconds
+@dataclass
+class Pace:
+    """How quickly binds are tried. Threads share it: what they note meanwhile differs by little.
+
+    Args:
+        rate: Binds a second, 0 for as many as can be.
+        unpaced_seconds: How long from the start the rate does not count.
+    """
+
+    rate: float
+    unpaced_seconds: float = 0.0
+    _tried_unpaced: int = 0
+
+    def is_ahead(self, tried: int, seconds: float) -> bool:
+        """Return whether more was tried, so many seconds after the start, than the rate allows."""
+        paced_seconds = seconds - self.unpaced_seconds
+        if paced_seconds < 0:
+            self._tried_unpaced = tried
+            return False
+        return self.rate > 0 and tried - self._tried_unpaced >= self.rate * paced_seconds
 
 
 def _share(space: Space) -> int:
