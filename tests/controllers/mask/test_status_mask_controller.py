@@ -128,10 +128,16 @@ class MaskHarness:
         found = cast("dict[str, dict[str, str]]", stored.get("status", {}))
         return {part: dict(found.get(part, {})) for part in ("hard", "used")}
 
-    def write_status(self, hard: Mapping[str, str], used: Mapping[str, str]) -> None:
+    def write_status(
+        self,
+        hard: Mapping[str, str],
+        used: Mapping[str, str],
+        name: str = "p1",
+        namespace: str = NAMESPACE,
+    ) -> None:
         """Write a status as the quota controller does."""
         status = {"status": {"hard": dict(hard), "used": dict(used)}}
-        self.api.patch(RESOURCE_QUOTAS, "p1", status, namespace=NAMESPACE, subresource="status")
+        self.api.patch(RESOURCE_QUOTAS, name, status, namespace=namespace, subresource="status")
 
     def count(self, result: str) -> float:
         value = self.metrics.registry.get_sample_value(
@@ -707,6 +713,25 @@ def load_hidden(made: MaskHarness, name: str, namespace: str) -> None:
     wait_until_seen(made.cluster, made.informers())
 
 
+def lists_of(made: MaskHarness, namespace: str) -> int:
+    """Return how often the pods of a namespace were listed."""
+    listed = [call.namespace for call in made.client.calls_of("list", PODS)]
+    return listed.count(namespace)
+
+
+def drain_after(made: MaskHarness, clock: list[float], seconds: float) -> None:
+    """Let time pass, and reconcile what is due then, and what follows from it at once."""
+    wait_until_seen(made.cluster, made.informers())
+    clock[0] += seconds
+    made.controller.workers.drain()
+
+
+def come_late(made: MaskHarness) -> None:
+    """Let a pod come after a list."""
+    late = a_pod(name="late", uid="uid-late", namespace="slow", requests={"cpu": "1"})
+    made.cluster.load([(PODS, late)])
+
+
 def test_a_namespace_rests_after_a_count_and_others_go_first() -> None:
     names = [f"q{number}" for number in range(3)]
     with slowly_counted() as (made, clock):
@@ -715,16 +740,81 @@ def test_a_namespace_rests_after_a_count_and_others_go_first() -> None:
         load_hidden(made, "p1", NAMESPACE)
         made.controller.workers.drain()
         assert made.status()["hard"] == HARD
-        assert len(made.client.calls_of("list", PODS)) == 2
-        counts = 2 * len(names)  # each a second time
-        for _ in range(counts):
-            wait_until_seen(made.cluster, made.informers())
-            clock[0] += 1.1  # it rests as long as it took
-            made.controller.workers.drain()
-        assert [made.status(name, "slow")["hard"] for name in names] == [HARD] * 3
-        listed = [call.namespace for call in made.client.calls_of("list", PODS)]
-        assert listed.count("slow") == counts
+        assert [made.status(name, "slow") == MASKED for name in names].count(True) == 2
+        drain_after(made, clock, 0.9)  # it rests as long as it took
+        assert [made.status(name, "slow") == MASKED for name in names].count(True) == 2
+
+
+def test_one_list_serves_all_quotas_of_a_namespace() -> None:
+    names = [f"q{number}" for number in range(20)]
+    with slowly_counted() as (made, clock):
+        for name in names:
+            load_hidden(made, name, "slow")
+        made.controller.workers.drain()
+        drain_after(made, clock, 1.1)
+        assert [made.status(name, "slow")["hard"] for name in names] == [HARD] * 20
+        assert lists_of(made, "slow") == 1
+        for _ in range(10):
+            drain_after(made, clock, 1.1)
+        assert lists_of(made, "slow") == 3  # one quota came before the others: so the second time
         assert made.controller.workers.queue.seconds_to_next() == float("inf")
+
+
+def test_what_came_after_a_list_is_counted_the_second_time() -> None:
+    with slowly_counted() as (made, clock):
+        for name in ("q1", "q2"):
+            load_hidden(made, name, "slow")
+        made.controller.workers.drain()
+        come_late(made)
+        drain_after(made, clock, 1.1)
+        used = [made.status(name, "slow")["used"]["requests.cpu"] for name in ("q1", "q2")]
+        assert used == ["0", "0"]
+        for _ in range(6):
+            drain_after(made, clock, 1.1)
+        used = [made.status(name, "slow")["used"]["requests.cpu"] for name in ("q1", "q2")]
+        assert used == ["1", "1"]
+
+
+def charge(made: MaskHarness, _clock: list[float]) -> None:
+    """Let the API server charge something to a quota."""
+    made.write_status(MASKED["hard"], {"pods": "2"}, "q2", "slow")
+
+
+def edit_namespace(made: MaskHarness, _clock: list[float]) -> None:
+    """Let the namespace defer for a moment."""
+    opt_out(made.api, "slow")
+    opt_in(made.api, "slow")
+
+
+def wait_long(_made: MaskHarness, clock: list[float]) -> None:
+    """Let a list become too old."""
+    clock[0] += 10
+
+
+@pytest.mark.parametrize("change", [charge, edit_namespace, wait_long])
+def test_a_list_is_made_anew(change: Callable[[MaskHarness, list[float]], None]) -> None:
+    with slowly_counted() as (made, clock):
+        for name in ("q1", "q2"):
+            load_hidden(made, name, "slow")
+        made.controller.workers.drain()
+        come_late(made)
+        drain_after(made, clock, 0)  # one is looked at after its own write
+        change(made, clock)
+        drain_after(made, clock, 1.1)
+        assert made.status("q2", "slow")["used"]["requests.cpu"] == "1"
+
+
+def test_no_list_is_kept_of_pods_of_very_many_names() -> None:
+    with slowly_counted() as (made, clock):
+        names = {f"x{number}.example.com/r": "0" for number in range(40)}
+        made.cluster.load([(PODS, a_pod(namespace="slow", requests={"cpu": "1", **names}))])
+        for name in ("q1", "q2"):
+            load_hidden(made, name, "slow")
+        made.controller.workers.drain()
+        drain_after(made, clock, 1.1)
+        used = [made.status(name, "slow")["used"]["requests.cpu"] for name in ("q1", "q2")]
+        assert used == ["1", "1"]
+        assert lists_of(made, "slow") == 2
 
 
 def test_a_namespace_that_rests_keeps_its_failures() -> None:

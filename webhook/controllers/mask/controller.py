@@ -16,17 +16,20 @@ resource has no `used`. What was created between the list and that write is foun
 from then on the quota controller keeps the status.
 
 There is one thread, and how long a count takes is up to those who write pods and quotas. So a
-namespace rests after each, and the quotas of others go first.
+namespace rests after each, and the quotas of others go first. One list serves all quotas of a
+namespace, as `pod_lists` says.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Final
 
 from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.mask.pod_lists import KnownVersions, PodLists
 from webhook.controllers.mask.webhook_registration import (
     ASSUMED_REGISTERED,
     RegistrationState,
@@ -49,19 +52,17 @@ from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
-    PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
     ApiError,
     ConflictError,
     ForbiddenError,
-    ListOptions,
     NotFoundError,
     Revision,
 )
 from webhook.kube.informer import Change
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
-from webhook.kube.pager import list_pages
+from webhook.quota.amounts.resources import ResourceList
 from webhook.quota.charging.deferral import is_excluded
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.charging.status_mask import (
@@ -74,13 +75,10 @@ from webhook.quota.charging.status_mask import (
     visible_keys,
 )
 from webhook.quota.ledger.ledger_codec import SHADOW_FIELD
-from webhook.quota.objects.compact import compact_pod
-from webhook.quota.objects.model import Pod, ResourceQuota
+from webhook.quota.objects.model import ResourceQuota
 from webhook.quota.objects.names import DEFERRED_KEYS
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.namespace_labels import labels_of, read_namespace
-from webhook.state.object_decoders import decode_pod
-from webhook.state.quota_lister import list_device_claims
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL
 
 _log = logging.getLogger(__name__)
@@ -145,6 +143,7 @@ class StatusMaskController:
         """Resources that were deferred at some time of this process."""
         self._half_restored: dict[str, tuple[Set[str], float]] = {}
         """Quotas whose pods are to be counted a second time, for which resources, and when."""
+        self._pod_lists = PodLists(context.api, timings.clock)
         self._rests_until: dict[str, float] = {}
         """Namespaces whose pods were counted a moment ago."""
         self._left_to_platform: set[str] = set()
@@ -196,6 +195,7 @@ class StatusMaskController:
 
     def poll(self) -> bool:
         """Check the leadership and the registration; return whether the caches have synced."""
+        self._pod_lists.forget_old()
         if not self._leadership.current_epoch():
             self._show_guard(ASSUMED_REGISTERED)  # what a former leader saw may be over
         elif self._registration.has_changed():
@@ -337,11 +337,8 @@ class StatusMaskController:
             if not is_first and left_seconds > 0:  # it is here for its own write
                 return RequeueAfter(left_seconds)
             hidden |= half[0] - except_keys
-        claimed = claimed_keys(present, hidden)
-        with self._resting_after(quota.namespace):
-            claims = list_device_claims(self._api, quota.namespace) if claimed else ()
-            pods = self._pods(quota.namespace)
-            counted = native_count(present, pods, claims=claims, claimed=claimed)
+        not_before = -math.inf if is_first or half is None else half[1]
+        counted = self._native_count(present, claimed_keys(present, hidden), not_before)
         counted = {name: amount for name, amount in counted.items() if name in hidden}
         patch = restoring_patch(present, counted)
         if patch is not None:
@@ -370,13 +367,23 @@ class StatusMaskController:
         is_guarded = is_deferred and not self._registration.current().gap(known)
         return is_guarded and keys <= self._managed.deferred_keys()
 
-    def _pods(self, namespace: str) -> Iterable[Pod]:
-        for page in list_pages(self._api, PODS, ListOptions(namespace), newest=0):
-            for revision in page.items:
-                raw = decode_pod(revision.data)
-                pod = compact_pod(raw)
-                # what is kept of such a pod is without the names that no node has
-                yield Pod.from_stored(raw) if pod.has_many_names else pod
+    def _native_count(
+        self, quota: ResourceQuota, claimed: Set[str], not_before: float
+    ) -> ResourceList:
+        """Count what is charged in a quota that was read just now, by a list of after that.
+
+        Args:
+            claimed: What ResourceClaims are counted for.
+            not_before: When the list may have been begun at the earliest.
+        """
+        namespace = quota.namespace
+        entry = self._namespaces.entry(namespace)
+        quotas = {one.key: one.resource_version for one in self._quotas.in_namespace(namespace)}
+        present = KnownVersions(0 if entry is None else entry.resource_version, quotas)
+        with self._resting_after(namespace):
+            listed = self._pod_lists.get(quota, present, not_before=not_before)
+            claims = self._pod_lists.claims(namespace, listed) if claimed else ()
+            return native_count(quota, listed.pods, claims=claims, claimed=claimed)
 
     @contextmanager
     def _resting_after(self, namespace: str) -> Iterator[None]:
