@@ -45,9 +45,12 @@ from webhook.kube.api import (
     QUOTA_LEDGERS,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    ApiError,
     ForbiddenError,
     Kind,
     NotFoundError,
+    RequestTimeoutError,
+    UnreachableError,
 )
 from webhook.kube.informer import Informer, InformerTimings
 from webhook.kube.selectors import Term
@@ -831,17 +834,28 @@ def test_a_namespace_that_rests_keeps_its_failures() -> None:
         assert ("Warning", "NotEnforced") in said(made)
 
 
-def test_a_count_that_fails_is_followed_by_a_rest_too() -> None:
+@pytest.mark.parametrize(
+    ("error", "lists"),
+    [
+        (NotFoundError("no such namespace"), 1),
+        (RequestTimeoutError("no answer within 10 s"), 1),
+        (UnreachableError("no connection within 10 s"), 2),
+    ],
+    ids=["gone", "slow", "away"],
+)
+def test_a_count_that_fails_is_followed_by_a_rest_but_in_an_outage(
+    error: ApiError, lists: int
+) -> None:
     def fail_late(_call: Call, _proceed: Proceed) -> Any:
         clock[0] += 1
-        raise NotFoundError("no such namespace")
+        raise error
 
     with slowly_counted() as (made, clock):
         made.client.on("list", PODS, fail_late)
         for name in ("q1", "q2"):
             load_hidden(made, name, "slow")
         made.controller.workers.drain()
-        assert len(made.client.calls_of("list", PODS)) == 1
+        assert len(made.client.calls_of("list", PODS)) == lists
 
 
 def test_all_that_a_pod_of_very_many_names_asks_for_is_counted() -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
-from webhook.controllers.runtime.rate_limit import SlowNamespaces, TokenBucket
+import pytest
+
+from webhook.controllers.runtime.rate_limit import ListPauses, SlowNamespaces, TokenBucket
+from webhook.kube.api import ApiError, RequestTimeoutError, UnavailableError, UnreachableError
 
 
 class Clock:
@@ -75,3 +79,37 @@ def test_a_namespace_is_slow_for_longer_each_time_and_then_forgotten() -> None:
     slow.note_timeout("team-a", now)
     assert slow.retry_at("team-a") == now + 20
     assert slow.retry_at("elsewhere") == 0
+
+
+def test_a_list_is_followed_by_a_pause_in_proportion_between_two_bounds() -> None:
+    now = [100.0]
+    pauses = ListPauses(lambda: now[0], factor=2.0, at_least_seconds=1.0, at_most_seconds=30.0)
+    for took, pause in ((0.1, 1.0), (4.0, 8.0), (20.0, 30.0)):
+        assert pauses.seconds_left("team-a") == 0
+        with pauses.measured("team-a"):
+            now[0] += took
+        assert pauses.seconds_left("team-a") == pytest.approx(pause)
+        assert pauses.seconds_left("team-b") == 0
+        now[0] += pause
+    with pauses.measured("team-a"):
+        pass
+    pauses.clear()
+    assert pauses.seconds_left("team-a") == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "pause"),
+    [
+        (RequestTimeoutError("no answer within 10 s"), 90.0),
+        (UnreachableError("no connection within 10 s"), 5.0),
+        (UnavailableError("the server is currently unable to handle the request"), 5.0),
+    ],
+    ids=["slow", "away", "unavailable"],
+)
+def test_an_outage_is_no_slowness_of_what_is_listed(error: ApiError, pause: float) -> None:
+    now = [100.0]
+    pauses = ListPauses(lambda: now[0])
+    with suppress(ApiError), pauses.measured():
+        now[0] += 10
+        raise error
+    assert pauses.seconds_left() == pause

@@ -253,7 +253,7 @@ class TestDeadlines:
                 source=access.source,
                 credentials=access.credentials,
             )
-            with pytest.raises(RequestTimeoutError):
+            with pytest.raises(UnreachableError, match=r"no connection within 0\.2 s"):
                 get(server.client(access=secure, timeout_seconds=0.2))
 
     def test_a_timed_out_connection_is_not_used_again(self) -> None:

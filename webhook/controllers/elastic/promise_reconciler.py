@@ -219,7 +219,7 @@ class PromiseReconciler:
 
     def _without_pod(self, uids: Collection[str]) -> dict[str, str]:
         """Return why promises end whose pods are not cached, and do not wait by a list made now."""
-        if not self._lists.is_over():
+        if self._lists.seconds_left():
             return {}
         waiting = ListOptions(field_selector="spec.nodeName=")
         try:

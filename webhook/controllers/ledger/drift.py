@@ -102,7 +102,8 @@ class DriftDetector:
         self.queue: Final[WorkQueue[str]] = WorkQueue(clock=timings.clock)
         self._scheduled: set[str] = set()
         self._waiting_listings: dict[str, tuple[NamespaceState, PodListing]] = {}
-        self._list_pauses: dict[str, ListPauses] = {}
+        # short lists cost no more than the changes of the Namespace that bring them
+        self._list_pauses = ListPauses(timings.clock, at_least_seconds=0.0)
 
     def schedule(self, namespace: str) -> None:
         """Recount a namespace from now on; the first time at any moment of the period."""
@@ -128,7 +129,6 @@ class DriftDetector:
             return RequeueAfter(pause)
         self._scheduled.discard(namespace)
         self._waiting_listings.pop(namespace, None)
-        self._list_pauses.pop(namespace, None)
         return DONE
 
     def verify(
@@ -169,10 +169,9 @@ class DriftDetector:
             or (is_first and listing.ledger != ledger)
         ):
             state.listing = None
-            pauses = self._pauses_of(namespace)
-            if not pauses.is_over():
+            if self._list_pauses.seconds_left(namespace):
                 return False
-            with pauses.measured():
+            with self._list_pauses.measured(namespace):
                 listing = state.listing = replace(self._list(namespace), ledger=ledger)
         drift = self._compare(namespace, state, listing)
         if drift is None:
@@ -187,16 +186,6 @@ class DriftDetector:
         wanted = min(listing.version, self._usage_cache.managed.required_version(namespace))
         state.confirmed_version = max(state.confirmed_version, wanted)
         return True
-
-    def _pauses_of(self, namespace: str) -> ListPauses:
-        """Return the pauses between lists of a namespace, which outlast that it is left."""
-        found = self._list_pauses.get(namespace)
-        if found is None:
-            # short lists cost no more than the changes of the Namespace that bring them
-            found = ListPauses(self._timings.clock, at_least_seconds=0.0)
-            self._list_pauses[namespace] = found
-            self.schedule(namespace)  # it is forgotten then, if the namespace is gone
-        return found
 
     def _has_compared(self, namespace: str) -> bool:
         """Compare with a list, a new one or one that had to wait; False while it has to."""

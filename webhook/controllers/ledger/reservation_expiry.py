@@ -134,7 +134,7 @@ class ReservationExpiry:
         """
         overdue = self._overdue(ledger)
         try:
-            if len(overdue) > _MAX_LOOKUPS and self._lists.is_over():
+            if len(overdue) > _MAX_LOOKUPS and not self._lists.seconds_left():
                 self._list(namespace, ledger, overdue, observed)
             else:
                 self._look_up(namespace, ledger, overdue[:_MAX_LOOKUPS], observed)

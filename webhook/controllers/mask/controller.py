@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Set
 from typing import Final
 
 from webhook.controllers.managed_namespaces import ManagedNamespaces
@@ -47,7 +46,11 @@ from webhook.controllers.runtime.controller import (
 )
 from webhook.controllers.runtime.events import ObjectReference
 from webhook.controllers.runtime.leadership import Leadership
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff
+from webhook.controllers.runtime.rate_limit import (
+    MAX_REST_SECONDS,
+    ExponentialBackoff,
+    ListPauses,
+)
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.jsonfields.reader import FieldReader
@@ -86,8 +89,6 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.25
 """Between two looks at the leadership."""
 _STOP_SECONDS: Final = 5.0
-_MAX_REST_SECONDS: Final = 5.0
-"""How long a namespace rests at most after a count of its pods."""
 
 
 class MaskRevertedError(Exception):
@@ -144,8 +145,10 @@ class StatusMaskController:
         self._half_restored: dict[str, tuple[Set[str], float]] = {}
         """Quotas whose pods are to be counted a second time, for which resources, and when."""
         self._pod_lists = PodLists(context.api, timings.clock)
-        self._rests_until: dict[str, float] = {}
-        """Namespaces whose pods were counted a moment ago."""
+        # as long again: others wait for one count, and nothing enforces its quotas until then
+        self._rests = ListPauses(
+            timings.clock, factor=1.0, at_least_seconds=0.0, at_most_seconds=MAX_REST_SECONDS
+        )
         self._left_to_platform: set[str] = set()
         """Quotas that the quota controller had time to complete."""
         self.workers: Final = Controller(
@@ -236,8 +239,8 @@ class StatusMaskController:
             self._half_restored.pop(key, None)
             self._left_to_platform.discard(key)
             return DONE
-        rest = self._rests_until.get(quota.namespace, 0.0) - self._timings.clock()
-        if rest > 0:  # also for what has only to be hidden: until then all of it is checked
+        rest = self._rests.seconds_left(quota.namespace)
+        if rest:  # also for what has only to be hidden: until then all of it is checked
             return Postponed(rest)
         keys = self._managed.masked_keys()
         self._ever_deferred = self._ever_deferred | self._managed.deferred_keys()
@@ -380,26 +383,10 @@ class StatusMaskController:
         entry = self._namespaces.entry(namespace)
         quotas = {one.key: one.resource_version for one in self._quotas.in_namespace(namespace)}
         present = KnownVersions(0 if entry is None else entry.resource_version, quotas)
-        with self._resting_after(namespace):
+        with self._rests.measured(namespace):
             listed = self._pod_lists.get(quota, present, not_before=not_before)
             claims = self._pod_lists.claims(namespace, listed) if claimed else ()
             return native_count(quota, listed.pods, claims=claims, claimed=claimed)
-
-    @contextmanager
-    def _resting_after(self, namespace: str) -> Iterator[None]:
-        """Let a namespace rest after a count, for which all others wait; also if it fails.
-
-        Half of the time suffices: others wait for one count of it, and its quotas are enforced by
-        nothing until it is done.
-        """
-        clock = self._timings.clock
-        began = clock()
-        try:
-            yield
-        finally:
-            now = clock()
-            self._rests_until = {name: at for name, at in self._rests_until.items() if at > now}
-            self._rests_until[namespace] = now + min(now - began, _MAX_REST_SECONDS)
 
     def _write(self, quota: ResourceQuota, patch: Patch, result: str) -> Revision | None:
         if not self._leadership.is_leader():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from webhook.kube.api import UnavailableError
+
 _BURST_SECONDS: Final = 1.0
 _MAX_DOUBLINGS: Final = 16
 _REST_FACTOR: Final = 9.0
 """A rest in proportion to what the work took: others wait for it."""
-_MAX_REST_SECONDS: Final = 5.0
+MAX_REST_SECONDS: Final = 5.0
 _LIST_SECONDS: Final = 5.0
 """Least pause between two lists, where no work waits for the next one."""
 
@@ -24,7 +27,7 @@ def rest_seconds(took: float) -> float:
     However often it is wanted, most of the time is for the others; and what waits for the key
     itself does not wait for long.
     """
-    return min(_REST_FACTOR * took, _MAX_REST_SECONDS)
+    return min(_REST_FACTOR * took, MAX_REST_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,29 +152,56 @@ class TokenBucket:
 
 
 class ListPauses:
-    """Pauses between lists of many objects. Not safe to use from several threads.
+    """Pauses after lists, and after counts for which others waited; each has a key.
+
+    One that is over is forgotten. Safe to use from several threads.
 
     Args:
-        at_least_seconds: How long each lasts, however short the list before it took.
+        factor: How many times as long as the list a pause lasts.
+        at_least_seconds: How long each lasts, however short the list was.
+        at_most_seconds: How long each lasts at most.
     """
 
     def __init__(
-        self, clock: Callable[[], float], *, at_least_seconds: float = _LIST_SECONDS
+        self,
+        clock: Callable[[], float],
+        *,
+        factor: float = _REST_FACTOR,
+        at_least_seconds: float = _LIST_SECONDS,
+        at_most_seconds: float = math.inf,
     ) -> None:
         self._clock = clock
+        self._factor = factor
         self._at_least = at_least_seconds
-        self._not_before = -math.inf
+        self._at_most = at_most_seconds
+        self._lock = threading.Lock()
+        self._until: dict[str, float] = {}
 
-    def is_over(self) -> bool:
-        """Return whether the next list may be made."""
-        return self._clock() >= self._not_before
+    def seconds_left(self, key: str = "") -> float:
+        """Return how long the next list has to wait; 0 where it may be made."""
+        return max(0.0, self._until.get(key, 0.0) - self._clock())
 
     @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Make a list, and begin the pause after it, also when it fails."""
-        began = self._clock()
+    def measured(self, key: str = "") -> Iterator[None]:
+        """Make a list, and begin the pause after it, also when it fails.
+
+        The time until it was found that the API server is away is no reason for a longer one.
+        """
+        began, is_answered = self._clock(), True
         try:
             yield
+        except UnavailableError:
+            is_answered = False
+            raise
         finally:
             ended = self._clock()
-            self._not_before = ended + max(self._at_least, _REST_FACTOR * (ended - began))
+            took = ended - began if is_answered else 0.0
+            pause = max(self._at_least, min(self._factor * took, self._at_most))
+            with self._lock:
+                self._until = {one: at for one, at in self._until.items() if at > ended}
+                self._until[key] = ended + pause
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._until = {}

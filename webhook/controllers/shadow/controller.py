@@ -11,16 +11,18 @@ recorded, and does not count as time.
 from __future__ import annotations
 
 import logging
-import math
 import threading
-from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Set
 from functools import partial
 from typing import Final
 
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.periodic import PeriodicThread
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff, rest_seconds
+from webhook.controllers.runtime.rate_limit import (
+    MAX_REST_SECONDS,
+    ExponentialBackoff,
+    ListPauses,
+)
 from webhook.controllers.shadow.shadow_namespace import ShadowNamespace
 from webhook.kube.api import NAMESPACES, ApiError, ListOptions
 from webhook.kube.informer import Change, Informer
@@ -67,9 +69,10 @@ class ShadowController:
         self._writer = ShadowWriter(self._store, name, begins=True)
         self._lock = threading.Lock()
         self._namespaces: dict[str, ShadowNamespace] = {}
-        self._rests_until: dict[str, float] = {}
-        """Until when a namespace is not counted anew, also if it leaves meanwhile and comes again;
-        the thread's alone."""
+        self._rests = ListPauses(
+            self._timings.clock, at_least_seconds=0.0, at_most_seconds=MAX_REST_SECONDS
+        )
+        """Of namespaces that were counted anew, also if one leaves meanwhile and comes again."""
         self._due: dict[str, float] = {}
         """When a namespace may be written next."""
         self._idle_backoff = ExponentialBackoff(
@@ -191,36 +194,21 @@ class ShadowController:
     def _sync_namespaces(self) -> None:
         wanted = self.informer.items().keys() - self._exempt()
         for namespace in wanted - self._namespaces.keys():
-            if not self._rests(namespace):
+            if not self._rests.seconds_left(namespace):
                 self._begin(namespace)
         for namespace in self._namespaces.keys() - wanted:
             self._end(namespace)
-        for namespace in [one for one in self._rests_until if not self._rests(one)]:
-            del self._rests_until[namespace]
 
     def _count_for_other_quotas(self) -> None:
         for namespace, shadowed in list(self._namespaces.items()):
-            if shadowed.has_other_quotas and not self._rests(namespace):
-                with self._lock, self._resting_after(namespace):
+            if shadowed.has_other_quotas and not self._rests.seconds_left(namespace):
+                with self._lock, self._rests.measured(namespace):
                     shadowed.has_other_quotas = False
                     self._refresh_quotas(namespace, shadowed)
                     self._advance(shadowed)
 
-    def _rests(self, namespace: str) -> bool:
-        return self._timings.clock() < self._rests_until.get(namespace, -math.inf)
-
-    @contextmanager
-    def _resting_after(self, namespace: str) -> Iterator[None]:
-        """Let a namespace rest after a count of its pods, for which all others wait."""
-        began = self._timings.clock()
-        try:
-            yield
-        finally:
-            now = self._timings.clock()
-            self._rests_until[namespace] = now + rest_seconds(now - began)
-
     def _begin(self, namespace: str) -> None:
-        with self._lock, self._resting_after(namespace):
+        with self._lock, self._rests.measured(namespace):
             # known before the caches are read: what changes from then on is handed on
             shadowed = self._namespaces[namespace] = ShadowNamespace()
             self._refresh_quotas(namespace, shadowed)
@@ -280,8 +268,8 @@ class ShadowController:
             shadowed = self._namespaces.get(namespace)
             if shadowed is None:
                 return None
-            if not self._rests(namespace):
-                with self._resting_after(namespace):  # other resources may be deferred by now
+            if not self._rests.seconds_left(namespace):
+                with self._rests.measured(namespace):  # other resources may be deferred by now
                     self._refresh_quotas(namespace, shadowed)
             self._advance(shadowed)
             return shadowed.take_findings()

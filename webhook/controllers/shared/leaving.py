@@ -51,8 +51,7 @@ class Leaving:
     def __init__(self, shared: SharedQuotaContext, *, few: int = _MAX_LOOKUPS) -> None:
         self.shared: Final = shared
         self._few = few
-        self._lists: dict[str, ListPauses] = {}
-        """Quota → pauses between the lists that are made for it."""
+        self._lists = ListPauses(shared.clock)
         self._last: dict[str, str] = {}
         """Quota → the namespace that was looked up last for it."""
         self._not_before: dict[str, float] = {}
@@ -66,11 +65,11 @@ class Leaving:
 
     def noted_quotas(self) -> set[str]:
         """Return the quotas of which something is noted, by their names in ledgers."""
-        return {*self._lists, *self._last, *self._not_before}
+        return {*self._last, *self._not_before}
 
     def forget(self, name: str) -> None:
         """Forget a quota that is gone."""
-        for noted in (self._lists, self._last, self._not_before):
+        for noted in (self._last, self._not_before):
             noted.pop(name, None)
 
     def drop(self, namespaces: Collection[str], name: str, epoch: int) -> bool:
@@ -121,11 +120,10 @@ class Leaving:
 
     def listed(self, namespaces: Collection[str], version: SharedQuotaVersion) -> set[str]:
         """Return those of some namespaces that have no ledger and are not opted in, by lists."""
-        lists = self._lists.setdefault(version.name, ListPauses(self.shared.clock))
-        if not lists.is_over():
+        if self._lists.seconds_left(version.name):
             return set()
         try:
-            with lists.measured():
+            with self._lists.measured(version.name):
                 counted = self.shared.ledgers.uids(newest=version.resource_version)
                 opted_in = self.shared.participation.managed_namespaces()
         except ApiError as err:  # a few are looked up then

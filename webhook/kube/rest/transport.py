@@ -169,7 +169,12 @@ class Transport:
                 # the server has closed what it thought to be unused
                 if err.was_answered or (err.was_sent and not request.is_read):
                     raise
-        connection = self._dialer.connect(identity, deadline)
+        try:
+            connection = self._dialer.connect(identity, deadline)
+        except TimeoutError as err:
+            # whatever is asked about takes long to be answered only once it was asked
+            seconds = self._seconds_for(request)
+            raise ConnectionBrokenError(f"no connection within {seconds:g} s") from err
         return _sent(connection, data, deadline), connection
 
     def _written(self, request: Request, identity: Identity) -> bytes:
