@@ -199,3 +199,12 @@ def test_small_pods_go_where_others_are_not_enough() -> None:
     assert {pod.namespace for pod in found.victims} == {"b"}, "those of c may not go now"
     found = cluster.plan(queued)
     assert {pod.namespace for pod in found.victims} == {"c"}
+
+
+def test_far_below_zero_pods_as_large_as_the_one_that_waits_have_their_turn() -> None:
+    """What the pool lacks there is thousands of times what any pod takes."""
+    cluster = Cluster(a_quota("a", 10), a_quota("b", 0), a_quota("c", 1000))
+    cluster.run("b", *[1] * 2000)
+    cluster.run("c", 1000, 9)
+    found = cluster.plan(cluster.queued("a", 1))
+    assert (len(found.victims), {pod.namespace for pod in found.victims}) == (2000, {"b"})

@@ -109,12 +109,19 @@ class Balance:
 
     @property
     def lacking(self) -> Mapping[str, int]:
-        """How much there is too little of each resource of the shortage."""
+        """How much of each resource of the shortage is to become free for the pod.
+
+        No more than it requests: a pool that an edit left far below zero lacks thousands of times
+        what any pod takes.
+        """
         short, used = self.shortage, self._usage[self._queued.quota]
+        request = self._queued.pod.amounts
         beyond_max = {name: used[name] - self._ceiling[name] for name in short.beyond_max}
         beyond_pool = {name: -self._free[name] for name in short.beyond_pool}
         every = {**beyond_max, **beyond_pool}
-        return {name: max(every[name], beyond_max.get(name, 0)) for name in every}
+        return {
+            name: min(request[name], max(every[name], beyond_max.get(name, 0))) for name in every
+        }
 
     def claim(self, resource: str) -> Claim:
         """Return the claim of the pod's quota in a resource of which the pool is short."""

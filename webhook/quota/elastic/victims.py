@@ -149,7 +149,7 @@ class _Member:
 
 
 _SMALL: Final = 1000
-"""A unit that frees less than one in so many parts of what is lacking is small: there can be so
+"""A unit that frees less than one in so many parts of what the pod lacks is small: there can be so
 many of them that no plan ends in time, and their creator would keep all others' pods by that."""
 
 _Entry = tuple[bool, bool, bool, bool, int, _Newest, _Member]
@@ -231,7 +231,7 @@ class Candidates:
     """The units that are in turn, while some are taken.
 
     Args:
-        lacking: Of which resources how much is to be freed.
+        lacking: Of which resources how much is to be freed for the pod itself.
         node: Pods of this one are taken first; empty: wherever they are.
         keeps_blocked: Whether those that a budget keeps now come after all others, there too.
 
