@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, cast
 
+import pytest
+
 from tests.controllers.elastic.objects import an_elastic_quota
-from tests.reactions import Call, Proceed, ReactiveClient, fail, for_name
+from tests.reactions import Call, Proceed, ReactiveClient, fail, for_name, in_namespace
 from webhook.config import ReclaimSettings
 from webhook.controllers.elastic.evictions import Evictor
 from webhook.controllers.elastic.reclaim_planner import PlannedClaim
@@ -15,7 +17,14 @@ from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import PODS, RequestTimeoutError, TooManyRequestsError
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import (
+    PODS,
+    ApiError,
+    ListOptions,
+    RequestTimeoutError,
+    TooManyRequestsError,
+)
 from webhook.quota.elastic.balance import Claim, Queued, Shortage
 from webhook.quota.elastic.capacity import ElasticPod
 from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quota
@@ -32,17 +41,20 @@ class Evicting:
         cluster = FakeCluster()
         api = FakeClient(cluster)
         self.client = ReactiveClient(cluster)
-        self.pods = []
-        for number in range(100):
+        self.pods: list[ElasticPod] = []
+        self.others: list[ElasticPod] = []
+        """Pods of another borrower."""
+        for number in range(110):
+            namespace = "borrower" if number < 100 else "other"
             raw: dict[str, object] = {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": f"p{number}", "namespace": "borrower"},
+                "metadata": {"name": f"p{number}", "namespace": namespace},
                 "spec": {"nodeName": "node-1", "containers": [{"name": "main"}]},
             }
             made = api.create(PODS, raw)
-            pod = ElasticPod("borrower", f"p{number}", made.uid, None, 0, {"cpu": CPU})
-            self.pods.append(pod)
+            pod = ElasticPod(namespace, f"p{number}", made.uid, None, 0, {"cpu": CPU})
+            (self.pods if number < 100 else self.others).append(pod)
         self.clock = 1000.0
         self.quotas: dict[str, ElasticQuota] = {}
         self.gone: set[str] = set()
@@ -57,15 +69,27 @@ class Evicting:
             lambda uid: uid not in self.gone,
         )
 
-    def evict(self, owner: str, victims: slice, pod: str = "waits") -> int:
-        """Evict pods for an owner, and return how many of all have been evicted just now."""
+    def evict(
+        self, owner: str, victims: slice, pod: str = "waits", others: slice = slice(0)
+    ) -> int:
+        """Evict pods for an owner, and return how many of all have been evicted just now.
+
+        Args:
+            others: Victims of the other borrower, which come first.
+        """
         quota = _quota(owner)
         waiting = ElasticPod(owner, pod, f"{owner}-{pod}", None, 0, {"cpu": CPU})
-        plan = Plan(Shortage(), True, Claim.OWN, tuple(self.pods[victims]))
+        plan = Plan(Shortage(), True, Claim.OWN, (*self.others[others], *self.pods[victims]))
         claim = PlannedClaim(Queued(quota.key, waiting), quota, plan, judges_nodes=False)
         before = len(self.evictor.evicted())
         self.evictor.evict(claim, EPOCH)
         return len(self.evictor.evicted()) - before
+
+    def uids(self, namespace: str) -> list[str]:
+        """Return the uids of the pods of a namespace that are not ending."""
+        pods = self.client.list(PODS, ListOptions(namespace=namespace)).items
+        metadata = [FieldReader(one).child("metadata") for one in pods]
+        return [one.text("uid") for one in metadata if not one.has("deletionTimestamp")]
 
     def takes(self, seconds: float) -> None:
         """Have each eviction take some time."""
@@ -355,3 +379,49 @@ def test_a_quota_of_which_one_eviction_has_no_answer_comes_last_for_a_minute() -
     assert here.evictor.reluctant() == {"borrower", "sibling"}
     here.clock += 61
     assert not here.evictor.reluctant()
+
+
+NOT_ANSWERED: Final = RequestTimeoutError("no answer within 3 s")
+REFUSED: Final = TooManyRequestsError("the disruption budget is still being processed")
+
+
+def _refusing(error: ApiError) -> Evicting:
+    """Return an evictor of which the first plan showed that one of two borrowers refuses."""
+    here = Evicting()
+    _shared(here)
+    refuse = in_namespace("borrower", fail(error))
+    here.client.on("create", PODS, refuse, subresource="eviction")
+    assert here.evict("owner", slice(0, 1), others=slice(1)) == (1 if error is REFUSED else 2)
+    here.clock += 61
+    return here
+
+
+@pytest.mark.parametrize("error", [REFUSED, NOT_ANSWERED])
+def test_no_pods_of_another_go_in_vain_beside_those_that_are_refused(error: ApiError) -> None:
+    """A plan that needs both would begin again and again."""
+    here = _refusing(error)
+    for _ in range(30):
+        here.evict("owner", slice(1, 2), others=slice(1, 4))
+        here.clock += 7
+    here.clock += 3600
+    here.evict("owner", slice(2, 4), others=slice(1, 4))
+    assert {*here.uids("other")} == {one.uid for one in here.others[1:]}
+    here.client.reset()
+    here.clock += 61
+    assert here.evict("owner", slice(4, 6), others=slice(1, 4)) == 5
+
+
+def test_pods_of_another_do_not_go_while_an_eviction_has_no_answer_yet() -> None:
+    here = _refusing(NOT_ANSWERED)
+    assert here.evict("owner", slice(1, 2)) == 1, "it may be carried out yet"
+    here.clock += 1
+    assert here.evict("owner", slice(0), others=slice(1, 4)) == 0, "for the same pod"
+    assert here.evict("owner", slice(0), "another", others=slice(1, 2)) == 1
+    here.clock += 12
+    assert here.evict("owner", slice(0), others=slice(2, 4)) == 2, "which are enough by now"
+
+
+def test_pods_of_another_go_where_those_that_are_refused_are_not_needed() -> None:
+    here = _refusing(REFUSED)
+    assert here.evict("owner", slice(1, 2), others=slice(1, 2)) == 0
+    assert here.evict("owner", slice(0), others=slice(1, 3)) == 2

@@ -1496,6 +1496,24 @@ def test_a_tenant_whose_pods_are_refused_has_those_of_others_taken(
         assert (here.promises(), here.ending("team-c")) == ([], [])
 
 
+def test_where_two_borrowers_are_needed_no_pod_goes_beside_one_that_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what no plan sees; once those go that are refused, the others go too."""
+    monkeypatch.setattr(evictions, "_REFUSED_SECONDS", 2.0)
+    with two_borrowers(tmp_path) as here:
+        refused = here.harness.client.on(
+            "create", PODS, in_namespace("team-b", throttle), subresource="eviction"
+        )
+        here.create("a0", "team-a", cpu="11")
+        eventually(lambda: here.promises() == ["a0"], "its plan has begun")
+        time.sleep(3.5)
+        assert (here.ending("team-b"), here.ending("team-c")) == ([], [])
+        refused.remove()
+        all_of_them = ("team-b", "team-c")
+        eventually(lambda: sum(len(here.ending(one)) for one in all_of_them) == 11, "they go")
+
+
 def test_several_pods_that_cannot_be_evicted_stop_no_other_of_their_quota(tmp_path: Path) -> None:
     """A policy of the cluster keeps some pods, as those of KubeVirt, and no others can go."""
     kept = {f"b{number:02}" for number in range(7, 12)}

@@ -6,7 +6,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeVar
 
 from webhook.config import ReclaimSettings
 from webhook.controllers.elastic.reclaim_planner import PlannedClaim, pod_key
@@ -34,6 +34,8 @@ _REFUSED_SECONDS: Final = 10.0
 """How long a pod is not tried again whose eviction was refused."""
 _MOST_REFUSED: Final = 3
 """Pods of a quota that are refused in a minute before all of its pods come last for another."""
+_DOUBTED_SECONDS: Final = 86_400.0
+"""How long pods of a quota of which one was refused go before others of their plan."""
 _UNDECIDED_SECONDS: Final = 12.0
 """How long an eviction without an answer may still be carried out."""
 _ROUND_SECONDS: Final = 2.0
@@ -50,6 +52,8 @@ _ENTITLEMENT: Final = {
     Claim.FAIR: "which stays within what is guaranteed to its quota beyond min",
     Claim.NONE: "which has a higher priority",
 }
+
+_K = TypeVar("_K")
 
 
 class Evictor:
@@ -86,6 +90,11 @@ class Evictor:
         """Key of a quota → uid of each of its pods that was refused → until when that counts."""
         self._reluctant: dict[str, float] = {}
         """Key of a quota of which too many were not → until when its pods come last."""
+        self._doubted: dict[str, float] = {}
+        """Key of a quota of which one was not → until when its pods are the first of a plan."""
+        self._undecided: dict[tuple[str, str], float] = {}
+        """Uid of a pod that waits, and key of a quota of which one is to go for it → until when its
+        eviction may still be carried out that was not answered."""
         self._times: deque[tuple[float, str, bool]] = deque()
         """When pods were evicted, for which quota, by its key, and whether within its share."""
         self._waiting: dict[str, dict[str, float]] = {}
@@ -197,29 +206,49 @@ class Evictor:
     def _units(self, victims: Sequence[ElasticPod]) -> list[list[ElasticPod]]:
         """Return victims as they go: those of one group together, but for those just refused.
 
-        A group of more than a whole minute's evictions is none: no tenant sets that limit.
+        A group of more than a whole minute's evictions is none: no tenant sets that limit. Quotas
+        of which a pod was refused come first, as all others would go in vain where it is again.
         """
         refused, limit = self.refused(), self._settings().max_evictions_per_minute
         left = [one for one in victims if one.uid not in refused]
         groups = [
             [*pods] for _, pods in groupby(left, lambda one: (one.namespace, one.group or one.uid))
         ]
+        self._doubted = self._current(self._doubted)
+        groups.sort(key=lambda pods: self._quota_of(pods[0]) not in self._doubted)
         return [
             unit for pods in groups for unit in ([pods] if len(pods) <= limit else _singly(pods))
         ]
+
+    def _quota_of(self, pod: ElasticPod) -> str:
+        """Return the key of a pod's quota, and its namespace without one."""
+        quota = self._quotas().get(pod.namespace)
+        return pod.namespace if quota is None else quota.key
+
+    def _hindering(self, claim: PlannedClaim) -> set[str]:
+        """Return the quotas of which a pod is needed for a claim that does not go now."""
+        refused = self.refused()
+        found = {self._quota_of(one) for one in claim.plan.victims if one.uid in refused}
+        self._undecided = self._current(self._undecided)
+        return found | {key for uid, key in self._undecided if uid == claim.queued.pod.uid}
 
     def evict(self, claim: PlannedClaim, epoch: int) -> bool:
         """Evict the victims of a plan, as many as may be now; return whether any was.
 
         One thread evicts for all. After some seconds the next look goes on with what is left, but
-        pods of one group go together.
+        pods of one group go together. While a pod of another quota does not go that the plan needs,
+        none goes: it might be in vain.
 
         Raises:
             NotLeadingError: Another process may be evicting.
             ApiError: The API server does not answer.
         """
         has_evicted, until = False, self._clock() + _ROUND_SECONDS
+        hindering = self._hindering(claim)
         for unit in self._units(claim.plan.victims):
+            theirs = self._quota_of(unit[0])
+            if not hindering <= {theirs}:
+                continue
             if self._clock() > until or not self._is_within(claim, len(unit)):
                 break
             self._take_turn(claim.quota.key, len(unit))
@@ -229,6 +258,8 @@ class Evictor:
                     has_evicted |= self._is_evicted(victim, claim)
                 except RequestTimeoutError:
                     # once for a group: a budget that is written all the time holds no turn
+                    undecided = self._clock() + _UNDECIDED_SECONDS
+                    self._undecided[claim.queued.pod.uid, theirs] = undecided
                     end = self._clock() + _INTERRUPTED_SECONDS
                     self._interrupted = {
                         claim.quota.key: end,
@@ -236,6 +267,8 @@ class Evictor:
                     }
                     return has_evicted
             self._interrupted.pop(claim.quota.key, None)
+            if any(one.uid in self._refused for one in unit):
+                hindering.add(theirs)
         return has_evicted
 
     def _is_evicted(self, victim: ElasticPod, claim: PlannedClaim) -> bool:
@@ -279,26 +312,23 @@ class Evictor:
 
         Of a quota, not a namespace: a composite has as many as it likes.
         """
-        quota = self._quotas().get(victim.namespace)
-        if quota is not None:
-            until = self._clock() + _MINUTE
-            refusals = self._current(self._refusals.get(quota.key, {}))
-            self._refusals[quota.key] = {**refusals, victim.uid: until}
-            if len(self._refusals[quota.key]) >= most:
-                self._reluctant[quota.key] = until
+        key, until = self._quota_of(victim), self._clock() + _MINUTE
+        refusals = self._current(self._refusals.get(key, {}))
+        self._refusals[key] = {**refusals, victim.uid: until}
+        if len(self._refusals[key]) >= most:
+            self._reluctant[key] = until
+        self._doubted[key] = self._clock() + _DOUBTED_SECONDS
 
     def _count(self, quota: str) -> None:
         is_within = self._evictions_left(quota) > 0
         self._times.append((self._clock(), quota, is_within))
 
-    def _current(self, until: Mapping[str, float]) -> dict[str, float]:
+    def _current(self, until: Mapping[_K, float]) -> dict[_K, float]:
         now = self._clock()
-        return {uid: end for uid, end in until.items() if end > now}
+        return {key: end for key, end in until.items() if end > now}
 
     def _report(self, victim: ElasticPod, claim: PlannedClaim) -> None:
-        quota = self._quotas().get(victim.namespace)
-        theirs = victim.namespace if quota is None else quota.key
-        self._metrics.evictions.labels(theirs, claim.quota.key).inc()
+        self._metrics.evictions.labels(self._quota_of(victim), claim.quota.key).inc()
         self._events.normal(
             ObjectReference(PODS, victim.name, victim.namespace, victim.uid),
             "Reclaimed",
