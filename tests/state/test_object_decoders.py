@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.quota.oracle import VECTORS
 from tests.quota.pod_strategies import damaged, json_values, places, pods
+from webhook.controllers.elastic.assigned_pods import read_assigned_pod
 from webhook.jsonfields.encoding import InvalidJsonError, NumberText, decode_json, encode_json
 from webhook.kube.api import Decode, Object
 from webhook.kube.codec import decode_object
@@ -20,6 +21,7 @@ from webhook.quota.nodes.kubelet_admission import read_kept_pod, read_kubelet_po
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.state.namespace_labels import is_deferred
 from webhook.state.object_decoders import (
+    decode_assigned_pod,
     decode_kubelet_pod,
     decode_live_pod,
     decode_namespace,
@@ -165,6 +167,29 @@ FOR_A_NODE: dict[str, object] = {
     "status": {"phase": "Pending"},
 }
 ON_A_NODE: dict[str, object] = {"metadata": {"uid": "u"}, "spec": POD["spec"], "status": STATUS}
+ASSIGNED: dict[str, object] = {
+    "metadata": {
+        "namespace": "team-a",
+        "name": "web-1",
+        "uid": "uid-1",
+        "creationTimestamp": "2026-06-01T12:00:00Z",
+        "labels": {"nos.nebuly.com/capacity": "in-quota", "elastic.deferredquota.io/group": "g"},
+        "ownerReferences": [{"kind": "DaemonSet", "apiVersion": "apps/v1", "controller": True}],
+    },
+    "spec": {
+        "nodeName": "node-1",
+        "terminationGracePeriodSeconds": 30,
+        "schedulingGroup": {"podGroupName": "train"},
+        "containers": [{"name": "c", "image": "i", "resources": RESOURCES}],
+    },
+    "status": {
+        "phase": "Running",
+        "conditions": [
+            {"type": "PodScheduled", "lastTransitionTime": "2026-06-01T12:00:05Z"},
+            {"type": "Ready", "status": "True"},
+        ],
+    },
+}
 KINDS: dict[str, tuple[Decode, Read, dict[str, object]]] = {
     "pod": (decode_pod, Pod.from_object, POD),
     "waiting pod": (decode_pod, Pod.from_object, WAITING),
@@ -172,6 +197,8 @@ KINDS: dict[str, tuple[Decode, Read, dict[str, object]]] = {
     "pod for a node": (decode_kubelet_pod, read_kubelet_pod, FOR_A_NODE),
     "pod that is kept": (decode_kubelet_pod, read_kept_pod, FOR_A_NODE),
     "pod on a node": (decode_kubelet_pod, read_kubelet_pod, ON_A_NODE),
+    "pod with a node": (decode_assigned_pod, read_assigned_pod, POD),
+    "pod of a DaemonSet": (decode_assigned_pod, read_assigned_pod, ASSIGNED),
     "quota": (decode_quota, ResourceQuota.from_object, QUOTA),
     "namespace": (decode_namespace, is_deferred, NAMESPACE),
 }
@@ -235,6 +262,7 @@ def test_every_recorded_pod_is_read_as_from_the_whole_object() -> None:
         check(decode_pod, Pod.from_object, data)
         check(decode_kubelet_pod, read_kubelet_pod, data)
         check(decode_kubelet_pod, read_kept_pod, data)
+        check(decode_assigned_pod, read_assigned_pod, data)
         assert outcome(decode_live_pod, Pod.from_object, data) == outcome(
             decode_object, _judged, data
         )
@@ -306,6 +334,7 @@ def test_what_quota_does_not_read_is_not_decoded() -> None:
     texts = repr(lean)
     for skipped in ("managedFields", "volumes", "podIP", "topologyKey", "image", "nodeAffinity"):
         assert skipped not in texts
+    assert "image" not in repr(decode_assigned_pod(encode_json(ASSIGNED)))
     assert decode_namespace(encode_json(NAMESPACE)) == {"metadata": NAMESPACE["metadata"]}
 
 
@@ -356,6 +385,7 @@ def test_whatever_stands_anywhere_is_read_as_from_the_whole_object(
     path = data.draw(st.sampled_from(list(places(pod))))
     text = _json(damaged(pod, path, value))
     check(decode_pod, Pod.from_object, text)
+    check(decode_assigned_pod, read_assigned_pod, text)
     if path[:1] != ("metadata",):
         check(decode_kubelet_pod, read_kubelet_pod, text)
         check(decode_kubelet_pod, read_kept_pod, text)

@@ -24,6 +24,7 @@ from webhook.state.well_known import CAPACITY_LABEL, MANAGED_PREFIX
 
 _M = TypeVar("_M")
 _S = TypeVar("_S")
+_T = TypeVar("_T")
 
 
 class _Identity(TypedDict, total=False):
@@ -41,6 +42,16 @@ class _Identity(TypedDict, total=False):
 class _Metadata(_Identity, total=False):
     labels: dict[str, Any] | None
     annotations: dict[str, Any] | None
+
+
+class _Owner(TypedDict, total=False):
+    kind: Any
+    apiVersion: Any
+    controller: Any
+
+
+class _OwnedMetadata(_Metadata, total=False):
+    ownerReferences: list[_Owner | None] | None
 
 
 class _UnreadMetadata(_Identity, total=False):
@@ -108,6 +119,10 @@ class _PodSpec(_AnyPodSpec, total=False):
     affinity: _Affinity | None
 
 
+class _AssignedPodSpec(_PodSpec, total=False):
+    terminationGracePeriodSeconds: Any
+
+
 class _KubeletPodSpec(_AnyPodSpec, total=False):
     containers: list[_KubeletContainer | None] | None
     initContainers: list[_KubeletContainer | None] | None
@@ -132,7 +147,11 @@ class _Condition(TypedDict, total=False):
     observedGeneration: Any
 
 
-class _PodStatus(TypedDict, total=False):
+class _TimedCondition(_Condition, total=False):
+    lastTransitionTime: Any
+
+
+class _AnyPodStatus(TypedDict, total=False):
     phase: Any
     qosClass: Any
     nominatedNodeName: Any
@@ -140,13 +159,20 @@ class _PodStatus(TypedDict, total=False):
     allocatedResources: dict[str, Any] | None
     containerStatuses: list[_ContainerStatus | None] | None
     initContainerStatuses: list[_ContainerStatus | None] | None
+
+
+class _PodStatus(_AnyPodStatus, total=False):
     conditions: list[_Condition | None] | None
 
 
-class _Pod(TypedDict, Generic[_M, _S], total=False):
+class _AssignedPodStatus(_AnyPodStatus, total=False):
+    conditions: list[_TimedCondition | None] | None
+
+
+class _Pod(TypedDict, Generic[_M, _S, _T], total=False):
     metadata: _M | None
     spec: _S | None
-    status: _PodStatus | None
+    status: _T | None
 
 
 class _ScopeSelector(TypedDict, total=False):
@@ -190,17 +216,20 @@ def _decoder(shape: type[Mapping[str, object]]) -> Decode:
     return decode
 
 
-decode_pod: Final = _decoder(_Pod[_Metadata, _PodSpec])
+decode_pod: Final = _decoder(_Pod[_Metadata, _PodSpec, _PodStatus])
 """Decode what `Pod.from_object` reads of a pod.
 
 Raises:
     BadRequestError: The text is not a JSON object.
 """
 
-decode_kubelet_pod: Final = _decoder(_Pod[_Identity, _KubeletPodSpec])
+decode_assigned_pod: Final = _decoder(_Pod[_OwnedMetadata, _AssignedPodSpec, _AssignedPodStatus])
+"""Decode what `read_assigned_pod` of elastic quotas reads of a pod; raises as `decode_pod`."""
+
+decode_kubelet_pod: Final = _decoder(_Pod[_Identity, _KubeletPodSpec, _PodStatus])
 """Decode what `read_kubelet_pod` and `read_kept_pod` read of a pod; raises as `decode_pod`."""
 
-_decode_live_pod: Final = _decoder(_Pod[_UnreadMetadata, _PodSpec])
+_decode_live_pod: Final = _decoder(_Pod[_UnreadMetadata, _PodSpec, _PodStatus])
 
 
 def decode_live_pod(data: bytes) -> Object:

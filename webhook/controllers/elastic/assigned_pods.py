@@ -27,6 +27,7 @@ from webhook.quota.elastic.pod_groups import pod_group_of
 from webhook.quota.nodes.requested import Requested, kept_requested, requested_of
 from webhook.quota.objects.compact import compact_pod
 from webhook.quota.objects.model import Pod
+from webhook.state.object_decoders import decode_assigned_pod
 from webhook.state.well_known import CAPACITY_LABEL, RECLAIM_GROUP_LABEL
 
 CRITICAL_PRIORITY: Final = 2 * 10**9
@@ -82,6 +83,7 @@ def follow_assigned_pods(
         transform=lambda raw: read_assigned_pod(raw, known),
         options=ListOptions(field_selector="spec.nodeName!="),
         timings=timings,
+        decode=decode_assigned_pod,
     )
 
 
