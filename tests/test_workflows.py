@@ -148,6 +148,7 @@ def test_both_forges_run_the_same() -> None:
         ".ci/run",
         ".ci/update",
         "hatchling build -d dist",
+        "scripts/krew dist/*.whl",
     ):
         assert command in gitlab
         assert any(command in commands(job) for job in JOBS.values())
