@@ -20,8 +20,9 @@ from tests.admission.handlers.harness import (
     want_no_gates,
 )
 from tests.builders import a_binding, a_container, a_pod, a_quota, an_expression
-from tests.reactions import unreachable
+from tests.reactions import preceded_by, unreachable
 from webhook.kube.api import PODS, QUOTA_LEDGERS, ConflictError
+from webhook.telemetry.trace import Trace, current_trace, read_trace, under
 
 LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
 
@@ -54,6 +55,19 @@ def test_a_name_that_no_pod_can_have_is_not_looked_up(
 
 
 # -- charging ------------------------------------------------------------------------------
+
+
+def test_the_write_of_a_reservation_belongs_to_the_trace_of_its_bind(
+    harness: AdmissionHarness,
+) -> None:
+    """The transport sends the `traceparent` on of what a thread works for."""
+    uid = waiting(harness)
+    trace = read_trace(f"00-{'4b' * 16}-{'7a' * 8}-01")
+    traces: list[Trace | None] = []
+    note = preceded_by(lambda _: traces.append(current_trace()))
+    with harness.client.on("update", QUOTA_LEDGERS, note), under(trace):
+        assert harness.bind("web-1", uid=uid).allowed
+    assert [each for each in traces if each is not None] == [trace]
 
 
 @LEGACY
