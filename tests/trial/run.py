@@ -331,6 +331,12 @@ def trial(name: str, directory: Path, say: Callable[[str], None]) -> str:
         }
         script = Transcript(environment, say)
         script.title({"kustomize": "By kustomize", "chart": "By the chart"}[name])
+        if name == "kustomize":
+            script.text(
+                "The overlay is for every version of Kubernetes. What `doctor` warns of below is"
+                " the policy that it lacks for that, about"
+                " [device claims](../versions.md#device-claims)."
+            )
         script.until(f"{install} | tail -n 3", "serverside-applied|created|deployed|Opt")
         kubelet = Kubelet(plane, directory / "kubelet")
         made = Trial(script, plane, kubelet, directory, again)
