@@ -1038,6 +1038,36 @@ def test_a_deferred_namespace_waits_instead_of_refusing() -> None:
     assert [one["verdict"] for one in report["objects"]][2:] == ["admitted", "waits", "waits"]
 
 
+def a_waiting_pod(name: str, cpu: str, **fields: Any) -> Object:
+    gates = [{"name": "deferredquota.io/quota"}]
+    return a_pod(name=name, uid=name, requests={"cpu": cpu}, schedulingGates=gates, **fields)
+
+
+@pytest.mark.parametrize(
+    ("pod", "quota", "expected"),
+    [
+        (a_pod(name="new", requests={"cpu": "1"}), "4", "waits behind Pod large, which waits for"),
+        (a_pod(name="first", requests={"cpu": "2"}, priority=9), "4", ""),
+        (a_pod(name="first", requests={"cpu": "3"}, priority=9), "4", "requests.cpu=2"),
+        (a_pod(name="new", requests={"cpu": "1"}), "8", ""),  # there is room for those that wait
+        (a_pod(name="large", requests={"cpu": "4"}), "4", "1 of 1 pod waits"),  # not behind itself
+        (a_pod(name="new", node="node-1", requests={"cpu": "1"}), "4", ""),
+    ],
+    ids=("behind", "before it", "beside what is released", "larger quota", "itself", "assigned"),
+)
+def test_pods_that_wait_in_the_cluster_have_their_turn_before_those_of_the_manifests(
+    pod: Object, quota: str, expected: str
+) -> None:
+    namespace = a_namespace(**{"deferredquota.io/mode": "deferred"})
+    waiting = [a_waiting_pod("small", "2", priority=1), a_waiting_pod("large", "4")]
+    write("cluster.yaml", f"{dumped(namespace, *waiting)}---\n{QUOTA}")
+    write("quota.yaml", QUOTA.replace('"4"', f'"{quota}"'))
+    report = checked("-f", "quota.yaml", "-f", "-", "--snapshot", "cluster.yaml", text=dumped(pod))
+    texts = [one["text"] for one in findings(report)]
+    assert len(texts) == bool(expected)
+    assert expected in "".join(texts)
+
+
 FIXES = {
     "web": "kubectl patch clusterdeferredquota web --type=merge",
     "epool.default": "",

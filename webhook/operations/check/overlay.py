@@ -36,14 +36,17 @@ class Overlay:
     runtimes: dict[str, RuntimeClass] = field(default_factory=dict)
     claims: dict[str, set[str]] = field(default_factory=dict)
     """Namespace → names of PersistentVolumeClaims."""
+    objects: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    """Namespace → kind and name of all objects."""
 
     def add(self, one: ManifestObject) -> None:
-        """Take an object in, if it is one by which others are judged.
+        """Take an object in, and what others are judged by if it is such a one.
 
         Raises:
             InvalidFieldError: It cannot be read.
             InvalidQuantityError: An amount is not a quantity.
         """
+        self.objects.setdefault(one.namespace, set()).add((one.kind, one.name))
         take = _TAKERS.get(one.resource)
         if take is not None:
             # what the API server refuses is read all the same: it may be unreadable as well

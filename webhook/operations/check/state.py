@@ -30,7 +30,12 @@ from webhook.operations.explain.session import Session
 from webhook.operations.names import CLAIMS, RUNTIME_CLASSES, STORAGE_CLASSES, VOLUMES
 from webhook.policy import Policy, compile_policy, queue_policy
 from webhook.quota.amounts.resources import ResourceList, add, mask
-from webhook.quota.charging.deferral import DeferredQuota, deferred_quotas, is_excluded
+from webhook.quota.charging.deferral import (
+    DeferredQuota,
+    NamespaceQuotas,
+    deferred_quotas,
+    is_excluded,
+)
 from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.charging.status_mask import native_count
 from webhook.quota.checking.classes import ClassTable, PriorityClass, RuntimeClass
@@ -38,12 +43,14 @@ from webhook.quota.checking.limit_ranges import LimitRange
 from webhook.quota.checking.object_usage import FIRST_OBJECTS, first_usage
 from webhook.quota.checking.subjects import ManifestObject
 from webhook.quota.checking.values import Balance, Subject, Terms
+from webhook.quota.explaining.facts import NamespaceFacts
+from webhook.quota.explaining.queue_position import run_queue
 from webhook.quota.jobs.resize_plan import manifest_errors
 from webhook.quota.nodes.model import NodeView
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.objects.quota_bounds import counted_quotas, undecided_by
-from webhook.quota.queue.queued_pods import QueueingStrategy
+from webhook.quota.queue.queued_pods import CycleResult, QueueingStrategy
 from webhook.state.well_known import DEFERRED_MODE, MODE_LABEL, NEVER_GATING, gating_of
 
 _T = TypeVar("_T")
@@ -222,15 +229,18 @@ class ClusterState:
         is_fresh = not self._is_known or (self._has_namespaces and stored is None)
         known = () if inside is None else inside.facts.pods
         ledger = None if inside is None else inside.facts.ledger
-        terms = self._terms(namespace, inside, labels or {}, is_fresh=is_fresh)
+        held = pods_by_owner(
+            () if inside is None else inside.pods, {one.pod.uid: one.pod for one in known}
+        )
+        own = self._overlay.objects.get(namespace, set())
+        judged = {pod.uid for owner in own for pod in held.get(owner, ())}
+        terms = self._terms(namespace, inside, labels or {}, judged, is_fresh=is_fresh)
         brought = self._overlay.quotas_of(namespace, is_guarded=terms.is_deferred)
         return Place(
             terms,
             is_fresh=is_fresh,
             is_missing=self._has_namespaces and labels is None,
-            held=pods_by_owner(
-                () if inside is None else inside.pods, {one.pod.uid: one.pod for one in known}
-            ),
+            held=held,
             reserved=frozenset() if ledger is None else ledger.reserved_uids,
             rescoped=_rescoped(brought, _by_name(inside)),
         )
@@ -243,7 +253,13 @@ class ClusterState:
         return None if raw is None else FieldReader(raw).child("metadata").string_map("labels")
 
     def _terms(
-        self, namespace: str, inside: Inside | None, labels: Mapping[str, str], *, is_fresh: bool
+        self,
+        namespace: str,
+        inside: Inside | None,
+        labels: Mapping[str, str],
+        judged: Set[str],
+        *,
+        is_fresh: bool,
     ) -> Terms:
         configuration, policy = self._session.options.configuration, self._policy
         is_deferred = labels.get(MODE_LABEL) == DEFERRED_MODE
@@ -255,7 +271,12 @@ class ClusterState:
         is_gated = gating_of(labels, configuration.gating) != NEVER_GATING
         balances = list(self._native(inside, quotas, is_deferred=is_deferred, is_fresh=is_fresh))
         if is_deferred:
-            balances += self._deferred(namespace, inside, quotas, labels)
+            deferred = self._deferred_quotas(namespace, quotas, labels)
+            queue = None if inside is None else _run_queue(inside.facts, deferred, judged)
+            balances += [
+                self._deferred_balance(one, namespace, inside, queue, is_gated=is_gated)
+                for one in deferred.quotas
+            ]
         return Terms(
             tuple(balances),
             self._limit_ranges(namespace),
@@ -318,31 +339,32 @@ class ClusterState:
             if hard:
                 yield Balance(quota, hard, _native_used(quota, pods, is_fresh=is_fresh))
 
-    def _deferred(
-        self,
-        namespace: str,
-        inside: Inside | None,
-        quotas: Iterable[ResourceQuota],
-        labels: Mapping[str, str],
-    ) -> Iterator[Balance]:
-        """Yield what is charged when a pod is given its node."""
-        deferred = deferred_quotas(
+    def _deferred_quotas(
+        self, namespace: str, quotas: Iterable[ResourceQuota], labels: Mapping[str, str]
+    ) -> NamespaceQuotas:
+        """Return what is charged when a pod is given its node."""
+        return deferred_quotas(
             (*counted_quotas(quotas), *self._shared.of_namespace(namespace, labels)),
             self._policy.deferred_keys,
             holds_terminating=self._policy.holds_terminating,
         )
-        for one in deferred.quotas:
-            yield self._deferred_balance(one, namespace, inside)
 
     def _deferred_balance(
-        self, one: DeferredQuota, namespace: str, inside: Inside | None
+        self,
+        one: DeferredQuota,
+        namespace: str,
+        inside: Inside | None,
+        queue: CycleResult | None,
+        *,
+        is_gated: bool,
     ) -> Balance:
-        ledger = None if inside is None else inside.facts.ledger
+        ledger = None if queue is None else queue.ledger
         account = None if ledger is None else ledger.accounts.get(one.name)
-        if account is not None:
+        if inside is not None and queue is not None and account is not None:
             held = add(add(account.used, account.reserved), account.used_elsewhere)
             used = mask(held, one.hard)
-            return Balance(one.quota, one.hard, used, account.reserved, at_bind=True)
+            holder = _holder(one.name, inside, queue) if is_gated else None
+            return Balance(one.quota, one.hard, used, account.reserved, at_bind=True, holder=holder)
         if inside is not None and inside.facts.uncounted:
             self._session.unknown.append(
                 f"what is reserved of quota {one.name}: {inside.facts.uncounted}"
@@ -354,6 +376,40 @@ class ClusterState:
         except ScopeError:
             used = {}
         return Balance(one.quota, one.hard, used, at_bind=True)
+
+
+def _run_queue(
+    facts: NamespaceFacts, deferred: NamespaceQuotas, judged: Set[str]
+) -> CycleResult | None:
+    """Run the queue of a namespace, without pods that are assigned or of objects that are judged.
+
+    A workload does not wait behind itself. Pods wait for quotas as the manifests have them; for
+    those that the ledger does not know yet, none does.
+    """
+    if facts.ledger is None or facts.criteria is None:
+        return None
+    accounts = dict(facts.ledger.accounts)
+    quotas = tuple(one for one in deferred.quotas if one.name in accounts)
+    for one in quotas:
+        accounts[one.name] = replace(accounts[one.name], hard=one.hard)
+    waiting = [one for one in facts.pods if not (one.pod.is_assigned or one.pod.uid in judged)]
+    return run_queue(
+        replace(
+            facts,
+            pods=tuple(waiting),
+            ledger=replace(facts.ledger, accounts=accounts),
+            criteria=replace(facts.criteria, quotas=replace(deferred, quotas=quotas)),
+        )
+    )
+
+
+def _holder(quota: str, inside: Inside, queue: CycleResult) -> tuple[int, str] | None:
+    """Return priority and name of the pod that holds those behind it in a quota."""
+    if quota not in queue.blocking:
+        return None
+    place = queue.blocking[quota]
+    name = next(one.pod.name for one in inside.facts.pods if one.pod.uid == place[-1])
+    return -place[0], f"Pod {name}"
 
 
 def with_former(subject: Subject, place: Place) -> Subject:

@@ -110,6 +110,8 @@ class Balance:
     """The part of `used` that is reserved and not counted yet."""
     at_bind: bool = False
     """Whether it is charged when a pod is given its node; else when an object is created."""
+    holder: tuple[int, str] | None = None
+    """Priority and name of a pod that waits for it already and holds those behind it."""
 
     @property
     def name(self) -> str:

@@ -125,7 +125,7 @@ class _Check:
     def __init__(self, terms: Terms, rollouts: int | None) -> None:
         self._terms = terms
         self._rollouts = rollouts
-        self._accounts = [_Account(one, one.used) for one in terms.balances]
+        self._accounts = [_Account(one, one.used, one.holder) for one in terms.balances]
         self._rolling: list[tuple[int, _Rolling]] = []
 
     def run(self, subjects: Sequence[Subject]) -> Outcome:

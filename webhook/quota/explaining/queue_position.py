@@ -80,11 +80,16 @@ def queue_state(subject: PodFacts, there: NamespaceFacts, criteria: QueueCriteri
 
 def waits_for_pools(there: NamespaceFacts) -> tuple[Lacking, ...]:
     """Return what pods of a namespace lack that wait for elastic pools alone."""
+    cycle = run_queue(there)
+    return () if cycle is None else waiting_for_pools(cycle.pending.values())
+
+
+def run_queue(there: NamespaceFacts) -> CycleResult | None:
+    """Run the queue of a namespace; None where it is not deferred."""
     if there.criteria is None:
-        return ()
+        return None
     judged = {one.pod.uid: _judged(one, there, there.criteria) for one in there.pods}
-    cycle = _cycle(_queue(there, judged), there, there.criteria, judged)
-    return waiting_for_pools(cycle.pending.values())
+    return _cycle(_queue(there, judged), there, there.criteria, judged)
 
 
 def _cycle(
