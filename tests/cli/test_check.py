@@ -29,6 +29,7 @@ SCHEMA: Final = json.loads(
 )
 SARIF: Final = json.loads((VECTORS / "sarif-2.1.0.schema.json").read_text(encoding="utf-8"))
 
+MODE: Final = "deferredquota.io/mode"
 QUOTA: Final = """\
 apiVersion: v1
 kind: ResourceQuota
@@ -1112,6 +1113,38 @@ def test_a_namespace_that_is_nowhere_is_refused() -> None:
         one["rule"] for one in findings(checked("-f", "-", "--snapshot", "cluster.yaml", text=both))
     ]
     assert "namespace" not in rules
+
+
+@pytest.mark.parametrize(
+    ("applied", "verdict"),
+    [
+        ("", "waits"),
+        (json.dumps(a_namespace()), "waits"),
+        (json.dumps(a_namespace(**{MODE: "deferred"})), "refused"),
+        ("{", "waits"),
+    ],
+    ids=("never applied", "set by others", "taken out of the manifest", "unreadable"),
+)
+def test_labels_that_others_set_of_a_namespace_in_the_manifests_stay(
+    applied: str, verdict: str
+) -> None:
+    stored: Any = a_namespace(**{MODE: "deferred"})
+    stored["metadata"]["annotations"] = {
+        "kubectl.kubernetes.io/last-applied-configuration": applied
+    }
+    write("cluster.yaml", f"{dumped(stored)}---\n{QUOTA}")
+    pods = [a_pod(name=name, requests={"cpu": "3"}) for name in ("a", "b")]
+    text = dumped(a_namespace(owner="x"), *pods)
+    report = checked("-f", "-", "--snapshot", "cluster.yaml", text=text)
+    assert [one["verdict"] for one in report["objects"]] == ["admitted", "admitted", verdict]
+
+
+def test_a_namespace_of_the_manifests_takes_of_quotas_by_the_labels_that_others_set() -> None:
+    both = [a_namespace(name, **{MODE: "deferred"}) for name in ("team-a", "team-b")]
+    runs = a_pod(namespace="team-a", node="node-1", requests={"cpu": "3"})
+    brought = (a_namespace("team-a", owner="x"), a_cluster_quota("4"))
+    found = judged(brought, a_pod_in("team-b", "3"), there=(*both, runs))
+    assert found == ["waits cdq/shared"]
 
 
 def test_a_claim_that_the_manifests_bring_keeps_no_pod_from_its_nodes() -> None:

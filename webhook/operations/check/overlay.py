@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
+from webhook.jsonfields.encoding import decode_json
 from webhook.jsonfields.fields import mapping
 from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import Object
 from webhook.quota.checking.classes import PriorityClass, RuntimeClass
 from webhook.quota.checking.limit_ranges import LimitRange
 from webhook.quota.checking.limit_rules import CLUSTER_QUOTAS
@@ -16,13 +18,15 @@ from webhook.quota.elastic.elastic_quotas import ElasticQuota, read_elastic_quot
 from webhook.quota.objects.defaults import default_quota
 from webhook.quota.objects.model import ResourceQuota
 
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
 
 @dataclass(slots=True)
 class Overlay:
     """Objects of the manifests by which others are judged."""
 
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    """Name → labels."""
+    """Name → labels in the manifests."""
     quotas: dict[str, dict[str, ResourceQuota]] = field(default_factory=dict)
     """Namespace → name → quota that the API server stores where the webhook does not judge it."""
     guarded_quotas: dict[str, dict[str, ResourceQuota]] = field(default_factory=dict)
@@ -58,6 +62,25 @@ class Overlay:
         """Whether what one namespace takes may be missed in another."""
         return bool(self.cluster_quotas or self.elastic_quotas)
 
+    def labels_of(self, namespace: str, stored: Object | None) -> Mapping[str, str] | None:
+        """Return the labels of a namespace once the manifests are applied; None if there is none.
+
+        As of `kubectl apply`: labels that others have set stay.
+
+        Args:
+            namespace: Its name.
+            stored: The Namespace; None where none is known.
+        """
+        brought = self.namespaces.get(namespace)
+        if stored is None:
+            return brought
+        metadata = FieldReader(stored).child("metadata")
+        labels = metadata.string_map("labels")
+        if brought is None:
+            return labels
+        applied = _applied_labels(metadata.string_map("annotations").get(_LAST_APPLIED, ""))
+        return {**{key: labels[key] for key in labels.keys() - applied}, **brought}
+
     def quotas_of(self, namespace: str, *, is_guarded: bool) -> Mapping[str, ResourceQuota]:
         """Return the quotas of a namespace by name.
 
@@ -67,6 +90,15 @@ class Overlay:
         """
         quotas = self.guarded_quotas if is_guarded else self.quotas
         return quotas.get(namespace, {})
+
+
+def _applied_labels(text: str) -> Set[str]:
+    """Return the labels that the last `kubectl apply` of an object has set."""
+    try:
+        last = decode_json(text)
+        return FieldReader(mapping(last, "")).child("metadata").string_map("labels").keys()
+    except ValueError:
+        return set()
 
 
 def _take_namespace(overlay: Overlay, one: ManifestObject) -> None:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Final
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
-from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     COMPOSITE_ELASTIC_QUOTAS,
     ELASTIC_QUOTAS,
@@ -107,11 +106,12 @@ class SharedQuotas:
     @cached_property
     def _namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """Labels of all namespaces."""
-        stored = {
-            object_name(raw): FieldReader(raw).child("metadata").string_map("labels")
-            for raw in self._objects(NAMESPACES, "the labels of namespaces")
+        raws = self._objects(NAMESPACES, "the labels of namespaces")
+        stored = {object_name(raw): raw for raw in raws}
+        return {
+            name: self._overlay.labels_of(name, stored.get(name)) or {}
+            for name in stored.keys() | self._overlay.namespaces.keys()
         }
-        return {**stored, **self._overlay.namespaces}
 
     def _is_deferred(self, namespace: str) -> bool:
         mode = self._namespaces.get(namespace, {}).get(MODE_LABEL)

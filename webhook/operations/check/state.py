@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 from webhook.jsonfields.fields import FieldError, InvalidFieldError
-from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     JOBS,
     LIMIT_RANGES,
@@ -224,8 +223,8 @@ class ClusterState:
         # what is outside of namespaces has no quota of one
         is_there = self._is_known and bool(namespace)
         inside = read_namespace(self._session, namespace) if is_there else None
-        stored = self._stored_labels(namespace) if is_there else None
-        labels = self._overlay.namespaces.get(namespace, stored)
+        stored = self._stored_namespace(namespace) if is_there else None
+        labels = self._overlay.labels_of(namespace, stored)
         is_fresh = not self._is_known or (self._has_namespaces and stored is None)
         known = () if inside is None else inside.facts.pods
         ledger = None if inside is None else inside.facts.ledger
@@ -245,12 +244,11 @@ class ClusterState:
             rescoped=_rescoped(brought, _by_name(inside)),
         )
 
-    def _stored_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Return the labels that a namespace has now; None where it is not known."""
+    def _stored_namespace(self, namespace: str) -> Object | None:
+        """Return a namespace as it is stored; None where it is not known."""
         unread: Object | None = None
         get = partial(self._session.api.get, NAMESPACES, namespace)
-        raw = self._session.read(get, unread, f"the labels of namespace {namespace}")
-        return None if raw is None else FieldReader(raw).child("metadata").string_map("labels")
+        return self._session.read(get, unread, f"the labels of namespace {namespace}")
 
     def _terms(
         self,
