@@ -194,6 +194,25 @@ def test_waiting_pods_are_judged_by_other_rules_where_the_namespace_rests_for_it
     assert (demand.is_counted, gating.most()) == (True, "2")
 
 
+def test_what_pods_take_is_summed_while_others_have_the_lock(gating: Gating) -> None:
+    """Of thousands of pods that is milliseconds, for which binds of all namespaces would wait."""
+    cache, asked = gating.harness.controller.usage_cache, []
+
+    class Reserved(frozenset[str]):
+        def __contains__(self, uid: object) -> bool:
+            asked.append(cache.lock.locked())
+            return super().__contains__(uid)
+
+    gating.harness.pod("runs", "3")
+    gating.harness.bind("runs")
+    gated(gating.harness, "waits", "6")
+    gating.settle()
+    demand = cache.demand(NAMESPACE, Reserved())
+    assert demand is not None
+    assert demand.queued is not None
+    assert asked == [False]
+
+
 def test_a_new_leader_closes_no_namespace_in_which_pods_wait(gating: Gating) -> None:
     """It has counted them while another one led, and judged none yet."""
     gated(gating.harness, "never", "9")

@@ -10,7 +10,7 @@ import heapq
 import logging
 import math
 import threading
-from collections.abc import Collection, Container, Iterable, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -20,6 +20,7 @@ from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.ledger.reservation_expiry import ReservationExpiry
 from webhook.controllers.managed_namespaces import ManagedNamespaces
 from webhook.controllers.queue.controller import ReleaseOptions
+from webhook.controllers.queue.gated_pods import usage_without
 from webhook.controllers.runtime.rate_limit import rest_seconds
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.runtime.workqueue import WorkQueue
@@ -356,17 +357,18 @@ class UsageCache:
                 and state.pod_queue.is_judged_otherwise(state.usage.quotas, quotas, policy)
             )
             waiting = len(gated) if is_counted else 0
-            requested: ResourceList | None = None  # of very many not even the order is made
+            queue: Sequence[QueuedPod] | None = None  # of very many not even the order is made
             if waiting <= _MAX_SUMMED + len(reserved):
                 queue = state.queue(quotas, policy, earliest=None) if waiting else ()
-                requested = _requested(queue, reserved)
-            return Demand(
-                gated.in_flight_usage(reserved, state.usage.quotas.keys),
-                requested,
-                quotas.deferred.observed,
-                is_counted,
-                tuple(quotas.errors),
-            )
+            in_flight, reserved_pods = gated.in_flight(reserved, state.usage.quotas.keys)
+        # what was taken out is of one moment, and does not change: all others wait for the lock
+        return Demand(
+            usage_without(in_flight, reserved_pods),
+            None if queue is None else _requested(queue, reserved),
+            quotas.deferred.observed,
+            is_counted,
+            tuple(quotas.errors),
+        )
 
     def orphaned_gate_namespaces(self) -> set[str]:
         """Return namespaces that are not tracked and have pods behind our gate; lock held.

@@ -7,11 +7,11 @@ was removed when quota was reserved, and the reservation has ended since.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 from webhook.quota.amounts.quantity import ZERO, Quantity
-from webhook.quota.amounts.resources import ResourceList, add_to, mask, subtract, take_from
+from webhook.quota.amounts.resources import ResourceList, add_to, take_from
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.pod_usage import usage_of
 from webhook.quota.objects.model import Pod, ResourceQuota
@@ -149,19 +149,17 @@ class GatedPods:
             self._preemptors = self._preemptor_usage.unbound(criteria)
         return self._preemptors
 
-    def in_flight_usage(self, reserved: Iterable[str], keys: Iterable[str]) -> ResourceList:
-        """Return what pods without gate and node take for which nothing is reserved.
+    def in_flight(
+        self, reserved: Iterable[str], keys: Iterable[str]
+    ) -> tuple[ResourceList, Sequence[Pod]]:
+        """Return what pods without gate and node take, and those for which quota is reserved.
 
         Args:
             reserved: Uids of the pods for which something is.
             keys: Quota keys that are looked at; pods may name any number of resources.
         """
-        total: ResourceList = {key: self._in_flight_usage.get(key, ZERO) for key in keys}
-        for uid in reserved:
-            pod = self._in_flight.get(uid)
-            if pod is not None:
-                total = subtract(total, mask(usage_of(pod, now=None), total))
-        return total
+        usage = {key: self._in_flight_usage.get(key, ZERO) for key in keys}
+        return usage, [pod for uid in reserved if (pod := self._in_flight.get(uid)) is not None]
 
     def queued_pod(self, uid: str) -> QueuedPod | None:
         """Return one of them, judged by the terms of the last line; None without any."""
@@ -202,6 +200,16 @@ class GatedPods:
             )
             self._queued[uid] = queued
         return queued
+
+
+def usage_without(usage: ResourceList, pods: Iterable[Pod]) -> ResourceList:
+    """Return usage without what some pods take of it."""
+    rest = dict(usage)
+    for pod in pods:
+        for name, amount in usage_of(pod, now=None).items():
+            if name in rest:
+                rest[name] -= amount
+    return rest
 
 
 def _sort_key(queued: QueuedPod) -> SortKey:
