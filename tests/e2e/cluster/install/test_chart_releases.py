@@ -142,6 +142,19 @@ def test_the_api_server_takes_all_that_a_release_can_have(release: Release) -> N
     )
 
 
+def test_a_release_in_another_namespace_is_called_there(tmp_path: Path) -> None:
+    with ControlPlane.start(tmp_path, controller_manager=False, scheduler=False) as plane:
+        release = Release(plane, "quota-home")
+        release.install({})
+        command_line.printed(plane, "certs", "init", "--system-namespace", release.home)
+        assert "" not in trust(release).values()
+        entries = [entry for each in registrations(release) for entry in each["webhooks"]]
+        places = {entry["clientConfig"]["service"]["namespace"] for entry in entries}
+        assert places == {release.home}
+        release.run("uninstall")
+        assert registrations(release) == []
+
+
 # -- changes that take two upgrades --------------------------------------------------------
 
 
