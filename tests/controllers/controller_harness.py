@@ -22,6 +22,7 @@ from tests.reactions import ReactiveClient
 from webhook.controllers.ledger.controller import LedgerController
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.managed_namespaces import ManagedNamespaces
+from webhook.controllers.mask.webhook_registration import Guard
 from webhook.controllers.queue.controller import ReleaseOptions
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.events import EventRecorder
@@ -67,6 +68,8 @@ class ControllerHarness:
     exempt: frozenset[str] = frozenset()
     epoch: list[int] = field(default_factory=lambda: [1])
     """The leadership of this controller; 0 while it is a standby."""
+    guard: list[Guard | None] = field(default_factory=lambda: [None])
+    """The registration of the guard, as this controller and its handlers have seen it."""
     follows_ledgers: bool = False
     """Whether the controller is told of changes of ledgers."""
     fold_seconds: float = 0.0
@@ -138,7 +141,10 @@ class ControllerHarness:
         self.ledgers = LedgerStore(self.client)
         self.followed = self.ledgers.follow(_QUICK) if self.follows_ledgers else None
         self.opted = ManagedNamespaces(
-            quotas=self.quotas, namespaces=self.namespaces, exempt=lambda: self.exempt
+            quotas=self.quotas,
+            namespaces=self.namespaces,
+            exempt=lambda: self.exempt,
+            guard=lambda: self.guard[0],
         )
         self.after_pod_changes: list[Callable[[Change[Pod]], None]] = []
         self.controller = LedgerController(
@@ -363,7 +369,10 @@ class ControllerHarness:
         return Reserver(
             LedgerStore(api),
             GrantRaiser(SharedQuotaStore(api)),
-            decider=BatchDecider(opted_in_at=self.namespaces.opted_in_at),
+            decider=BatchDecider(
+                opted_in_at=self.namespaces.opted_in_at,
+                guard_uid=lambda: None if self.guard[0] is None else self.guard[0].uid,
+            ),
         )
 
     def _stored(self, name: str, namespace: str) -> Pod:

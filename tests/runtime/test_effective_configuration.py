@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,14 +14,24 @@ import pytest
 
 from tests.admission.handlers.harness import a_namespace, a_review, eventually
 from tests.builders import a_pod, a_quota
+from tests.reactions import ReactiveClient, fail, unavailable
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import Phase, decode_review
 from webhook.config import Configuration, ConfigurationFile
+from webhook.controllers.mask.webhook_registration import NO_GUARD, UNREAD_GUARD, Guard
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
 from webhook.jsonfields.encoding import encode_json
-from webhook.kube.api import EVENTS, NAMESPACES, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS, ListOptions
+from webhook.kube.api import (
+    EVENTS,
+    NAMESPACES,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
+    ForbiddenError,
+    ListOptions,
+)
 from webhook.policy import check_configuration
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.runtime.effective_configuration import EffectiveConfiguration
@@ -93,12 +104,12 @@ class EngineHarness:
         metadata = {**found["metadata"], "annotations": notes}
         self.api.update(VALIDATING_WEBHOOKS, {**found, "metadata": metadata})
 
-    def decision(self) -> str:
-        """Return how a pod of 9 cpu that names its node is decided on."""
-        pod = a_pod(node="n", requests={"cpu": "9"})
+    def decision(self, engine: Engine | None = None, cpu: str = "9") -> str:
+        """Return how a pod that names its node is decided on."""
+        pod = a_pod(node="n", requests={"cpu": cpu})
         raw = encode_json(a_review("CREATE", "pods", pod, namespace=TEAM))
         request = decode_review(raw, Phase.VALIDATING)
-        return self.engine.decide(request, Deadline(float("inf"))).decision
+        return (engine or self.engine).decide(request, Deadline(float("inf"))).decision
 
     def hides(self, resource: str) -> bool:
         """Return whether the webhook takes a resource out of a status that is written."""
@@ -335,3 +346,78 @@ def test_the_controller_starts_with_what_the_registrations_say(tmp_path: Path) -
     process.engine.start()
     process.engine.stop()
     assert TEAM in found[0]
+
+
+# -- the registration itself ----------------------------------------------------------------------
+
+
+def new_effective(client: ReactiveClient) -> Callable[[], Guard | None]:
+    """Return what looks at the registration, each time anew."""
+    clock = itertools.count(1.0, 10.0)
+    effective = EffectiveConfiguration(client, lambda: next(clock))
+
+    def look() -> Guard | None:
+        effective.refresh()
+        return effective.guard
+
+    return look
+
+
+def test_the_version_of_a_registration_is_the_one_that_was_seen_first() -> None:
+    client = ReactiveClient(FakeCluster())
+    look = new_effective(client)
+    assert look() == Guard(NO_GUARD)
+    first = client.create(VALIDATING_WEBHOOKS, EngineHarness.registration())
+    guard = look()
+    assert guard == Guard(first.uid, first.resource_version)
+    patch = {"metadata": {"annotations": {"note": "x"}}}
+    client.patch(VALIDATING_WEBHOOKS, "deferred-quota", patch)
+    assert look() == guard
+    client.delete(VALIDATING_WEBHOOKS, "deferred-quota")
+    assert look() == Guard(NO_GUARD)
+    again = client.create(VALIDATING_WEBHOOKS, EngineHarness.registration())
+    assert look() == Guard(again.uid, again.resource_version) != guard
+
+
+def test_nothing_is_compared_with_a_registration_that_may_not_be_read() -> None:
+    client = ReactiveClient(FakeCluster())
+    client.create(VALIDATING_WEBHOOKS, EngineHarness.registration())
+    client.on("get", VALIDATING_WEBHOOKS, fail(ForbiddenError("no")), times=1)
+    client.on("get", VALIDATING_WEBHOOKS, unavailable, times=1)
+    look = new_effective(client)
+    assert look() == UNREAD_GUARD
+    assert look() is None
+    assert look() is not None
+
+
+def test_a_webhook_that_starts_without_a_leader_admits_nothing_by_a_count_from_before(
+    process: EngineHarness,
+) -> None:
+    eventually(lambda: process.decision(cpu="1m") == "reserved", "the quota is counted")
+    eventually(lambda: "Guarded" in conditions(process.api), "under this registration")
+    process.engine.stop()
+    process.api.delete(VALIDATING_WEBHOOKS, "deferred-quota")
+    process.api.create(VALIDATING_WEBHOOKS, process.registration(deferred=[GPU]))
+    file = ConfigurationFile(process.path, check=check_configuration)
+    options = EngineOptions(file, controller=None, follow_ledgers=True, is_registered=True)
+    webhook = Engine(process.api, Metrics(), options)
+    webhook.start()
+    control = replace(
+        options, with_handlers=False, controller=ControllerOptions(timings=ControllerTimings())
+    )
+    leader = Engine(process.api, Metrics(), control)
+    try:
+        assert webhook.wait_until_ready(10) == []
+        for _ in range(3):
+            assert process.decision(webhook, cpu="1m") == "undecided"
+        leader.start()
+        eventually(lambda: process.decision(webhook, cpu="1m") == "reserved", "it is counted")
+    finally:
+        leader.stop()
+        webhook.stop()
+
+
+def conditions(api: FakeClient) -> list[str]:
+    """Return the types of the conditions of the ledger."""
+    status: Any = api.get(QUOTA_LEDGERS, "ledger", namespace=TEAM).get("status", {})
+    return [one["type"] for one in status.get("conditions", [])]

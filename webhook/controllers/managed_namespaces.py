@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
+from webhook.controllers.mask.webhook_registration import Guard
 from webhook.state.namespace_cache import NamespaceCache
 from webhook.state.quota_cache import NamespaceQuotaView, QuotaCache
 from webhook.state.shared_cache import Specs
@@ -29,6 +30,8 @@ class ManagedNamespaces:
     are going to be exempt."""
     unmasked_keys: Callable[[], Set[str]] = frozenset
     """Returns the resources that are charged and may be hidden nowhere, see `Policy`."""
+    guard: Callable[[], Guard | None] = lambda: None
+    """Returns the registration of the guard at the bind, as it was seen last."""
 
     @property
     def are_synced(self) -> bool:

@@ -133,8 +133,10 @@ class ClusterOverview:
             return "; ".join(view.errors)
         if ledger is None:
             return _NOT_READ
-        since = self._usage_cache.managed.opted_in_at(namespace)
-        verdict = check_observed(ledger, view.deferred.observed, since=since)
+        managed = self._usage_cache.managed
+        since, guard = managed.opted_in_at(namespace), managed.guard()
+        guard_uid = None if guard is None else guard.uid
+        verdict = check_observed(ledger, view.deferred.observed, since=since, guard_uid=guard_uid)
         return "" if verdict is None else verdict.message
 
     def _cycle(

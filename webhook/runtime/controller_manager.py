@@ -70,6 +70,7 @@ class ControllerManager:
             exempt=lambda: config.policy().exempt_namespaces,
             unmasked=lambda: config.policy().unmasked_namespaces,
             unmasked_keys=lambda: config.policy().unmasked_keys,
+            guard=caches.guard,
         )
         self._events = EventRecorder(
             caches.api, instance=instance, timings=timings, metrics=metrics

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from webhook.config import Configuration
+from webhook.controllers.mask.webhook_registration import Guard
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.kube.api import ClusterApi
 from webhook.kube.informer import Informer
@@ -109,3 +110,5 @@ class SharedCaches:
     ledger_informer: Informer[LazyLedger] | None
     nodes: BindFit | None = None
     """The nodes, followed where the configuration says so."""
+    guard: Callable[[], Guard | None] = lambda: None
+    """Returns the registration of the guard; None where nothing is to be compared with it."""

@@ -18,6 +18,8 @@ what the mask hides. The order between both must never leave a quota without enf
 
 A namespace that is exempt no more needs no care: the API server enforces what it is not asked
 about.
+
+The registration itself is noted too: ledgers name the one under which they were counted (`Guard`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from typing import Final
 
 from webhook.config import Configuration
 from webhook.controllers.mask.webhook_registration import (
+    NO_GUARD,
+    UNREAD_GUARD,
+    Guard,
     RegistrationState,
     parse_registration,
     registered_resources,
@@ -38,9 +43,11 @@ from webhook.kube.api import (
     VALIDATING_WEBHOOKS,
     ApiError,
     ClusterApi,
+    ForbiddenError,
     NotFoundError,
 )
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.state.lazy_ledger import identity_of
 from webhook.state.well_known import (
     DEFERRED_MODE,
     MODE_LABEL,
@@ -55,7 +62,7 @@ _NOT_REGISTERED = RegistrationState("it is not there", is_there=False)
 
 
 class EffectiveConfiguration:
-    """The configuration in force of one process. For use by one thread, but for `pending_fields`.
+    """The configuration in force of one process. For use by one thread, but for its properties.
 
     Args:
         api: The API server whose registrations count.
@@ -68,6 +75,7 @@ class EffectiveConfiguration:
         self._next_refresh = clock()
         self._registration: RegistrationState | None = None
         self._registered: tuple[str, ...] | None = None
+        self._guard: Guard | None = UNREAD_GUARD
         self._resources: tuple[str, ...] = ()
         self._pending_fields: tuple[str, ...] = ()
 
@@ -75,6 +83,11 @@ class EffectiveConfiguration:
     def pending_fields(self) -> tuple[str, ...]:
         """The fields of the configuration that wait for the registrations, in words."""
         return self._pending_fields
+
+    @property
+    def guard(self) -> Guard | None:
+        """The registration of the guard; None where this process may not read it."""
+        return self._guard
 
     def refresh(self) -> bool:
         """Read the registration again, if it is time; return whether it changed.
@@ -87,10 +100,15 @@ class EffectiveConfiguration:
         registered = None
         try:
             found = self._api.get(VALIDATING_WEBHOOKS, REGISTRATION)
+            self._note_guard(Guard(*identity_of(found)))
             registration, registered = parse_registration(found), registered_resources(found)
         except NotFoundError:
             registration = _NOT_REGISTERED
+            self._note_guard(Guard(NO_GUARD))
+            self._next_refresh = self._clock()  # once it is back, binds wait for it to be seen
         except (ApiError, InvalidFieldError) as err:
+            if isinstance(err, ForbiddenError):
+                self._guard = None
             _log.warning("registration not read", extra={"error": str(err)})
             return False
         before = (self._registration, self._registered)
@@ -131,6 +149,10 @@ class EffectiveConfiguration:
         wanted = configuration.deferred_resources
         known = tuple(name for name in wanted if name in registered)
         return replace(configuration, deferred_resources=known)
+
+    def _note_guard(self, guard: Guard) -> None:
+        if self._guard is None or self._guard.uid != guard.uid:
+            self._guard = guard
 
     def _is_left_out(self, namespace: str) -> bool:
         """Return whether the guard is known not to be asked about an opted-in namespace."""

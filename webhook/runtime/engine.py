@@ -20,6 +20,7 @@ from webhook.admission.handlers.dispatch import decide
 from webhook.admission.review import AdmissionRequest, AdmissionResponse
 from webhook.config import BindNodeFit, Configuration, ConfigurationFile
 from webhook.config.watched_file import Rejection
+from webhook.controllers.mask.webhook_registration import Guard
 from webhook.kube.api import (
     CLUSTER_DEFERRED_QUOTAS,
     QUOTA_LEDGERS,
@@ -134,6 +135,7 @@ class Engine:
             namespaces=namespaces,
             shared=store,
             ledger_informer=followed,
+            guard=self._guard,
         )
         self._shared = shared
         self._stores = ledgers, store
@@ -267,6 +269,13 @@ class Engine:
 
     # -- inside ----------------------------------------------------------------------------
 
+    def _guard(self) -> Guard | None:
+        return None if self._effective is None else self._effective.guard
+
+    def _guard_uid(self) -> str | None:
+        guard = self._guard()
+        return None if guard is None else guard.uid
+
     def _cached_view(self, caches: SharedCaches) -> CachedView:
         view = CachedView(
             caches.api,
@@ -285,6 +294,7 @@ class Engine:
             decider=BatchDecider(
                 lambda: self.configuration.limits.reservations_per_namespace,
                 opted_in_at=caches.namespaces.opted_in_at,
+                guard_uid=self._guard_uid,
             ),
             stats=_stats(self._metrics),
         )

@@ -104,6 +104,9 @@ class BatchDecider:
     opted_in_at: Callable[[str], int] = lambda _namespace: 0
     """Returns the version of a Namespace by which it opted in, as far as it is known; a ledger
     that was counted before decides nothing."""
+    guard_uid: Callable[[], str | None] = lambda: None
+    """Returns the uid of the guard's registration, see `check_observed`; a ledger that was counted
+    under another one decides nothing."""
 
     def decide(
         self,
@@ -135,13 +138,13 @@ class BatchDecider:
         self, namespace: str, known: Ledger, claims: Sequence[PendingClaim], lookups: SharedLookups
     ) -> list[Undecided | None]:
         """Return of each claim why it cannot be decided; None where it can."""
-        since = self.opted_in_at(namespace)
+        since, guard_uid = self.opted_in_at(namespace), self.guard_uid()
         unavailable_quotas = unavailable(namespace, known, lookups) if lookups else {}
         full_to = self._full_to({pending.claim.source for pending in claims}, known)
         return [
             LEDGER_FULL
             if pending.claim.source in full_to and pending.claim.uid not in known.reservations
-            else check_observed(known, pending.observed, since=since)
+            else check_observed(known, pending.observed, since=since, guard_uid=guard_uid)
             or blocking_reason(pending.claim, known, unavailable_quotas)
             for pending in claims
         ]

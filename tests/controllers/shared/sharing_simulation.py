@@ -1181,6 +1181,7 @@ class SharingSimulation:
             timings=timing,
             recorder=LedgerRecorder(),
             registration=assume_registered,
+            guard=lambda: None,
         )
         reconciler = LedgerReconciler(
             context,
@@ -1235,6 +1236,7 @@ class _SimulatedUsageCache:
         self.lock = threading.Lock()
         self.had_ledger: set[str] = set()
         self.managed = SimpleNamespace(
+            guard=lambda: None,
             shared_specs=self._shared_specs,
             required_version=lambda _namespace: 0,
             quotas_of=lambda _namespace: SimpleNamespace(errors=()),
@@ -1290,7 +1292,12 @@ class _SimulatedUsageCache:
         return ()
 
     def next_ledger(
-        self, namespace: str, state: Any, ledger: Ledger | None, _expired: object
+        self,
+        namespace: str,
+        state: Any,
+        ledger: Ledger | None,
+        _expired: object,
+        **_options: bool,
     ) -> LedgerUpdate | None:
         world = self._world
         quotas: NamespaceQuotas = state.usage.quotas

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from webhook.controllers.ledger.recorder import LedgerRecorder
 from webhook.controllers.ledger.usage_cache import UsageCache
-from webhook.controllers.mask.webhook_registration import RegistrationState
+from webhook.controllers.mask.webhook_registration import Guard, RegistrationState
 from webhook.controllers.runtime.leadership import Leadership
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.kube.informer import Informer
@@ -27,6 +27,8 @@ class LedgerContext:
     registration: Callable[[], RegistrationState | None]
     """Asks the API server for the guard: `emergency close` deletes ledgers to have them counted
     anew, and lets no bind pass unasked from then on. None while it does not answer."""
+    guard: Callable[[], Guard | None]
+    """Returns the registration by which ledgers are marked, see `GuardAdoption`."""
     ledger_informer: Informer[LazyLedger] | None = None
     """The watch of all ledgers; None where they are read whenever they are needed.
 

@@ -23,6 +23,7 @@ from typing import Final
 
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.drift import DriftDetector
+from webhook.controllers.ledger.guard_adoption import GuardAdoption
 from webhook.controllers.ledger.reconcile_worker import NamespaceReconciler
 from webhook.controllers.ledger.reconciler import RETRY_SECONDS, LedgerReconciler
 from webhook.controllers.ledger.recorder import LedgerRecorder
@@ -128,6 +129,7 @@ class LedgerController:
         self.shared_controller: Final = SharedQuotaController(
             self._shared, managed.quotas, managed.namespaces, recorder
         )
+        self._guard_adoption = GuardAdoption(self.usage_cache, ledgers, self._shared)
         ledger_context = LedgerContext(
             ledgers=ledgers,
             usage_cache=self.usage_cache,
@@ -135,6 +137,7 @@ class LedgerController:
             timings=self._timings,
             recorder=recorder,
             registration=lambda: read_registration(api),
+            guard=self._guard_adoption.current,
             ledger_informer=ledger_informer,
         )
         reconciler = LedgerReconciler(ledger_context, pod_queues, self._shared, drift)
@@ -249,6 +252,7 @@ class LedgerController:
             there = self.participation.managed_namespaces() if opted_in is None else opted_in
         self._shared.reset()
         self.shared_controller.reset()
+        self._guard_adoption.reset()
         with self.usage_cache.lock:
             self.usage_cache.had_ledger.update(there)
             for namespace in {
@@ -320,7 +324,7 @@ class LedgerController:
         return _POLL_SECONDS
 
     def poll(self) -> None:
-        """Check the leadership, and uncharge pods that have been terminating for too long.
+        """Check leadership and registration, and uncharge pods that are terminating for too long.
 
         Raises:
             ApiError: A leadership cannot begin yet.
@@ -329,6 +333,7 @@ class LedgerController:
         if self._is_synced():
             epoch = self._leadership.current_epoch()
             if epoch:
+                self._guard_adoption.adopt(epoch)
                 self.shared_controller.reconcile(epoch)
 
     def _is_synced(self) -> bool:

@@ -183,7 +183,8 @@ class DriftDetector:
         if self._repair(namespace, state, listing, drift) or len(missed) > _MAX_LOOKUPS:
             return False
         # no more than is required: other replicas wait until their caches have come as far
-        wanted = min(listing.version, self._usage_cache.managed.required_version(namespace))
+        opted_in = self._usage_cache.managed.required_version(namespace)
+        wanted = min(listing.version, max(opted_in, required_version))
         state.confirmed_version = max(state.confirmed_version, wanted)
         return True
 

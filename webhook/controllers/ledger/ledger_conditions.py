@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from webhook.quota.ledger.ledger import OPTED_OUT, Condition
+from webhook.quota.ledger.ledger import GUARDED, OPTED_OUT, Condition, Ledger
 
 COUNTED: Final = "Counted"
 QUOTAS_READABLE: Final = "QuotasReadable"
@@ -70,16 +70,16 @@ def opted_out_conditions() -> tuple[Condition, ...]:
 def merge_conditions(
     present: tuple[Condition, ...], wanted: Iterable[Condition], now: str
 ) -> tuple[Condition, ...]:
-    """Return the conditions to write: those that are `wanted`, and why it was rebuilt.
+    """Return the conditions to write: those that are `wanted`, why it was rebuilt, and `GUARDED`.
 
     All others are dropped, since only the controller says them: what a stolen token wrote would
     stay. A condition whose status stays keeps the time since when it has been so.
     """
     former_of = {one.type: one for one in present}
     known = {
-        one.type: one
+        one.type: replace(one, last_transition_time=one.last_transition_time or now)
         for one in present
-        if replace(one, last_transition_time="") in {REBUILT, NOT_FOUND}
+        if one.type == GUARDED or replace(one, last_transition_time="") in {REBUILT, NOT_FOUND}
     }
     for one in wanted:
         former = former_of.get(one.type)
@@ -89,6 +89,15 @@ def merge_conditions(
         since = former.last_transition_time if is_same and former else ""
         known[one.type] = replace(one, last_transition_time=since or now)
     return tuple(known.values())
+
+
+def marked(ledger: Ledger, guard_uid: str) -> Ledger:
+    """Return a ledger that names the registration of this uid; an empty one names none."""
+    if ledger.guard_uid == guard_uid:
+        return ledger
+    others = [one for one in ledger.conditions if one.type != GUARDED]
+    mark = [Condition(GUARDED, "True", "Registered", guard_uid)] if guard_uid else []
+    return replace(ledger, conditions=(*others, *mark))
 
 
 def _counted(pods: list[str], quotas: list[str]) -> Condition:

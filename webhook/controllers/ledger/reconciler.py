@@ -18,10 +18,12 @@ from typing import Final
 
 from webhook.controllers.ledger.context import LedgerContext
 from webhook.controllers.ledger.drift import DriftDetector
+from webhook.controllers.ledger.ledger_conditions import marked
 from webhook.controllers.ledger.ledger_reader import LedgerReader
 from webhook.controllers.ledger.ledger_writer import LedgerWriter
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.ledger.unguarded_binds import UnguardedBinds
+from webhook.controllers.mask.webhook_registration import Guard
 from webhook.controllers.queue.controller import PodQueues
 from webhook.controllers.runtime.controller import DONE, RequeueAfter, Result
 from webhook.controllers.shared.grant_transaction import GrantTransaction, begin
@@ -71,6 +73,8 @@ class _FoundLedger:
     """Whether this reconciliation has read it, so that no newer one is on its way here."""
     expired: Mapping[str, Expiry]
     """Reservations that are proved to be unused."""
+    guard: Guard | None
+    """The registration that pods have been counted up to; None where none is named."""
 
 
 class LedgerReconciler:
@@ -96,6 +100,7 @@ class LedgerReconciler:
         self._leadership = context.leadership
         self._drift = drift
         self._recorder = context.recorder
+        self._guard = context.guard
         self._reader = LedgerReader(context)
         self._writer = LedgerWriter(context)
         self._unguarded = UnguardedBinds(context, shared.participation)
@@ -165,19 +170,29 @@ class LedgerReconciler:
             version = version or self._create(namespace, state, epoch)
             if version is None or version.ledger is not None:
                 return self._next_turn
-        required_version = (
-            0 if state.is_opted_out else self._usage_cache.managed.required_version(namespace)
-        )
+        guard = None if state.is_opted_out else self._guard()
+        required_version = self._required_version(namespace, state, version, guard)
         if not self._is_confirmed(namespace, state, version, required_version):
             _log.info("pods have not all been seen yet", extra={"namespace": namespace})
             return RequeueAfter(_UNCONFIRMED_SECONDS)
         # expiry is asked for here, since other namespaces wait for shared quotas that are locked
         expired = self._expired(namespace, state, version)
-        found = _FoundLedger(version, required_version, is_fetched, expired)
+        found = _FoundLedger(version, required_version, is_fetched, expired, guard)
         with begin(self._shared, namespace, state, version.ledger, epoch) as transaction:
             if transaction is None:
                 return self._next_turn
             return self._write(transaction, state, found, epoch)
+
+    def _required_version(
+        self, namespace: str, state: NamespaceState, version: LedgerVersion, guard: Guard | None
+    ) -> int:
+        """Return up to which version pods have to be counted, by opt-in and registration."""
+        if state.is_opted_out:
+            return 0
+        required = self._usage_cache.managed.required_version(namespace)
+        if guard is None or guard.has_marked(_mark_of(version)):
+            return required
+        return max(required, guard.since)
 
     def _create(self, namespace: str, state: NamespaceState, epoch: int) -> LedgerVersion | None:
         """Create a ledger; None where pods have to be seen first, or it went meanwhile.
@@ -197,14 +212,17 @@ class LedgerReconciler:
 
         What was reserved in its former ledger is over, as for one that is made anew.
         """
+        guard = self._guard()
         update = self._usage_cache.next_ledger(namespace, state, None, {})
         if update is not None and is_all_granted(self._shared, namespace, update.ledger):
             return True
-        if not self._drift.verify(namespace, state, None):
+        since = 0 if guard is None else guard.since
+        if not self._drift.verify(namespace, state, None, required_version=since):
             return False
         update = self._usage_cache.next_ledger(namespace, state, None, {})
         if update is not None:
-            grant_counted(self._shared, namespace, state, update.ledger, epoch)
+            count = marked(update.ledger, "" if guard is None else guard.mark(""))
+            grant_counted(self._shared, namespace, state, count, epoch)
             state.listing = None  # what is granted next is compared with a list of its own
         return update is not None
 
@@ -255,13 +273,19 @@ class LedgerReconciler:
         edited: list[str] = []
         if version.ledger is not None and state.last_write is not None:
             edited = state.last_write.edited(version.uid, version.ledger)
-        update = self._usage_cache.next_ledger(namespace, state, version.ledger, found.expired)
+        former = _mark_of(version)
+        is_before = found.guard is not None and found.guard.is_new_to(former)
+        update = self._usage_cache.next_ledger(
+            namespace, state, version.ledger, found.expired, is_from_before=is_before
+        )
         if update is None:
             _log.info("the count cannot be written yet", extra={"namespace": namespace})
             self._recorder.reconciled("stale")
             # it may wait for reservations that the API server was not asked about yet
             has_more = (state.expiry.next_due() or math.inf) <= self._timings.clock()
             return self._next_turn if has_more else RequeueAfter(RETRY_SECONDS)
+        mark = "" if found.guard is None else found.guard.mark(former)
+        update = replace(update, ledger=marked(update.ledger, mark))
         # Count, queue and grants go into one write: what a pod frees is reserved for the next one
         # in the same version, so that no handler can take it in between.
         prepared = transaction.prepare(update)
@@ -354,6 +378,10 @@ class LedgerReconciler:
             since=since,
             is_leader=partial(self._leadership.is_current, epoch),
         )
+
+
+def _mark_of(version: LedgerVersion) -> str:
+    return "" if version.ledger is None else version.ledger.guard_uid
 
 
 def _is_up_to_date(present: Ledger, new_ledger: Ledger, required_version: int) -> bool:

@@ -297,6 +297,8 @@ class UsageCache:
         state: NamespaceState,
         ledger: Ledger | None,
         expired: Mapping[str, Expiry],
+        *,
+        is_from_before: bool = False,
     ) -> LedgerUpdate | None:
         """Return the ledger that follows; None while the cache is older than what was counted.
 
@@ -304,6 +306,10 @@ class UsageCache:
         While a change, or a whole list, is being taken in, what is counted can be newer than the
         version up to which the cache is complete. The older of the two is what may be written
         over, the newer what is said to have been counted.
+
+        Args:
+            is_from_before: The ledger was counted before the guard was registered, see
+                `apply_usage`.
         """
         with self.lock:
             if self.namespaces.get(namespace) is not state:
@@ -312,7 +318,9 @@ class UsageCache:
             if ledger is not None and complete < ledger.pods_resource_version:
                 return None
             count = state.usage.totals(max(complete, self._newest_change))
-            is_before = ledger is not None and self.may_predate_opt_in(namespace, state, ledger)
+            is_before = ledger is not None and (
+                is_from_before or self.may_predate_opt_in(namespace, state, ledger)
+            )
             following = apply_usage(ledger, count, expired=expired, is_from_before=is_before)
             if following is None:
                 return None

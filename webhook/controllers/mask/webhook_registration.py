@@ -88,6 +88,37 @@ class RegistrationState:
         return _JUST_CHANGED if is_new else ""
 
 
+NO_GUARD: Final = "none"
+"""Mark of a ledger that was first counted while there was no registration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Registration of the guard, by which ledgers are marked that count what was bound before."""
+
+    uid: str = ""
+    """Of the configuration, `NO_GUARD` where it is not there, empty while it was not read."""
+    since: int = 0
+    """The version that this process saw first: the registration came no later."""
+
+    def mark(self, former: str) -> str:
+        """Return the mark of a ledger that is counted up to `since`, and had a mark before.
+
+        While nothing is asked a ledger keeps its mark, and one without gets one: the registration
+        that comes next is another.
+        """
+        return (former or NO_GUARD) if self.uid == NO_GUARD else (self.uid or former)
+
+    def has_marked(self, mark: str) -> bool:
+        """Return whether a ledger with this mark need not be counted anew."""
+        return self.mark(mark) == mark
+
+    def is_new_to(self, mark: str) -> bool:
+        """Return whether a ledger says by its mark that it was counted before."""
+        return mark != "" and not self.has_marked(mark)
+
+
+UNREAD_GUARD: Final = Guard()
 ASSUMED_REGISTERED: Final = RegistrationState()
 
 

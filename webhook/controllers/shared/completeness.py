@@ -52,6 +52,8 @@ class Count:
     """What was counted; a namespace that is made anew, or opts in again, has another."""
     ledger_uid: str
     """Of the ledger that says so; empty where none can be made."""
+    guard_uid: str
+    """Of the registration under which it was counted, see `Ledger.guard_uid`."""
 
 
 @dataclass(slots=True)
@@ -220,8 +222,7 @@ class Completeness:
         self, observed: QuotaRevision, grants: Grants, noted: Mapping[str, Count]
     ) -> list[str]:
         """Return the namespaces that are not counted, as far as is known; the last ones last."""
-        present = self._usage_cache.namespaces
-        done = {name for name, count in noted.items() if present.get(name) is count.state}
+        done = {name for name, count in noted.items() if self._stands(name, count)}
         sharing = self._usage_cache.sharing_namespaces(observed.name, except_for=done)
         return [*(grants.namespaces.keys() - done), *sharing]
 
@@ -231,8 +232,14 @@ class Completeness:
         count = progress.counts.get(namespace) if progress.observed == observed else None
         is_named = namespace in grants.namespaces
         if is_named and count is not None:
-            return self._usage_cache.namespaces.get(namespace) is not count.state
+            return not self._stands(namespace, count)
         return is_named or self._usage_cache.shares(namespace, observed.name)
+
+    def _stands(self, namespace: str, count: Count) -> bool:
+        """Return whether a count is of what the namespace is now, and not from before the guard."""
+        guard = self._usage_cache.managed.guard()
+        is_after = guard is None or guard.has_marked(count.guard_uid)
+        return is_after and self._usage_cache.namespaces.get(namespace) is count.state
 
     def _lost(
         self, progress: _Progress, version: SharedQuotaVersion, noted: Mapping[str, Count]

@@ -223,7 +223,7 @@ class GrantTransaction:
         Raises:
             NotLeadingError: Another process may be writing.
         """
-        count = Count(self.state, uid)
+        count = Count(self.state, uid, ledger.guard_uid)
         for name in shared_names(ledger):
             version, account = self.versions[name], ledger.accounts[name]
             shared = None if version is None else version.shared

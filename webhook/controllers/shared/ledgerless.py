@@ -64,9 +64,8 @@ def grant_counted(
                     continue
                 following = lowered(version.grants, namespace, Raise(need(account)))
                 version = shared.write(version, following, epoch)
-            shared.completeness.record_counted(
-                namespace, Count(state, ""), account.observed, version, epoch
-            )
+            counted = Count(state, "", count.guard_uid)
+            shared.completeness.record_counted(namespace, counted, account.observed, version, epoch)
 
 
 def _is_granted(namespace: str, account: Account, shared: Shared) -> bool:

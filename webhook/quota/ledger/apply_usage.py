@@ -100,9 +100,10 @@ def apply_usage(
         count: What the controller has counted.
         expired: Pod uid → proof that its reservation is unused. A reservation that has been
             written again since then is kept.
-        is_from_before: The ledger may have been counted before the namespace opted in, and no
-            handler was called for what happened since: no account of it counts as unchanged, and no
-            handler judges by a view of a pod that is older than this count.
+        is_from_before: The ledger may have been counted before the namespace opted in, or before
+            the guard was registered, and no handler was called for what happened since: no account
+            of it counts as unchanged, and no handler judges by a view of a pod that is older than
+            this count.
     """
     if ledger is None:
         # what waiting pods meant to become was in the ledger that may have been here before

@@ -59,6 +59,7 @@ from webhook.quota.amounts.resources import ResourceList, add, excess, max_of, t
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger_values import (
     EMPTY,
+    GUARDED,
     NEWEST,
     NO_PROMISES,
     OPTED_OUT,
@@ -74,7 +75,9 @@ from webhook.quota.ledger.ledger_values import (
 
 __all__ = [
     "EMPTY",
+    "GUARDED",
     "JUST_OPTED_IN",
+    "JUST_REGISTERED",
     "NEWEST",
     "NO_LEDGER",
     "OPTED_OUT",
@@ -131,10 +134,17 @@ Verdict: TypeAlias = Admitted | Denied | Undecided
 
 NO_LEDGER: Final = Undecided("the quota ledger of this namespace is not there yet")
 JUST_OPTED_IN: Final = Undecided("the namespace has opted in and its usage is being counted")
+JUST_REGISTERED: Final = Undecided(
+    "the webhook was registered anew and the usage of the namespace is being counted"
+)
 
 
 def check_observed(
-    ledger: Ledger | None, observed: frozenset[QuotaRevision], *, since: int = 0
+    ledger: Ledger | None,
+    observed: frozenset[QuotaRevision],
+    *,
+    since: int = 0,
+    guard_uid: str | None = None,
 ) -> Undecided | None:
     """Return why `ledger` cannot decide for a handler that knows the quotas as `observed`, if so.
 
@@ -143,12 +153,17 @@ def check_observed(
         observed: The quotas as the handler knows them.
         since: The version of the Namespace by which it opted in. What ran there before was not
             asked about, so pods have to have been counted up to then.
+        guard_uid: The uid of the guard's registration; empty where it is not known. Nothing was
+            asked about before it was there, so pods have to have been counted up to then. None
+            where that is not to be compared; a ledger that names none is not either.
     """
     if ledger is None:
         return NO_LEDGER
     if ledger.observed != observed:
         differing = {one.name for one in ledger.observed ^ observed}
         return Undecided(f"usage is being counted for quota: {', '.join(sorted(differing))}")
+    if guard_uid is not None and ledger.guard_uid not in ("", guard_uid):
+        return JUST_REGISTERED
     return JUST_OPTED_IN if ledger.pods_resource_version < since else None
 
 

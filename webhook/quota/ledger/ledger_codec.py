@@ -38,7 +38,7 @@ controller writes it again where another client has changed it (`is_derived_edit
 
 Every write replaces the whole status, and handlers write far more often than the controller. What
 only the controller says (`conditions`), and fields that a newer version of the program has added,
-are therefore read and written back by every writer. Conditions decide nothing: one that cannot be
+are therefore read and written back by every writer. Conditions let nothing pass: one that cannot be
 read, or is longer than any of ours, is dropped, and the controller says it again: what a stolen
 token wrote would fill the ledger for good.
 """

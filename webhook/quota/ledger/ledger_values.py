@@ -149,11 +149,17 @@ class Claim:
 
 OPTED_OUT: Final = "OptedOut"
 """Reason of the condition `Counted` of a ledger whose namespace has opted out."""
+GUARDED: Final = "Guarded"
+"""Type of the condition that names the registration under which a ledger was counted.
+
+A condition, because a controller that does not know it drops it: what it counts then is judged as
+if no registration were named.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Condition of the ledger, for people and monitoring; nothing is decided by it."""
+    """Condition of the ledger, for people and monitoring; none decides anything but `GUARDED`."""
 
     type: str
     """What is said, such as `Counted`."""
@@ -203,6 +209,14 @@ class Ledger:
             object.__setattr__(self, "_observed", observed)
             return observed
         return self._observed
+
+    @property
+    def guard_uid(self) -> str:
+        """Uid of the guard's registration, up to which all was counted that was bound unasked.
+
+        Empty where that is not known.
+        """
+        return next((one.message for one in self.conditions if one.type == GUARDED), "")
 
     @property
     def capped(self) -> tuple[Reservation, ...]:

@@ -18,8 +18,9 @@ D. Complete. The quota's status says that all are counted only while that is tru
    writes what namespaces hold, it leaves no claim for a former spec: an edit may be taken back at
    any time, and what followed of it must not count as that spec. Nor may a write that is carried
    out late: where one may be on its way, a ledger is written again before it is taken as counted.
-   Nothing is lowered, and no namespace dropped, but for the spec and the labels as they are in
-   storage.
+   Where the guard was registered anew, what was bound unasked is in no grant yet: that all are
+   counted is taken back before the first ledger says so of its namespace. Nothing is lowered, and
+   no namespace dropped, but for the spec and the labels as they are in storage.
 
 E. Promised. What the status holds for one pod (`Promise`) counts as held elsewhere in every
    decision, except on that pod and on pods with an earlier promise. It does so until the ledger of
