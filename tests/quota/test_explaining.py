@@ -79,7 +79,27 @@ CASES: dict[str, tuple[Callable[[], NamespaceFacts], list[str], list[str]]] = {
             pod("first", "2", gates=(), age=9),
             pod("x"),
             used={"p1": {"requests.cpu": "1"}},
-            keeps_room=True,
+            room_seconds=10,
+        ),
+        ["behind"],
+        ["wait", "free-quota"],
+    ),
+    "one without a gate has no place any more": (
+        lambda: namespace(
+            pod("first", "2", gates=(), age=11),
+            pod("x"),
+            used={"p1": {"requests.cpu": "1"}},
+            room_seconds=10,
+        ),
+        [],
+        ["wait"],
+    ),
+    "behind one that no node has taken for a short time": (
+        lambda: namespace(
+            pod("first", "2", gates=(), age=99, conditions=[TRIED]),
+            pod("x"),
+            used={"p1": {"requests.cpu": "1"}},
+            room_seconds=10,
         ),
         ["behind"],
         ["wait", "free-quota"],

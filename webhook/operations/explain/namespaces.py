@@ -209,7 +209,8 @@ def _deferred(
     )
     unreadable = (*undecided_by(quotas).values(), *unreadable)
     rules = queue_policy(configuration, policy)
-    gating = gating_of(labels.values, configuration.gating)
+    is_auto = gating_of(labels.values, configuration.gating) == AUTO_GATING
+    room_seconds = configuration.timeouts.gate_release_seconds if is_auto else 0
     webhook = controller = Part()
     if session.options.probes:
         attempts = [one.attempt for one in facts.pods if one.attempt]
@@ -222,7 +223,7 @@ def _deferred(
     )
     return replace(
         facts,
-        keeps_room=gating == AUTO_GATING,
+        room_seconds=room_seconds,
         criteria=QueueCriteria(deferred, every, unreadable, rules),
         webhook=webhook,
         controller=controller,

@@ -55,6 +55,8 @@ class PodFacts:
     is_ready: bool = False
     open_since: datetime | None = None
     """Since when no gate keeps it from the scheduler, as far as it shows."""
+    unplaced_since: datetime | None = None
+    """Since when no node takes it."""
     waiting_since: datetime | None = None
     """Since when its condition says that it waits for quota."""
     place: int = 0
@@ -78,8 +80,9 @@ class NamespaceFacts:
     name: str
     is_deferred: bool = False
     """Whether its quotas are charged at the bind."""
-    keeps_room: bool = False
-    """Whether pods without a gate have a place in the queue: gating `auto`."""
+    room_seconds: float = 0.0
+    """For how long a pod without a gate and a node has a place in the queue: none unless gating is
+    `auto`."""
     gate: str = ""
     criteria: QueueCriteria | None = None
     """What its pods are judged by; None where it is not deferred."""
@@ -106,6 +109,16 @@ class NamespaceFacts:
     left_out: tuple[str, ...] = ()
     """What may keep a pod and is not in the snapshot, which may only lack the kind."""
     unknown: tuple[str, ...] = ()
+
+    def keeps_room_for(self, one: PodFacts) -> bool:
+        """Return whether a pod without a gate and a node has a place in the queue."""
+        if not self.room_seconds:
+            return False
+        # a condition that the gate had set keeps its time when the scheduler sets it
+        since = max(filter(None, (one.open_since, one.unplaced_since)), default=None)
+        if self.now is None or since is None:
+            return True
+        return (self.now - since).total_seconds() < self.room_seconds
 
     def history(self) -> Mapping[str, WaitHistory]:
         """Return for how long pods have waited; how many have passed them only the leader knows."""
@@ -140,6 +153,7 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
         trouble=_trouble(status),
         is_ready=_is_true(conditions.get("Ready")),
         open_since=None if pod.is_gated else (None if is_waiting else since) or pod.created,
+        unplaced_since=_since(conditions, _SCHEDULED) if pod.is_unplaced else None,
         waiting_since=since if is_waiting else None,
         place=condition.place if condition is not None and is_waiting else 0,
     )

@@ -117,8 +117,9 @@ def _queue(there: NamespaceFacts, judged: Mapping[str, QueuedPod]) -> tuple[Queu
     pods = [one.pod for one in there.pods]
     gated = [judged[pod.uid] for pod in pods if is_queued(pod, there.gate)]
     queue = tuple(sorted(gated, key=lambda one: one.sort_key))
-    if there.keeps_room:
-        queue = with_pods_ahead(queue, [judged[pod.uid] for pod in pods if is_in_flight(pod)])
+    ahead = [one.pod for one in there.pods if is_in_flight(one.pod) and there.keeps_room_for(one)]
+    if ahead:
+        queue = with_pods_ahead(queue, [judged[pod.uid] for pod in ahead])
     refused = [judged[pod.uid] for pod in pods if is_in_flight(pod) and pod.is_bind_refused]
     queue = with_retried(queue, refused)
     if there.ledger is None or not there.shares:
