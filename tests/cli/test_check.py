@@ -372,6 +372,15 @@ BAD: Final = {
         "check the output of 'kustomize build'",
     ),
     "cut off": ('{"kind": "Pod",\n "a": "b', 2, 7, "the text ends in the middle of a value"),
+    "a text for a flag of an owner": (
+        (
+            "apiVersion: v1\nkind: List\nitems:\n- kind: Pod\n  apiVersion: v1\n  metadata:"
+            " {name: a, namespace: team-a, ownerReferences: [{controller: 'true'}]}\n"
+        ),
+        6,
+        61,
+        "must be a boolean, not a string",
+    ),
     "a list without its end": ("x: [", 2, 1, "did not find expected node content"),
     "broken JSON": ('{"kind": "Pod",\n "a" 1}', 2, 6, "Expecting"),
 }
@@ -389,6 +398,14 @@ def test_bad_input_has_its_place_and_the_other_files_are_checked(
     assert words in problem["text"]
     assert (problem["file"], problem["line"], problem["column"]) == ("bad.yaml", line, column)
     assert report["summary"]["waits"] == 1
+
+
+def test_a_number_for_a_namespace_that_is_not_needed_has_its_place() -> None:
+    quota: Any = a_cluster_quota("1")
+    quota["metadata"]["namespace"] = 5
+    opted_in = a_namespace(**{MODE: "deferred"})
+    report = checked("-f", "-", text=dumped(quota, opted_in, a_pod(requests={"cpu": "1"})))
+    assert [one["field"] for one in report["problems"]] == ["metadata.namespace"]
 
 
 @pytest.mark.parametrize("name", ["Chart.yaml", "values.yaml"])

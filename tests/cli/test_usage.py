@@ -508,3 +508,10 @@ def test_errors_without_an_end_are_counted() -> None:
     lines = result.stderr.splitlines()
     assert lines[-1] == "Error: 450 more errors like these, not shown"
     assert len(lines) == 51
+
+
+def test_an_owner_that_cannot_be_read_is_named() -> None:
+    pod = a_pod(name="a", metadata={"ownerReferences": [{"controller": "true"}]})
+    result = run("-f", "-", stdin=text_of(pod))
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "metadata.ownerReferences[0].controller" in result.stderr

@@ -15,7 +15,7 @@ from webhook.cli.printing.output import print_json, print_table
 from webhook.config import Configuration, ConfigurationError, ConfigurationFile, TerminatingPods
 from webhook.jsonfields.fields import InvalidFieldError, child, mapping
 from webhook.jsonfields.reader import FieldReader
-from webhook.operations.check.owners import is_made_by, made_note
+from webhook.operations.check.owners import is_made_by, made_note, owners_of
 from webhook.quota.amounts.quantity import Quantity
 from webhook.quota.amounts.resources import ResourceList, add, to_text
 from webhook.quota.charging.deferral import deferred_part
@@ -107,6 +107,7 @@ def _charge(
     found = pods_of(manifest.object, field=manifest.field)
     if found is None:
         return root.text("kind")
+    owners_of(manifest.object, manifest.field)  # read here, where it has a place in a file
     _require_no_negative(found, f"{root.text('kind')} {_name(root.child('metadata'))}")
     pod = Pod.from_object(default_pod(found.pod, field=found.field), field=found.field)
     each = {**usage_of(pod, now=now), **deferred_part(usage_of(pod, now=None), held)}

@@ -16,7 +16,7 @@ from webhook.kube.files.documents import Document
 from webhook.kube.files.positions import Positions
 from webhook.kube.kinds import known_kind
 from webhook.operations.check.fixes import fix_of
-from webhook.operations.check.owners import is_made_by, made_note
+from webhook.operations.check.owners import is_made_by, made_note, owners_of
 from webhook.operations.check.state import ClusterState, with_former
 from webhook.operations.check.values import (
     SEVERITIES,
@@ -107,8 +107,9 @@ def manifest_object(
     name = meta.text("name") or meta.text("generateName")
     if not name:
         raise InvalidFieldError(meta.path("name"), "must be given")
-    place = (meta.text("namespace") or namespace) if kind.namespaced else ""
-    return ManifestObject(raw, kind.resource, place, name, field)
+    place = meta.text("namespace") or namespace
+    owners_of(raw, field)  # else it is not read before all objects are, without a place in a file
+    return ManifestObject(raw, kind.resource, place if kind.namespaced else "", name, field)
 
 
 def _check_served(kind: Kind, root: FieldReader) -> None:

@@ -40,19 +40,21 @@ def pods_by_owner(
     return found
 
 
-def owners_of(raw: Object) -> tuple[tuple[str, str], ...]:
+def owners_of(raw: Object, field: str = "") -> tuple[tuple[str, str], ...]:
     """Return kind and name of what a pod may belong to in manifests; without an owner, its own.
 
     A ReplicaSet that has the hash of the pod's template in its name is a Deployment's. A Job with a
     time in its name may be a CronJob's: neither is read.
+
+    Raises:
+        InvalidFieldError: Its labels, names or references cannot be read.
     """
-    meta = FieldReader(raw).child("metadata")
-    labels = meta.string_map("labels")
+    meta = FieldReader(raw, field).child("metadata")
+    labels, controllers = meta.string_map("labels"), _controllers(meta)
     if _JOB_SET in labels:
         return (("JobSet", labels[_JOB_SET]),)
-    for one in meta.children("ownerReferences"):
-        if one.boolean("controller"):
-            return _outermost(one.text("kind"), one.text("name"), labels.get(_HASH, ""))
+    if controllers:
+        return _outermost(*controllers[0], labels.get(_HASH, ""))
     return (("Pod", meta.text("name")),)
 
 
@@ -66,8 +68,7 @@ def is_made_by(raw: Object, workloads: Set[tuple[str, str]]) -> bool:
     root = FieldReader(raw)
     if root.text("kind") not in _MADE:
         return False
-    owners = root.child("metadata").children("ownerReferences")
-    direct = [(one.text("kind"), one.text("name")) for one in owners if one.boolean("controller")]
+    direct = _controllers(root.child("metadata"))
     return bool(direct) and not workloads.isdisjoint((*direct, *owners_of(raw)))
 
 
@@ -78,6 +79,11 @@ def made_note(count: int) -> str:
         f"{count} {what} that a controller made for another one of the input"
         f" (metadata.ownerReferences) {are} counted with {those}"
     )
+
+
+def _controllers(meta: FieldReader) -> list[tuple[str, str]]:
+    owners = meta.children("ownerReferences")
+    return [(one.text("kind"), one.text("name")) for one in owners if one.boolean("controller")]
 
 
 def _outermost(kind: str, name: str, template_hash: str) -> tuple[tuple[str, str], ...]:
