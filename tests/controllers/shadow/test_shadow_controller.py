@@ -19,6 +19,7 @@ from webhook.controllers.ledger.namespace_usage import NamespaceUsage
 from webhook.controllers.runtime.context import ControllerContext
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.controllers.shadow.controller import ShadowController
+from webhook.controllers.shadow.shadow_namespace import ShadowNamespace
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.kube.api import (
     NAMESPACES,
@@ -239,6 +240,22 @@ def test_a_standby_says_nothing_and_begins_when_it_leads(watching: ShadowHarness
     record = watching.step()
     assert counts(record) == {"created": 1, "bound": 1}
     assert record.quotas["q"].milliseconds <= 10_000
+
+
+def test_a_standby_does_nothing_while_nothing_happens(
+    watching: ShadowHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching.term = 0
+    watching.catch_up()
+    watching.watch.reconcile()
+    advanced: list[int] = []
+    monkeypatch.setattr(
+        ShadowNamespace, "advance", lambda _self, until, _now: advanced.append(until)
+    )
+    for _ in range(9):
+        watching.clock += 0.25
+        watching.watch.reconcile()
+    assert advanced == []
 
 
 def test_a_second_leader_goes_on_where_the_first_stopped(watching: ShadowHarness) -> None:

@@ -235,13 +235,10 @@ class ShadowController:
         _log.info("shadow mode ends", extra={"namespace": namespace})
 
     def _write_due(self, *, is_last: bool) -> None:
+        if not self._is_leading:
+            return  # a leadership begins anew
         now = self._timings.clock()
         for namespace, shadowed in list(self._namespaces.items()):
-            if not self._is_leading:
-                with self._lock:
-                    self._advance(shadowed)
-                    shadowed.clear()
-                continue
             if shadowed.is_changed:
                 self._idle_writes[namespace] = 0
             idle_writes = self._idle_writes.get(namespace, 0)
