@@ -456,6 +456,27 @@ def test_a_write_that_fails_is_tried_again(gating: Gating) -> None:
     assert gating.most() == "0"
 
 
+def test_a_namespace_rests_after_a_look_that_took_long(
+    gating: Gating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[float] = []
+    demand = UsageCache.demand
+
+    def slowly(*args: Any) -> object:
+        gating.harness.processor_seconds += 0.2
+        looked.append(gating.harness.clock[0])
+        return demand(*args)
+
+    monkeypatch.setattr(UsageCache, "demand", slowly)
+    for number in range(40):
+        labels = {"number": str(number)}
+        gating.harness.pod("web", "1") if not number else gating.harness.api.patch(
+            PODS, "web", {"metadata": {"labels": labels}}, namespace=NAMESPACE
+        )
+        gating.step(0.1)
+    assert 2 <= len(looked) <= 4
+
+
 def refuse_creation(gating: Gating) -> None:
     """Let nothing be created in the place of what is stored, as by a quota of a tenant."""
     refusal = fail(ForbiddenError("exceeded quota: none, requested: count/podgatings=1"))

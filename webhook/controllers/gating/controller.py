@@ -25,7 +25,7 @@ from webhook.controllers.runtime.controller import (
     Result,
 )
 from webhook.controllers.runtime.leadership import Leadership
-from webhook.controllers.runtime.rate_limit import ExponentialBackoff
+from webhook.controllers.runtime.rate_limit import ExponentialBackoff, rest_seconds
 from webhook.controllers.runtime.workqueue import WorkQueue
 from webhook.kube.api import (
     POD_GATINGS,
@@ -92,6 +92,7 @@ class PodGatingController:
     ) -> None:
         self._api = context.api
         self._clock = context.timings.clock
+        self._thread_time = context.timings.thread_time
         self._usage_cache = usage_cache
         self._ledgers = ledgers
         self._shared = shared
@@ -163,6 +164,13 @@ class PodGatingController:
         if namespace == _SHARED:
             self._add_sharing()
             return DONE
+        began = self._thread_time()
+        try:
+            return self._reconcile(namespace)
+        finally:  # others had to wait
+            self._queue.rest(namespace, rest_seconds(self._thread_time() - began))
+
+    def _reconcile(self, namespace: str) -> Result:
         stored = self.gatings.get(f"{namespace}/{POD_GATING}")
         former = None if stored is None else stored.limits
         wanted = self._wanted(namespace, former)
