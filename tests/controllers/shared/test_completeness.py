@@ -167,6 +167,27 @@ def test_one_is_complete_soon_when_the_last_that_was_not_counted_is_gone() -> No
         assert is_complete(harness)
 
 
+def test_none_is_looked_at_again_when_one_that_was_not_counted_is_gone() -> None:
+    """There can be thousands of them."""
+    others = [f"n{number}" for number in range(6)]
+    with sharing(*map(a_namespace, others)) as harness:
+        harness.api.patch(
+            CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": {"requests.cpu": "5"}}}
+        )
+        harness.catch_up()
+        for namespace in (NAMESPACE, *others) * 3:
+            settle(harness, namespace)
+        harness.api.delete(NAMESPACES, OTHER)
+        harness.catch_up()
+        process_ready(harness, except_for="")
+        assert not is_complete(harness)
+        for _ in range(3):  # that it has left is written first
+            harness.controller.poll()
+            harness.catch_up()
+        assert is_complete(harness)
+        assert harness.controller.workers.queue.ready_count() == 0
+
+
 def test_one_that_comes_and_goes_between_two_looks_is_not_waited_for() -> None:
     with sharing(a_namespace("late", mode="native")) as harness:
         harness.pod("waits", "1")

@@ -160,9 +160,7 @@ class Completeness:
             return version
         noted = self._noted(observed, grants)
         missing = self._missing(observed, grants, noted)
-        if missing:
-            progress.awaited = missing[-1]  # most often the one that is counted last
-        elif noted:
+        if noted and not missing:
             wait = progress.list_after - self._timings.clock()
             if wait > 0:
                 # one of them tries it for all, where possible one that comes as far as this
@@ -172,6 +170,7 @@ class Completeness:
                 return version
             missing = self._lost(progress, version, noted)
         if missing:
+            progress.awaited = missing[-1]  # most often the one that is counted last
             if is_said:
                 return version
             marked = replace(grants, serial=grants.serial + 1)

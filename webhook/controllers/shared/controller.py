@@ -82,15 +82,12 @@ class SharedQuotaController:
         """When it was looked at last how much is used."""
         self._recalled: dict[str, float] = {}
         """Quota → when headroom was last needed, where it is recalled."""
-        self._participants: dict[str, Set[str]] = {}
-        """Quota → the namespaces that took part in it when it was looked at last."""
         quotas.shared.informer.add_handler(self._on_quota)
         namespaces.informer.add_handler(self._on_namespace)
 
     def reset(self) -> None:
         """Forget all state: a leadership begins."""
         self._warned.clear()
-        self._participants.clear()
         self._recalled.clear()
         self.leaving.reset()
         self.requeue()
@@ -147,7 +144,6 @@ class SharedQuotaController:
                     are_all = False
                 elif name not in self._names():  # unless it was created again meanwhile
                     self._warned.pop(name, None)
-                    self._participants.pop(name, None)
                     self._recalled.pop(name, None)
                     self.leaving.forget(name)
                     self.shared.forget(name)
@@ -155,7 +151,7 @@ class SharedQuotaController:
 
     def noted_quotas(self) -> set[str]:
         """Return the quotas of which something is noted, by their names in ledgers."""
-        own = {*self._warned, *self._participants, *self._recalled}
+        own = {*self._warned, *self._recalled}
         return own | self.leaving.noted_quotas() | self.shared.noted_quotas()
 
     def _names(self) -> set[str]:
@@ -319,13 +315,9 @@ class SharedQuotaController:
             self.requeue()
         self._withdraw_promises(quota, shared.grants, epoch)
         self._repair_texts(quota, shared.grants, epoch)
-        if not sharing:
-            self._complete_unshared(quota, epoch)
-        elif self._has_lost_participant(name, sharing | named.keys()) and not self._is_complete(
-            quota, shared
-        ):
-            for namespace in sharing:  # the one that left may have been the last uncounted one
-                self.shared.usage_cache.requeue_after(namespace, 0.0)
+        is_awaited = self.shared.completeness.awaits_other(name, sharing | named.keys())
+        if not sharing or (is_awaited and not self._is_complete(quota, shared)):
+            self._complete(quota, epoch)
 
     def _withdraw_promises(self, quota: ClusterQuota, grants: Grants, epoch: int) -> None:
         """Withdraw promises of a quota that charges no elastic quota: no leader has made them."""
@@ -340,16 +332,6 @@ class SharedQuotaController:
         change = partial(self.shared.completeness.repaired, quota=quota, observed=observed)
         if change(grants) is not grants:
             self._write(quota.quota.name, epoch, change)
-
-    def _has_lost_participant(self, name: str, participants: Set[str]) -> bool:
-        """Return whether a namespace took part in a quota at the last look, and does not now.
-
-        Also one that came and went since, and is waited for.
-        """
-        former = self._participants.get(name, frozenset())
-        self._participants[name] = participants
-        is_awaited = self.shared.completeness.awaits_other(name, participants)
-        return is_awaited or not former <= participants
 
     def _check_excess(self, namespace: str, name: str, shared: Shared) -> None:
         """Have a namespace reconciled that may hold more than its ledger says, or less."""
@@ -368,8 +350,11 @@ class SharedQuotaController:
         ledger = None if known is None else known.ledger
         return None if ledger is None else ledger.accounts.get(name)
 
-    def _complete_unshared(self, quota: ClusterQuota, epoch: int) -> None:
-        """Write that all namespaces of a quota are named, where none shares it."""
+    def _complete(self, quota: ClusterQuota, epoch: int) -> None:
+        """Write that all namespaces of a quota are counted, where that is so.
+
+        Else the reconciliation of the last one does so: here none shares it, or the last has left.
+        """
         observed = self._observed(quota)
         with self.shared.store.locked(
             [quota.quota.name], until=time.monotonic() + WAIT_SECONDS
