@@ -193,6 +193,18 @@ HELD: dict[str, tuple[Object, Amounts]] = {
         ),
         {"cpu": 4000, "pods": 1},
     ),
+    "the overhead, which is in what is set aside for a pod as a whole": (
+        a_pod(
+            node="n1",
+            overhead={"cpu": "250m"},
+            resources={"requests": {"cpu": "1"}},
+            status={
+                "resources": {"requests": {"cpu": "1250m"}},
+                "allocatedResources": {"cpu": "1250m"},
+            },
+        ),
+        {"cpu": 1250, "pods": 1},
+    ),
 }
 
 

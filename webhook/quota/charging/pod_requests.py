@@ -13,7 +13,14 @@ from operator import attrgetter
 from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import Quantity
-from webhook.quota.amounts.resources import ResourceList, add_to, total_of
+from webhook.quota.amounts.resources import (
+    ResourceList,
+    add_to,
+    mask,
+    positive_part,
+    subtract,
+    total_of,
+)
 from webhook.quota.objects.model import Container, Pod
 from webhook.quota.objects.names import is_hugepages
 
@@ -70,6 +77,17 @@ def container_limits(pod: Pod) -> dict[str, Quantity]:
     if not pod.statuses:
         return _peak(pod, _LIMITS, _LIMITS)
     return _peak(pod, _LIMITS, lambda container: _limits_in_resize(container, pod))
+
+
+def without_overhead(reported: ResourceList, pod: Pod) -> ResourceList:
+    """Return what a kubelet reports of a pod as a whole without the overhead, which is added again.
+
+    It is in what the node has set aside, and in what is read of the pod's cgroup.
+
+    Source: kubernetes v1.36.3, pkg/kubelet/kubelet_pods.go convertStatusToAPIStatus,
+    convertToAPIPodLevelResourcesStatus; v1.35 and v1.37 alike.
+    """
+    return positive_part(subtract(reported, mask(pod.overhead, reported)))
 
 
 def is_pod_level_resource(name: str) -> bool:

@@ -21,7 +21,7 @@ from typing import Final
 from webhook.jsonfields.fields import InvalidFieldError, timestamp
 from webhook.quota.amounts.quantity import UNCOUNTABLE, Quantity
 from webhook.quota.amounts.resources import ResourceList, is_within, mask, max_of
-from webhook.quota.charging.pod_requests import pod_limits, pod_requests
+from webhook.quota.charging.pod_requests import pod_limits, pod_requests, without_overhead
 from webhook.quota.objects.model import (
     Container,
     ContainerStatus,
@@ -114,17 +114,18 @@ def charged_to(pod: Pod) -> ResourceList:
     init = init_containers_in_force(pod)
     held = pod if init is pod.init_containers else replace(pod, init_containers=init)
     if pod.reported is not None and pod.resources is not None:
-        held = replace(held, resources=_whole_in_force(pod.resources, pod.reported))
+        held = replace(held, resources=_whole_in_force(pod, pod.resources, pod.reported))
     usage = usage_of(held, now=None)
     return {**usage, MANY_NAMES: UNCOUNTABLE} if pod.has_many_names else usage
 
 
-def _whole_in_force(wanted: PodResources, reported: PodStatusResources) -> PodResources:
-    requests = max_of(reported.requests, reported.allocated)
-    return PodResources(  # an amount that the pod does not name stays that of its containers
-        max_of(mask(requests, wanted.requests), wanted.requests),
-        max_of(mask(reported.limits, wanted.limits), wanted.limits),
-    )
+def _whole_in_force(pod: Pod, wanted: PodResources, reported: PodStatusResources) -> PodResources:
+    # an amount that the pod does not name stays that of its containers
+    requests = mask(max_of(reported.requests, reported.allocated), wanted.requests)
+    limits = mask(reported.limits, wanted.limits)
+    if reported.allocated:  # as every kubelet does that reports any; others may mean the pod alone
+        requests, limits = without_overhead(requests, pod), without_overhead(limits, pod)
+    return PodResources(max_of(requests, wanted.requests), max_of(limits, wanted.limits))
 
 
 def init_containers_in_force(pod: Pod) -> tuple[Container, ...]:

@@ -17,7 +17,11 @@ from webhook.jsonfields.encoding import decode_json
 from webhook.jsonfields.fields import InvalidFieldError
 from webhook.quota.amounts.quantity import ZERO, Format, Quantity
 from webhook.quota.amounts.resources import ResourceList, max_of
-from webhook.quota.charging.pod_requests import is_pod_level_resource, pod_requests
+from webhook.quota.charging.pod_requests import (
+    is_pod_level_resource,
+    pod_requests,
+    without_overhead,
+)
 from webhook.quota.nodes.brief_pods import BriefPod
 from webhook.quota.objects.model import Container, ContainerStatus, Pod, PodResources
 from webhook.quota.objects.names import cached_by_name, is_extended_resource, is_hugepages
@@ -91,7 +95,7 @@ def held_amounts(pod: Pod) -> Amounts:
 
     whole = pod.resources
     if whole is not None and pod.reported is not None and pod.reported.allocated:
-        whole = replace(whole, requests=pod.reported.allocated)
+        whole = replace(whole, requests=without_overhead(pod.reported.allocated, pod))
     held = replace(
         pod,
         containers=tuple(map(allocated, pod.containers)),
@@ -183,6 +187,8 @@ def _requested(pod: Pod) -> Requested:
 
 def _with_reported(pod: Pod) -> Pod:
     """Return the pod with pod-level requests that are as large as what its node has set aside.
+
+    Like the scheduler it counts the overhead in that twice.
 
     Quota does not look at these (see `pod_usage.charged_to`), the scheduler does.
 

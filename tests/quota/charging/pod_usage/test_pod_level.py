@@ -134,3 +134,51 @@ def test_a_ledger_charges_what_the_node_has_not_given_back(
     resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
     charged = charged_to(Pod.from_object(a_pod(resources=resources, status=status)))
     assert {name: str(amount) for name, amount in charged.items()} == {**COUNTS, **expected}
+
+
+OVERHEAD = {"cpu": "250m", "memory": "128Mi"}
+AS_STARTED: Object = {
+    "resources": {
+        "requests": {"cpu": "1250m", "memory": "1Gi"},
+        "limits": {"cpu": "2250m", "memory": "2176Mi"},
+    },
+    "allocatedResources": {"cpu": "1250m", "memory": "1152Mi"},
+}
+CPU_IN_FORCE = {"requests": {"cpu": "3250m"}, "limits": {"cpu": "4250m"}}
+
+WITH_OVERHEAD: dict[str, tuple[Object, Mapping[str, str]]] = {
+    "the size that it was started with": (
+        AS_STARTED,
+        requests(cpu="1250m", memory="1152Mi") | limits(cpu="2250m", memory="2176Mi"),
+    ),
+    "before it runs all are reported with the overhead": (
+        AS_STARTED | {"resources": {"requests": {"cpu": "1250m", "memory": "1152Mi"}}},
+        requests(cpu="1250m", memory="1152Mi") | limits(cpu="2250m", memory="2176Mi"),
+    ),
+    "a resize downwards that the node has not begun": (
+        {"resources": CPU_IN_FORCE, "allocatedResources": {"cpu": "3250m", "memory": "4224Mi"}},
+        requests(cpu="3250m", memory="4224Mi") | limits(cpu="4250m", memory="2176Mi"),
+    ),
+    "a report without what is set aside is of no kubelet, and all of it counts": (
+        {"resources": CPU_IN_FORCE},
+        requests(cpu="3500m", memory="1152Mi") | limits(cpu="4500m", memory="2176Mi"),
+    ),
+    "less than the overhead": (
+        {"resources": {"requests": {"cpu": "2m"}}, "allocatedResources": {"cpu": "2m"}},
+        requests(cpu="1250m", memory="1152Mi") | limits(cpu="2250m", memory="2176Mi"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), WITH_OVERHEAD.values(), ids=WITH_OVERHEAD.keys())
+def test_the_overhead_in_what_the_node_reports_is_charged_once(
+    status: Object, expected: Mapping[str, str]
+) -> None:
+    """As of kubernetes v1.36.3, pkg/kubelet/kubelet_pods.go convertToAPIPodLevelResourcesStatus."""
+    resources = {
+        "requests": {"cpu": "1", "memory": "1Gi"},
+        "limits": {"cpu": "2", "memory": "2Gi"},
+    }
+    pod = a_pod(resources=resources, overhead=OVERHEAD, status=status)
+    charged = charged_to(Pod.from_object(pod))
+    assert {name: str(amount) for name, amount in charged.items()} == {**COUNTS, **expected}
