@@ -120,8 +120,13 @@ def charged_to(pod: Pod) -> ResourceList:
 
 
 def _whole_in_force(pod: Pod, wanted: PodResources, reported: PodStatusResources) -> PodResources:
+    in_force = reported.requests
+    if "memory" in reported.allocated:
+        # a request of memory is in no cgroup, and kubelets of 1.36 go on to report the one that the
+        # pod was started with as long as it runs: what they have set aside is what is in force
+        in_force = {name: amount for name, amount in in_force.items() if name != "memory"}
     # an amount that the pod does not name stays that of its containers
-    requests = mask(max_of(reported.requests, reported.allocated), wanted.requests)
+    requests = mask(max_of(in_force, reported.allocated), wanted.requests)
     limits = mask(reported.limits, wanted.limits)
     if reported.allocated:  # as every kubelet does that reports any; others may mean the pod alone
         requests, limits = without_overhead(requests, pod), without_overhead(limits, pod)

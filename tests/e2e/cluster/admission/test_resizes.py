@@ -88,24 +88,37 @@ def test_a_namespace_that_has_not_opted_in_is_left_to_the_api_server(plain: Tena
 def test_a_pod_as_a_whole_gives_back_what_its_node_has_given_back(tenant: Tenant) -> None:
     declared = {"status": {"declaredFeatures": ["InPlacePodLevelResourcesVerticalScaling"]}}
     assert tenant.api.patch(f"/api/v1/nodes/{NODE}/status", declared).ok  # as its kubelet does
-    tenant.quota(hard={"requests.cpu": "3"})
-    tenant.bound("web", resources={"requests": {"cpu": "2"}})
+    overhead = {"cpu": "250m", "memory": "128Mi"}
+    heavy = {"metadata": {"name": tenant.namespace}, "handler": "x"}
+    made = tenant.api.create(
+        "/apis/node.k8s.io/v1/runtimeclasses", {**heavy, "overhead": {"podFixed": overhead}}
+    )
+    assert made.ok, str(made)
+    tenant.quota(hard={"requests.cpu": "3", "requests.memory": "3Gi"})
+    resources = {"requests": {"cpu": "1750m", "memory": "1920Mi"}}
+    tenant.bound("web", resources=resources, runtimeClassName=tenant.namespace)
     path = objects.pods(tenant.namespace, "web")
 
-    def report(cpu: str) -> None:
-        amounts = {"cpu": cpu}
-        status = {"resources": {"requests": amounts}, "allocatedResources": amounts}
+    def report(cpu: str, memory: str) -> None:
+        """Write what a 1.36 kubelet does: all with the overhead but the memory that it keeps."""
+        allocated = {"cpu": cpu, "memory": memory}
+        in_force = {"requests": {"cpu": cpu, "memory": "1920Mi"}}
+        status = {"phase": "Running", "resources": in_force, "allocatedResources": allocated}
         assert tenant.api.patch(f"{path}/status", {"status": status}).ok
-        assert tenant.seen("web").body["status"]["allocatedResources"] == amounts
+        assert tenant.seen("web").body["status"]["allocatedResources"] == allocated
 
-    report("2")
-    smaller = {"spec": {"resources": {"requests": {"cpu": "500m"}}}}
+    report("2", "2Gi")
+    smaller = {"spec": {"resources": {"requests": {"cpu": "250m", "memory": "896Mi"}}}}
     resized = tenant.api.patch(f"{path}/resize", smaller)
     assert resized.ok, str(resized)
-    tenant.bound("later", "1m")  # when that is counted, so is the resize
-    more = tenant.pod("more", "1")
+    tenant.bound("later", "1m", requests={"memory": "0"})  # counted after the resize
+    more = tenant.pod("more", "1", requests={"memory": "2Gi"})
     refused = tenant.bind("more", uid=more.uid)
-    assert "requested: requests.cpu=1, used: requests.cpu=2001m, limited" in refused.message
-    report("500m")
-    becomes(tenant.used, {"requests.cpu": "501m"}, "what the node has given back")
+    assert (
+        "requested: requests.cpu=1,requests.memory=2Gi, used: requests.cpu=2001m,"
+        "requests.memory=2Gi, limited"
+    ) in refused.message
+    report("500m", "1Gi")
+    given_back = {"requests.cpu": "501m", "requests.memory": "1Gi"}
+    becomes(tenant.used, given_back, "what the node has given back")
     assert tenant.bind("more", uid=more.uid).code == 201

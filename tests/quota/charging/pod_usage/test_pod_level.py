@@ -126,12 +126,42 @@ RESIZED: dict[str, tuple[Object, Mapping[str, str]]] = {
     "nothing is reported": ({}, requests(cpu="1") | limits(cpu="2")),
 }
 
+SMALLER_MEMORY: dict[str, tuple[Object, Mapping[str, str]]] = {
+    "a node of 1.36 reports the request that the pod was started with as long as it runs": (
+        {
+            "resources": {"requests": {"memory": "4Gi"}, "limits": {"memory": "2Gi"}},
+            "allocatedResources": {"memory": "1Gi"},
+        },
+        requests(memory="1Gi") | limits(memory="2Gi"),
+    ),
+    "what is set aside, and the limit in force, count": (
+        {
+            "resources": {"requests": {"memory": "3Gi"}, "limits": {"memory": "5Gi"}},
+            "allocatedResources": {"memory": "4Gi"},
+        },
+        requests(memory="4Gi") | limits(memory="5Gi"),
+    ),
+    "so does the request of a report that does not say what is set aside": (
+        {"resources": {"requests": {"memory": "4Gi"}}, "allocatedResources": {"cpu": "1"}},
+        requests(memory="4Gi") | limits(memory="2Gi"),
+    ),
+}
+
 
 @pytest.mark.parametrize(("status", "expected"), RESIZED.values(), ids=RESIZED.keys())
 def test_a_ledger_charges_what_the_node_has_not_given_back(
     status: Object, expected: Mapping[str, str]
 ) -> None:
     resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    charged = charged_to(Pod.from_object(a_pod(resources=resources, status=status)))
+    assert {name: str(amount) for name, amount in charged.items()} == {**COUNTS, **expected}
+
+
+@pytest.mark.parametrize(("status", "expected"), SMALLER_MEMORY.values(), ids=SMALLER_MEMORY.keys())
+def test_memory_is_given_back_when_the_node_sets_less_aside(
+    status: Object, expected: Mapping[str, str]
+) -> None:
+    resources = {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}}
     charged = charged_to(Pod.from_object(a_pod(resources=resources, status=status)))
     assert {name: str(amount) for name, amount in charged.items()} == {**COUNTS, **expected}
 
