@@ -15,6 +15,7 @@ from webhook.state.well_known import (
     SCHEDULING_GATE,
     UNEVALUATED,
     UNEVALUATED_LABEL,
+    UNGATED_ANNOTATION,
     controller_user,
     webhook_user,
 )
@@ -78,6 +79,21 @@ TOUCHED: dict[str, tuple[Any, Any, str]] = {
         labelled(**{UNEVALUATED_LABEL: ""}),
         "metadata.labels[deferredquota.io/unevaluated]",
     ),
+    "the mark of a pod that was let through changes": (
+        annotated(**{UNGATED_ANNOTATION: "1a2b"}),
+        annotated(**{UNGATED_ANNOTATION: "3c4d"}),
+        "metadata.annotations[deferredquota.io/ungated]",
+    ),
+    "the mark of a pod that was let through comes": (
+        a_pod(),
+        annotated(**{UNGATED_ANNOTATION: "1a2b"}),
+        "metadata.annotations[deferredquota.io/ungated]",
+    ),
+    "the capacity comes": (
+        a_pod(),
+        labelled(**{CAPACITY: "in-quota"}),
+        "metadata.labels[nos.nebuly.com/capacity]",
+    ),
     "the capacity changes": (
         labelled(**{CAPACITY: "over-quota"}),
         labelled(**{CAPACITY: "in-quota"}),
@@ -97,12 +113,20 @@ def test_a_tenant_may_not_touch_our_marks(
     assert str(reply.message).startswith(f"{field}: ")
 
 
-def test_a_manifest_without_the_label_may_replace_an_unjudged_pod(
-    harness: AdmissionHarness,
+MARKED: dict[str, Any] = {
+    "unjudged": labelled(**{UNEVALUATED_LABEL: UNEVALUATED, "app": "web"}),
+    "let through": a_pod(
+        metadata={"labels": {"app": "web"}, "annotations": {UNGATED_ANNOTATION: "1a2b"}}
+    ),
+    "of an elastic quota": labelled(**{CAPACITY: "over-quota", "app": "web"}),
+}
+
+
+@pytest.mark.parametrize("old", MARKED.values(), ids=MARKED)
+def test_a_manifest_without_marks_that_nothing_is_decided_by_may_replace_a_pod(
+    harness: AdmissionHarness, old: Any
 ) -> None:
-    reply = asked(
-        harness, labelled(**{UNEVALUATED_LABEL: UNEVALUATED, "app": "web"}), labelled(app="web")
-    )
+    reply = asked(harness, old, labelled(app="web"))
     assert (reply.allowed, reply.decision) == (True, "not-charged")
 
 

@@ -42,6 +42,13 @@ _ANNOTATIONS: Final = "metadata.annotations"
 _MIRROR_FIELD: Final = key_path(_ANNOTATIONS, MIRROR_ANNOTATION)
 GATING_METADATA: Final = frozenset({UNEVALUATED_LABEL, UNGATED_ANNOTATION})
 """What the gating handler writes on new pods, and vouches for."""
+_REMOVABLE: Final = frozenset({*GATING_METADATA, CAPACITY_LABEL})
+"""Marks that may go: of a pod that has been made those of the gating handler say nothing more.
+
+A pod without its annotation before the cache has shown it counts twice for some seconds
+(`InFlightPods`), which lets fewer through. By the capacity nothing is decided; its controller
+writes it again.
+"""
 _MAX_TOLD: Final = 64
 """Labels, and annotations, about which there is a warning; an answer shows fewer."""
 _MAX_FIELDS: Final = 5
@@ -59,16 +66,14 @@ def may_modify(context: HandlerContext, request: AdmissionRequest) -> bool:
 def changed_keys(old: Pod, new: Pod) -> list[str]:
     """Return the paths of our marks that an update adds, changes or removes.
 
-    That our gate is added is not among them: the API server lets gates only go. Nor is that the
-    label of an unjudged pod goes: it says nothing any more, and a manifest without it may replace
-    the pod.
+    That our gate is added is not among them: the API server lets gates only go. Nor is that a mark
+    of `_REMOVABLE` goes: a manifest without it may replace the pod.
     """
     removed = [GATES_FIELD] if SCHEDULING_GATE in old.scheduling_gates and not is_gated(new) else []
-    labels = _differing(old.labels, new.labels)
-    if UNEVALUATED_LABEL not in new.labels:
-        labels = [one for one in labels if one != UNEVALUATED_LABEL]
-    annotations = _differing(old.annotations, new.annotations)
-    return [*removed, *_paths(labels, annotations)]
+    return [
+        *removed,
+        *_paths(_differing(old.labels, new.labels), _differing(old.annotations, new.annotations)),
+    ]
 
 
 def added_by_binding(
@@ -195,7 +200,11 @@ def _not_for_users(annotations: Iterable[str]) -> list[str]:
 
 
 def _differing(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    return [key for key in _ours({*old, *new}) if old.get(key) != new.get(key)]
+    return [
+        key
+        for key in _ours({*old, *new})
+        if old.get(key) != new.get(key) and (key in new or key not in _REMOVABLE)
+    ]
 
 
 def _paths(labels: Iterable[str], annotations: Iterable[str]) -> list[str]:
