@@ -28,7 +28,8 @@ from webhook.quota.explaining.facts import Health, NamespaceFacts, Part
 from webhook.quota.explaining.queue_position import queue_state, waits_for_pools
 from webhook.quota.explaining.values import ConsumerState, Shortage
 from webhook.quota.objects.model import ScopeExpression
-from webhook.quota.queue.queued_pods import QueueingStrategy, QueuePolicy
+from webhook.quota.queue import release_order
+from webhook.quota.queue.queued_pods import PendingReason, QueueingStrategy, QueuePolicy
 
 FULL = {"p1": {"requests.cpu": "2"}}
 DOWN = Part(Health.DOWN, "no controller leads")
@@ -629,3 +630,13 @@ def test_a_released_pod_lacks_nothing_whatever_was_promised_since() -> None:
     account = replace(there.ledger.accounts["p1"], used_elsewhere=two, unheld=two)
     ledger = replace(there.ledger, accounts={"p1": account})
     assert kinds(why(replace(there, ledger=ledger, stored=ledger), "x")) == []
+
+
+def test_a_pod_for_which_too_many_are_on_their_way_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release_order, "MAX_PENDING_RELEASES", 1)
+    there = namespace(pod("first", "1", age=9), pod("x"), reserved={"first": "1"})
+    (subject,) = [one for one in there.pods if one.pod.name == "x"]
+    assert there.criteria is not None
+    status = queue_state(subject, there, there.criteria).status
+    assert status is not None
+    assert status.reason is PendingReason.LEDGER_FULL

@@ -15,11 +15,11 @@ from tests.controllers.controller_harness import (
     new_harness,
 )
 from tests.controllers.queue.queue_steps import condition, gated, released, why
-from webhook.controllers.queue import controller
 from webhook.controllers.queue.gated_pods import GatedPods, usage_without
 from webhook.quota.amounts.resources import to_text
 from webhook.quota.ledger.ledger import ReservationSource
 from webhook.quota.objects.model import Pod
+from webhook.quota.queue import release_order
 from webhook.quota.queue.queued_pods import PendingReason
 from webhook.state.reserver import Reserved
 
@@ -102,7 +102,7 @@ def test_room_is_kept_only_before_pods_that_wait_for_room(harness: ControllerHar
 def test_a_pod_that_has_lost_its_gate_keeps_no_other_behind_one(
     harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "MAX_PENDING_RELEASES", 1)
+    monkeypatch.setattr(release_order, "MAX_PENDING_RELEASES", 1)
     harness.pod("early", "1")
     gated(harness, "late", "1")
     harness.step()
@@ -115,7 +115,7 @@ def test_a_pod_that_has_lost_its_gate_keeps_no_other_behind_one(
 def test_an_intent_of_a_pod_that_waits_is_no_release(
     harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "MAX_PENDING_RELEASES", 1)
+    monkeypatch.setattr(release_order, "MAX_PENDING_RELEASES", 1)
     gated(harness, "never", "3")
     harness.step()
     assert isinstance(harness.reserve_resize("never", "4"), Reserved)

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from webhook.controllers.ledger.namespace_state import NamespaceState
 from webhook.controllers.queue.gate_remover import GateRemover
 from webhook.quota.ledger.ledger import Ledger
-from webhook.quota.ledger.ledger_room import is_large_for_releases, release_room
+from webhook.quota.ledger.ledger_room import is_large_for_releases
 from webhook.quota.queue.queued_pods import (
     CycleResult,
     PendingReason,
@@ -26,14 +26,11 @@ from webhook.quota.queue.queued_pods import (
     QueuedPod,
     QueuePolicy,
 )
-from webhook.quota.queue.release_order import run_cycle
+from webhook.quota.queue.release_order import release_limit, run_cycle
 from webhook.telemetry.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-MAX_PENDING_RELEASES: Final = 1000
-"""Pods of a namespace that may be reserved for and still have their gate: more would wait for
-their patches with quota that others could not use."""
 _RESERVED: Final = "Reserved"
 
 QueueListener: TypeAlias = Callable[[str, Mapping[str, PendingStatus], Collection[str]], None]
@@ -121,7 +118,7 @@ class PodQueues:
         if not queue:
             return CycleResult(ledger)
         queue = self._options.precedence(namespace, ledger, queue)
-        room = self._release_limit(ledger, queue)
+        room = release_limit(ledger, queue, self._options.max_reservations())
         cycle = self._run(state, ledger, queue, room)
         while cycle.released and cycle.ledger and is_large_for_releases(cycle.ledger):
             room = len(cycle.released) // 2
@@ -198,14 +195,6 @@ class PodQueues:
             history=state.pod_queue.history(self._clock()),
             preemptors=state.pod_queue.preemptors,
         )
-
-    def _release_limit(self, ledger: Ledger | None, queue: tuple[QueuedPod, ...]) -> int:
-        if ledger is None:
-            return 0
-        # a pod without a gate waits for no patch
-        on_their_way = sum(one.is_gated and ledger.is_reserved(one.uid) for one in queue)
-        free = release_room(ledger, self._options.max_reservations())
-        return max(0, min(free, MAX_PENDING_RELEASES - on_their_way))
 
     def _count(self, namespace: str, cycle: CycleResult) -> None:
         gated = [one.pod for one in cycle.released if one.is_gated]

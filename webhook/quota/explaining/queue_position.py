@@ -11,7 +11,6 @@ from webhook.quota.charging.scopes import ScopeError
 from webhook.quota.elastic.owners_first import Lacking, owners_first, waiting_for_pools
 from webhook.quota.explaining.facts import NamespaceFacts, PodFacts
 from webhook.quota.ledger.ledger import Ledger, exceeded_quotas
-from webhook.quota.ledger.ledger_room import release_room
 from webhook.quota.queue.preemptors import unbound_preemptors
 from webhook.quota.queue.queued_pods import (
     Blocker,
@@ -27,7 +26,7 @@ from webhook.quota.queue.queued_pods import (
     with_pods_ahead,
     with_retried,
 )
-from webhook.quota.queue.release_order import run_cycle
+from webhook.quota.queue.release_order import release_limit, run_cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ def _cycle(
         there.ledger,
         queue,
         criteria.rules,
-        room=release_room(there.ledger, there.max_reservations),
+        room=release_limit(there.ledger, queue, there.max_reservations),
         history=there.history(),
         preemptors=unbound_preemptors(in_flight, criteria),
     )

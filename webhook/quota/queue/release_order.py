@@ -44,6 +44,7 @@ from webhook.quota.ledger.ledger import (
     admit,
     exceeded_quotas,
 )
+from webhook.quota.ledger.ledger_room import release_room
 from webhook.quota.queue.preemptors import NO_PREEMPTORS, UnboundPreemptors
 from webhook.quota.queue.queued_pods import (
     Blocker,
@@ -57,9 +58,19 @@ from webhook.quota.queue.queued_pods import (
     WaitHistory,
 )
 
+MAX_PENDING_RELEASES: Final = 1000
+"""Pods of a namespace that may be reserved for and still have their gate: more would wait for
+their patches with quota that others could not use."""
 NO_PLACE: Final = "quota is reserved for as many pods without a node as may be at the same time"
 """Why a pod waits that fits."""
 _NO_HISTORY: Final[Mapping[str, WaitHistory]] = MappingProxyType({})
+
+
+def release_limit(ledger: Ledger | None, queue: Iterable[QueuedPod], max_reservations: int) -> int:
+    """Return for how many pods of a queue quota may be reserved now."""
+    # a pod without a gate waits for no patch
+    on_their_way = sum(one.is_gated and _is_reserved(ledger, one) for one in queue)
+    return max(0, min(release_room(ledger, max_reservations), MAX_PENDING_RELEASES - on_their_way))
 
 
 def run_cycle(
