@@ -576,13 +576,22 @@ def test_and_where_it_leaves_shadow_mode_and_comes_again(
     assert 4 <= len(counts_for_quotas) <= 7
 
 
-def test_a_quota_of_another_namespace_waits_for_no_count(watching: ShadowHarness) -> None:
-    watching.step()
+def test_a_quota_of_another_namespace_waits_for_no_count(
+    watching: ShadowHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others = [
         a_quota(name, namespace="other", uid=f"uid-{name}", hard={"requests.cpu": "1"})
         for name in ("a", "b")
     ]
-    with watching.watch._lock:
-        watching.cluster.load([(RESOURCE_QUOTAS, one) for one in others])
-        watching.catch_up()
-    assert watching.quotas.informer.get("other/b") is not None
+    original = NamespaceUsage.set_quotas
+
+    def set_quotas(usage: NamespaceUsage, quotas: NamespaceQuotas) -> None:
+        if others:
+            watching.cluster.load([(RESOURCE_QUOTAS, others.pop())])
+            watching.catch_up()
+        original(usage, quotas)
+
+    monkeypatch.setattr(NamespaceUsage, "set_quotas", set_quotas)
+    watching.step()
+    edit_and_poll(watching, 1)
+    assert not others
