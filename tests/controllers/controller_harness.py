@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -361,6 +361,17 @@ class ControllerHarness:
         new = Pod.from_object(a_pod(name=name, node=old.node_name, requests={"cpu": cpu}))
         claim = claim_for_update(old, new, quotas, source=ReservationSource.RESIZE)
         assert claim is not None
+        give_up = time.monotonic() + 30
+        return self._new_reserver().reserve(namespace, claim, quotas.observed, deadline=give_up)
+
+    def reserve_activity(self, name: str, seconds: int, namespace: str = NAMESPACE) -> Outcome:
+        """Reserve for `activeDeadlineSeconds` of a waiting pod without a gate; store nothing."""
+        old = self._stored(name, namespace)
+        quotas = self.quotas.in_namespace(namespace).deferred
+        new = replace(old, active_deadline_seconds=seconds)
+        claim = claim_for_update(old, new, quotas, source=ReservationSource.RELEASE)
+        assert claim is not None
+        claim = replace(claim, is_intent=False)
         give_up = time.monotonic() + 30
         return self._new_reserver().reserve(namespace, claim, quotas.observed, deadline=give_up)
 

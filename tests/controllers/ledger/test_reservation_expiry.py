@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -41,8 +42,12 @@ class ExpiryHarness:
 
     def __post_init__(self) -> None:
         self.client.cluster.load([(NAMESPACES, a_namespace()), (PODS, a_pod(name="web", uid="u"))])
+        self.kept_until = -math.inf
         self.watch = ReservationExpiry(
-            self.client, expire_seconds=SECONDS, clock=lambda: self.clock[0]
+            self.client,
+            expire_seconds=SECONDS,
+            clock=lambda: self.clock[0],
+            kept_until=lambda _one: self.kept_until,
         )
 
     def seen(self, uid: str) -> ObservedPod | None:
@@ -80,6 +85,24 @@ def test_a_reservation_expires_after_it_was_watched_for_longer_than_that(
     assert watching.watch.next_due() == pytest.approx(145)
     watching.clock[0] += seconds
     assert ("u" in watching.expired(holding("u"))) == expires
+
+
+@pytest.mark.parametrize("base_version", [0, 9])
+def test_of_an_update_it_is_proved_before_the_reservation_may_go_that_it_is_over(
+    watching: ExpiryHarness, base_version: int
+) -> None:
+    one = Reservation("u", "web", ReservationSource.RELEASE, {}, {}, (), 1, base_version)
+    ledger = Ledger({}, {"u": one})
+    watching.kept_until = 700.0
+    watching.look(ledger)
+    assert watching.watch.next_due() == pytest.approx(145 if base_version else 700)
+    watching.clock[0] = 150.0
+    proved = watching.expired(ledger)
+    assert [each.is_kept for each in proved.values()] == [True] * bool(base_version)
+    assert watching.watch.next_due() == pytest.approx(700)
+    watching.clock[0] = 700.0
+    watching.look(ledger)
+    assert not watching.expired(ledger)["u"].is_kept
 
 
 def test_the_proof_names_the_serial_and_the_version_of_the_pod(watching: ExpiryHarness) -> None:

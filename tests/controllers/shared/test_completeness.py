@@ -568,3 +568,21 @@ def test_nothing_is_remembered_of_quotas_that_are_gone() -> None:
         harness.create(shared_quota("1"))
         steps(harness)
         assert is_complete(harness)
+
+
+def test_an_update_that_is_not_stored_holds_up_no_further_resource_for_long() -> None:
+    """Its pod may take what no handler has claimed, so that nothing is counted until it is over."""
+    with sharing() as harness:
+        harness.pod("idle", "1")
+        harness.pod("waits", "1", OTHER)
+        steps(harness)
+        assert isinstance(harness.reserve_activity("idle", 1000), Reserved)
+        steps(harness)
+        hard = {"requests.cpu": "4", "requests.memory": "9Gi"}
+        harness.api.patch(CLUSTER_DEFERRED_QUOTAS, "both", {"spec": {"hard": hard}})
+        steps(harness)
+        assert isinstance(harness.reserve("waits", OTHER), Undecided)
+        harness.pass_time(EXPIRE_SECONDS)
+        steps(harness)
+        assert is_complete(harness)
+        assert isinstance(harness.reserve("waits", OTHER), Reserved)

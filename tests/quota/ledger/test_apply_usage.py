@@ -341,6 +341,19 @@ def test_a_resource_that_becomes_deferred_waits_for_updates_that_are_not_seen(
     assert (following is not None) is is_counted
 
 
+@pytest.mark.parametrize(("serial", "is_counted"), [(1, True), (2, False)])
+def test_a_resource_that_becomes_deferred_does_not_wait_for_an_update_that_is_over(
+    serial: int, is_counted: bool
+) -> None:
+    before = ledger(held("q", after=5))
+    proof = Expiry(serial, 5, is_kept=True)
+    following = apply_usage(before, of_memory(seen("q", version=5)), expired={"a": proof})
+    assert (following is not None) is is_counted
+    if following is not None:
+        memory = {"requests.memory": Quantity.parse("4")}
+        assert following.reservations["a"].charges == {"q": {**cpu("1"), **memory}}
+
+
 def test_handlers_have_to_have_seen_the_pods_that_a_new_ledger_was_counted_from() -> None:
     following = apply_usage(None, count(version=20))
     assert following is not None

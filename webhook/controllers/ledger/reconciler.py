@@ -229,7 +229,7 @@ class LedgerReconciler:
     def _expired(
         self, namespace: str, state: NamespaceState, version: LedgerVersion
     ) -> Mapping[str, Expiry]:
-        """Return the reservations of a ledger that are proved to be unused."""
+        """Return the reservations of a ledger that no request is proved to use."""
         if version.ledger is None:
             state.expiry.reset()
             return {}

@@ -11,7 +11,9 @@ does, and a uid that is in none of its pages is of no pod. Of a list that does n
 nothing is believed.
 
 That is the least that a reservation is kept for. One that was made to release a pod belongs to no
-request; it is kept for as long as the pod may be given a node (`NamespaceState.kept_until`).
+request; it is kept for as long as the pod may be given a node (`NamespaceState.kept_until`). Where
+an update has been added to it, it is proved all the same that none is on its way: until then what
+the pod takes by it is unknown, and nothing can be counted for a further resource.
 """
 
 from __future__ import annotations
@@ -47,10 +49,17 @@ class _WatchedReservation:
     since: float
     not_before: float = 0.0
     """When the API server may be asked about it again."""
+    is_of_update: bool = False
     kept_until: float = -math.inf
-    """It is not asked about before."""
+    """It stays until then; one of no update is not asked about before."""
     proof: Expiry | None = None
     """Proof that no request uses it; it waits for the ledger that does without it."""
+
+    @property
+    def asked_from(self) -> float:
+        """When it may be asked about, had it been watched for long enough."""
+        is_asked_now = self.is_of_update and self.proof is None
+        return self.not_before if is_asked_now else max(self.not_before, self.kept_until)
 
 
 def _no_minimum(_one: Reservation) -> float:
@@ -109,9 +118,9 @@ class ReservationExpiry:
 
     def _note_next_due(self) -> None:
         asked = [
-            max(one.since + self._seconds, one.not_before, one.kept_until)
+            max(one.since + self._seconds, one.asked_from)
             for one in self._watched.values()
-            if one.proof is None and one.kept_until < math.inf
+            if (one.proof is None or one.proof.is_kept) and one.asked_from < math.inf
         ]
         self._next_due = min(asked, default=None)
 
@@ -121,7 +130,7 @@ class ReservationExpiry:
         ledger: Ledger,
         observed: Callable[[str], ObservedPod | None],
     ) -> Mapping[str, Expiry]:
-        """Return the reservations of `ledger` that are proved to be unused.
+        """Return the reservations of `ledger` that no request uses; some of them are kept.
 
         The API server is asked about the same one not all the time, and where many are overdue
         between two lists, about some at a time. What is proved stays so until the reservation is
@@ -152,10 +161,9 @@ class ReservationExpiry:
         return [
             uid
             for uid, watched in self._watched.items()
-            if watched.proof is None
+            if (watched.proof is None or watched.proof.is_kept)
             and now - watched.since > self._seconds
-            and now >= watched.not_before
-            and now >= watched.kept_until
+            and now >= watched.asked_from
             and uid in ledger.reservations
         ]
 
@@ -163,7 +171,8 @@ class ReservationExpiry:
         kept_until = self._kept_until(one)
         watched = self._watched.get(uid)
         if watched is None or watched.serial != one.serial:
-            return _WatchedReservation(one.serial, now, kept_until=kept_until)
+            is_of_update = one.base_version > 0
+            return _WatchedReservation(one.serial, now, 0.0, is_of_update, kept_until)
         if watched.kept_until != kept_until:
             return replace(watched, kept_until=kept_until)
         return watched
@@ -238,4 +247,6 @@ class ReservationExpiry:
         """
         if stored == (None if seen is None else seen.resource_version):
             watched = self._watched[uid]
-            self._watched[uid] = replace(watched, proof=Expiry(watched.serial, stored or 0))
+            is_kept = self._clock() < watched.kept_until
+            proof = Expiry(watched.serial, stored or 0, is_kept=is_kept)
+            self._watched[uid] = replace(watched, proof=proof)

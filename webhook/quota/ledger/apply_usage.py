@@ -35,6 +35,9 @@ class Expiry:
     """The reservation that was watched."""
     pod_resource_version: int
     """The pod's version in that answer; 0 when it was absent."""
+    is_kept: bool = False
+    """The reservation stays for the pod's sake; that no update is on its way is proved all the
+    same."""
 
 
 _NONE_EXPIRED: Mapping[str, Expiry] = MappingProxyType({})
@@ -98,7 +101,7 @@ def apply_usage(
     Args:
         ledger: The present ledger; None when there is none yet.
         count: What the controller has counted.
-        expired: Pod uid → proof that its reservation is unused. A reservation that has been
+        expired: Pod uid → proof that no request uses its reservation. A reservation that has been
             written again since then is kept.
         is_from_before: The ledger may have been counted before the namespace opted in, or before
             the guard was registered, and no handler was called for what happened since: no account
@@ -119,18 +122,23 @@ def apply_usage(
     }
     kept: dict[str, Reservation] = {}
     barrier = ledger.pods_barrier
+    proved: set[str] = set()
     for uid, reservation in ledger.reservations.items():
         if uid in count.gone:
             continue
         expiry = expired.get(uid)
         if expiry is not None and expiry.serial == reservation.serial:
-            barrier = max(barrier, expiry.pod_resource_version)
-            continue
+            proved.add(uid)
+            if not expiry.is_kept:
+                barrier = max(barrier, expiry.pod_resource_version)
+                continue
         following = reservation_after(reservation, count, unchanged)
         if following is not None:
             kept[uid] = following
     counts_more = _counts_more(ledger, count)
-    if counts_more and any(_may_hide(one, count.pods.get(uid)) for uid, one in kept.items()):
+    if counts_more and any(
+        _may_hide(one, count.pods.get(uid)) for uid, one in kept.items() if uid not in proved
+    ):
         return None
     if counts_more or is_from_before:
         # changes of waiting pods were not claimed for what was not deferred
