@@ -26,10 +26,11 @@ A repeated request writes its reservation again, with a new serial number. Witho
 law 5 could drop a reservation while the repeated request is still on its way to storage.
 
 Two requests change what a pod will be charged while it is not assigned yet: a resize, and a
-deadline that moves it between scopes. They leave a reservation that charges nothing, an
-*intent*; a bind that overtakes them is then charged for the larger pod, and if the bind was first,
-they are charged themselves. When such a reservation expires, the ledger's *barrier* rises to the
-version of the pod that made it superfluous, so that no handler judges by an older one.
+deadline that moves it between scopes. They leave a reservation that charges nothing, an *intent*;
+a bind that overtakes them is then charged for the larger pod, and if the bind was first, they are
+charged themselves. (For a pod without a gate a scheduler looks for a node already, so that its
+change is reserved for, or denied.) When such a reservation expires, the ledger's *barrier* rises to
+the version of the pod that made it superfluous, so that no handler judges by an older one.
 
 A handler claims for every pod that takes deferred resources, even if no quota applies to it: a
 quota that is created or edited while the request is on its way then finds the pod in the ledger.
