@@ -69,7 +69,7 @@ def reservation_of(line: str, field: str) -> Reservation:
             raise InvalidFieldError(field, f"is no JSON object: {err}") from err
     words = line.split(" ")
     if len(words) < _FIELDS:
-        raise InvalidFieldError(field, "must have uid, pod, source, serial number, quotas and usage")
+        raise InvalidFieldError(field, "must have uid, pod, source, serial, quotas and usage")
     uid, pod, source, serial, quotas, usage = words[:_FIELDS]
     further = _further(words[_FIELDS:], field)
     amounts = _usage(usage, field)
