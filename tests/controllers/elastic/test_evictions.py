@@ -77,13 +77,19 @@ class Evicting:
         Args:
             others: Victims of the other borrower, which come first.
         """
-        quota = _quota(owner)
-        waiting = ElasticPod(owner, pod, f"{owner}-{pod}", None, 0, {"cpu": CPU})
-        plan = Plan(Shortage(), True, Claim.OWN, (*self.others[others], *self.pods[victims]))
-        claim = PlannedClaim(Queued(quota.key, waiting), quota, plan, judges_nodes=False)
+        claim = self.planned(owner, (*self.others[others], *self.pods[victims]), pod)
         before = len(self.evictor.evicted())
         self.evictor.evict(claim, EPOCH)
         return len(self.evictor.evicted()) - before
+
+    def planned(
+        self, owner: str, victims: tuple[ElasticPod, ...], pod: str = "waits"
+    ) -> PlannedClaim:
+        """Return a claim of an owner on what some pods take."""
+        quota = _quota(owner)
+        waiting = ElasticPod(owner, pod, f"{owner}-{pod}", None, 0, {"cpu": CPU})
+        plan = Plan(Shortage(), True, Claim.OWN, victims)
+        return PlannedClaim(Queued(quota.key, waiting), quota, plan, judges_nodes=False)
 
     def uids(self, namespace: str) -> list[str]:
         """Return the uids of the pods of a namespace that are not ending."""
@@ -425,3 +431,18 @@ def test_pods_of_another_go_where_those_that_are_refused_are_not_needed() -> Non
     here = _refusing(REFUSED)
     assert here.evict("owner", slice(1, 2), others=slice(1, 2)) == 0
     assert here.evict("owner", slice(0), others=slice(1, 3)) == 2
+
+
+def test_a_group_that_does_not_go_beside_a_refused_pod_is_asked_no_turn_for() -> None:
+    here = Evicting(limit=8)
+    _shared(here)
+    here.quotas["second"] = _quota("second")
+    _gangs_of_five(here, range(50, 100, 5))
+    group = [replace(one, group="big") for one in here.others[:5]]
+    here.client.on("create", PODS, for_name("p0", fail(REFUSED)), subresource="eviction")
+    assert here.evict("second", slice(50, 55)) == 5
+    here.clock += 61
+    asks = here.planned("owner", (here.pods[0], *group))
+    assert not here.evictor.evict(asks, EPOCH)
+    assert here.evictor.may_begin(asks)
+    assert here.evict("second", slice(55, 60)) == 5

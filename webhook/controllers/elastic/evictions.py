@@ -136,8 +136,17 @@ class Evictor:
         return frozenset([name for name, one in quotas if one.key in self._reluctant])
 
     def may_begin(self, claim: PlannedClaim) -> bool:
-        """Return whether the first victims of a plan may be evicted in this minute."""
-        units = self._units(claim.plan.victims)
+        """Return whether the first victims of a plan that go now may be evicted in this minute.
+
+        Of those that do not go, because others hinder it, none is asked for: no turn would be
+        taken, and other quotas would wait for it.
+        """
+        hindering = self._hindering(claim)
+        units = [
+            unit
+            for unit in self._units(claim.plan.victims)
+            if hindering <= {self._quota_of(unit[0])}
+        ]
         return not units or self._is_within(claim, len(units[0]))
 
     def _is_within(self, claim: PlannedClaim, pods: int) -> bool:
