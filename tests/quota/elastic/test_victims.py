@@ -208,3 +208,14 @@ def test_far_below_zero_pods_as_large_as_the_one_that_waits_have_their_turn() ->
     cluster.run("c", 1000, 9)
     found = cluster.plan(cluster.queued("a", 1))
     assert (len(found.victims), {pod.namespace for pod in found.victims}) == (2000, {"b"})
+
+
+@pytest.mark.parametrize("priority", [0, 1000])
+def test_of_quotas_without_a_share_the_one_that_takes_most_is_first(priority: int) -> None:
+    """However old its pods are, and whatever their priority."""
+    cluster = Cluster(a_quota("a", 20), a_quota("b", 0), a_quota("c", 0))
+    cluster.run("b", *[1] * 18, priority=priority)
+    cluster.run("c", 1, 1)
+    for _ in range(3):
+        found = cluster.carry_out(cluster.queued("a", 1))
+        assert [pod.namespace for pod in found.victims] == ["b"]

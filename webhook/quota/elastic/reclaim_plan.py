@@ -257,10 +257,13 @@ class _Attempt:
             )
 
     def _ratio(self, balance: Balance, key: str, resource: str) -> Fraction:
-        """Return how far a quota is above what is guaranteed to it, for its share."""
+        """Return how far a quota is above what is guaranteed to it, for its share.
+
+        Those without a share are above all others, and among themselves by what they take.
+        """
         beyond = balance.used_beyond(key, resource) - balance.guaranteed(key, resource)
         share = self.state.pool.share(resource, key)
-        return beyond / share if share else _MOST * (beyond > 0)
+        return beyond / share if share else _MOST * max(0, beyond)
 
     def _needed(self, units: list[Unit], balance: Balance) -> list[Unit]:
         """Return the units without which the plan fails, those put back left out.
