@@ -72,12 +72,13 @@ from webhook.quota.queue.pod_conditions import observed_condition
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.well_known import SCHEDULING_GATE
 
+GPU = "nvidia.com/gpu"
 POOL = {"epool_default": {"requests.cpu": "4"}}
 A_AND_B = (an_elastic_quota("team-a", {"cpu": 2}), an_elastic_quota("team-b", {"cpu": 2}))
 
 
-def a_node(name: str = "node-1", cpu: str = "100") -> Object:
-    allocatable = {"cpu": cpu, "memory": "100Gi", "pods": "110"}
+def a_node(name: str = "node-1", cpu: str = "100", **further: str) -> Object:
+    allocatable = {"cpu": cpu, "memory": "100Gi", "pods": "110", **further}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -1696,3 +1697,21 @@ def test_the_rights_are_those_of_the_components(tmp_path: Path) -> None:
         ("scheduling.k8s.io", "podgroups", "list"),
     }
     assert render(reclaim=ReclaimMode.OFF).reclaim == ()
+
+
+def test_a_pod_of_too_many_names_keeps_no_extended_resource_from_others(tmp_path: Path) -> None:
+    """It was bound while its quota named none; by one that does it takes more than there is."""
+    given = [an_elastic_quota("team-a", {"cpu": 2, GPU: 2}), an_elastic_quota("team-b", {"cpu": 2})]
+    node = a_node(**{GPU: "8"})
+    settings: dict[str, object] = {"elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0}}}
+    with world(*given, node, directory=tmp_path, settings=settings, is_gated=True) as made:
+        here = Reclaiming(made.harness)
+        eventually(lambda: len(here.hard()) == 2, "both are derived")
+        zeros = {f"example.com/r{number}": "0" for number in range(33)}
+        many = a_container(requests={"cpu": "10m", **zeros}, limits=zeros)
+        here.start("many", "team-b", containers=[many])
+        patch = {"spec": {"min": {GPU: "1"}}}
+        here.harness.api.patch(ELASTIC_QUOTAS, "q", patch, namespace="team-b")
+        wants = a_container(requests={"cpu": "1m", GPU: "1"})
+        here.create("a1", "team-a", containers=[wants])
+        eventually(lambda: here.ending("team-b") == ["many"], "it is evicted")

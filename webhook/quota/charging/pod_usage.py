@@ -109,7 +109,7 @@ def charged_to(pod: Pod) -> ResourceList:
     before: of a pod as a whole, and of init containers that run to their end.
 
     A pod with too many names (`Pod.has_many_names`) is charged more of every extended resource
-    than can be counted: caches do not keep all that it asks for, and no node runs it.
+    than can be counted: caches do not keep all that it asks for. One of zeros may run.
     """
     init = init_containers_in_force(pod)
     held = pod if init is pod.init_containers else replace(pod, init_containers=init)

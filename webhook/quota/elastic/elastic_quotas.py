@@ -30,6 +30,7 @@ from webhook.quota.amounts.quantity import ZERO, Quantity
 from webhook.quota.amounts.resource_reader import ResourceReader
 from webhook.quota.amounts.resources import ResourceList, exceeding
 from webhook.quota.charging.gpu_memory import DEFAULT_GB, GPU_MEMORY, gpu_memory, is_gpu_profile
+from webhook.quota.charging.pod_usage import MANY_NAMES
 from webhook.quota.objects.names import is_extended_resource, is_hugepages, object_name_errors
 
 COMPOSITE: Final = "CompositeElasticQuota"
@@ -246,7 +247,8 @@ def charge(usage: ResourceList, names: Iterable[str], gb_per_gpu: int = DEFAULT_
     """Return what a pod takes of the resources that quotas name; only what it asks for.
 
     Nothing of what no bind is charged for: a pod that was evicted for it would be bound again at
-    once, and no bind waits for it.
+    once, and no bind waits for it. A pod of too many names takes more of each extended resource
+    than can be counted, as binds see it: it goes first.
 
     Args:
         usage: The charge of the pod, by quota key.
@@ -255,7 +257,10 @@ def charge(usage: ResourceList, names: Iterable[str], gb_per_gpu: int = DEFAULT_
     """
     found: dict[str, Quantity] = {}
     for name in filter(is_charged, names):
-        if name == GPU_MEMORY:
+        amount: Quantity | None
+        if MANY_NAMES in usage and name not in _COMPUTE:
+            amount = usage[MANY_NAMES]
+        elif name == GPU_MEMORY:
             memory = gpu_memory(usage, gb_per_gpu)
             amount = None if memory is None else memory.amount
         else:
