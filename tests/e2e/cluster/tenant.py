@@ -97,8 +97,14 @@ class Tenant:
     def bound(self, name: str, cpu: str = "", *containers: Object, **fields: Any) -> Answer:
         """Create a pod and bind it, and wait until it is counted; give the pod as it was made."""
         made = self.pod(name, cpu, *containers, **fields)
-        answer = self.bind(name, uid=made.uid)
-        assert answer.ok, str(answer)
+        answers: list[Answer] = []
+
+        def is_decided() -> bool:
+            answers.append(self.bind(name, uid=made.uid))
+            return answers[-1].code != 429  # until all is counted for a new registration
+
+        eventually(is_decided, "its bind is decided")
+        assert answers[-1].ok, str(answers[-1])
         self.settles()
         return made
 

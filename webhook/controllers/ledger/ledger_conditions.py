@@ -77,9 +77,9 @@ def merge_conditions(
     """
     former_of = {one.type: one for one in present}
     known = {
-        one.type: replace(one, last_transition_time=one.last_transition_time or now)
+        one.type: one
         for one in present
-        if one.type == GUARDED or replace(one, last_transition_time="") in {REBUILT, NOT_FOUND}
+        if replace(one, last_transition_time="") in {REBUILT, NOT_FOUND}
     }
     for one in wanted:
         former = former_of.get(one.type)
@@ -88,6 +88,9 @@ def merge_conditions(
         is_same = former is not None and former.status == one.status
         since = former.last_transition_time if is_same and former else ""
         known[one.type] = replace(one, last_transition_time=since or now)
+    guarded = former_of.get(GUARDED)
+    if guarded is not None:
+        known[GUARDED] = replace(guarded, last_transition_time=guarded.last_transition_time or now)
     return tuple(known.values())
 
 
