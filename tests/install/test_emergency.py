@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -18,6 +18,7 @@ from webhook.install.emergency.opening import (
     plan_opening,
 )
 from webhook.install.emergency.switching import EmergencySwitch
+from webhook.install.kustomizations import InstallError
 from webhook.kube.api import (
     ALL,
     CLUSTER_DEFERRED_QUOTAS,
@@ -525,3 +526,40 @@ def test_what_is_not_counted_in_time_is_named(twin: Any) -> None:
         patience=quick,
     )
     assert [one.missing for one in counted] == [(), ("there is no ledger yet",)]
+
+
+class Meanwhile(Twin):
+    """A cluster in which something happens while an installation waits for its Deployments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.happens: Callable[[], object] | None = None
+
+    def get(self, kind: Kind, name: str, **options: Any) -> Any:
+        """Return an object; what happens, happens after the first look at a Deployment."""
+        found = self.api.get(kind, name, **options)
+        if kind.kind == "Deployment" and self.happens is not None:
+            happens, self.happens = self.happens, None
+            happens()
+        return found
+
+
+def test_an_installation_does_not_end_an_emergency_that_was_opened_meanwhile() -> None:
+    twin = a_cluster(Meanwhile())
+    twin.happens = lambda: open_on(twin)
+    with pytest.raises(InstallError, match="the emergency was opened meanwhile: run this again"):
+        run(twin, stamps=True, image="other:1")
+    assert state(twin).is_open
+    run(twin, stamps=True, image="other:1")
+    assert state(twin).is_open
+
+
+def test_an_installation_does_not_open_an_emergency_again_that_was_closed_meanwhile() -> None:
+    twin = a_cluster(Meanwhile())
+    open_on(twin)
+    twin.happens = lambda: close_on(twin)
+    with pytest.raises(InstallError, match="the emergency was closed meanwhile: run this again"):
+        run(twin, stamps=True, image="other:1")
+    assert not state(twin).opened
+    run(twin, stamps=True, image="other:1")
+    assert not state(twin).opened

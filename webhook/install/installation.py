@@ -90,7 +90,7 @@ from webhook.operations.creation import (
 )
 from webhook.operations.emergency_state import opened_object
 from webhook.operations.names import CONFIG_KEY, OPTED_IN
-from webhook.operations.retry import Report, RetryPolicy
+from webhook.operations.retry import Report, RetryPolicy, silent
 from webhook.policy import check_configuration
 from webhook.state.feature_gates import PROBE_MINOR
 from webhook.state.well_known import CA_SECRET, CONFIG_MAP, TLS_SECRET
@@ -215,13 +215,13 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
             bundle = _certify(api, applier, redirection, report, namespace=wish.namespace)
             parts = _render(replace(wish, ca_pem=bundle), mask, settings)
         narrowed = _narrowed_masks(api, wish, installed, settings, dropped)
-        applier.apply_all(narrowed)
+        _apply_as_found(api, applier, wish, narrowed)
         applier.apply_all(configured((*parts.configuration, *parts.workloads), configuration))
         _wait_until_in_force(api, wish, parts, settings, dropped, report)
         _redirect(api, wish, redirection, parts.entries)
         _let_policies_decide(api, applier, wish, parts)
         _wait_until_gated(api, wish, parts, settings, report)
-        _apply_and_settle(applier, wish, (*parts.stamps, *parts.registrations))
+        _apply_and_settle(api, applier, wish, (*parts.stamps, *parts.registrations))
         drop_entries(api, parts.entries, parts.registrations, applier, report)
         if early != parts.identities:
             apply_identities(api, parts.identities, applier, report, minor=minor)
@@ -230,7 +230,7 @@ def install(api: InstallApi, wish: InstallOptions, report: Report) -> int:
                 "mask: hides what was deferred before, at most; run this again without --no-wait"
             )
         else:
-            applier.apply_all(parts.masks)
+            _apply_as_found(api, applier, wish, parts.masks)
         remove_objects(api, _unwanted(wish, mask, parts), applier, report)
     except BaseException:
         if words := redirection.unfinished():
@@ -247,9 +247,26 @@ def _as_found(api: InstallApi, wish: InstallOptions, report: Report) -> InstallO
     keeps_open = EmergencySwitch(api, report, wish.patience).state().is_begun
     if keeps_open:
         report(_STAYS_OPEN)
-    if is_kept_by_helm(api):
+    elif is_kept_by_helm(api):
         report(_KEPT_BY_HELM)
     return replace(wish, keeps_open=keeps_open)
+
+
+def _apply_as_found(
+    api: InstallApi, applier: Applier, wish: InstallOptions, objects: Iterable[Object]
+) -> None:
+    """Apply what selects namespaces, where the emergency is as it was at the start.
+
+    An installation waits for minutes, in which an administrator opens or closes it: guards would be
+    back without a recount, or gone without a note.
+
+    Raises:
+        InstallError: It is not as it was.
+    """
+    if EmergencySwitch(api, silent, wish.patience).state().is_begun != wish.keeps_open:
+        change = "closed" if wish.keeps_open else "opened"
+        raise InstallError(f"the emergency was {change} meanwhile: run this again")
+    applier.apply_all(objects)
 
 
 def _mask(api: InstallApi, wish: InstallOptions, report: Report) -> Mask:
@@ -304,8 +321,8 @@ def _let_policies_decide(
         applier.leave_all(parts.creation)
         return
     if not applier.dry_run and is_registered(api):
-        _apply_and_settle(applier, wish, parts.entries)
-    _apply_and_settle(applier, wish, parts.creation)
+        _apply_and_settle(api, applier, wish, parts.entries)
+    _apply_and_settle(api, applier, wish, parts.creation)
 
 
 def _wait_until_gated(
@@ -351,10 +368,16 @@ def _is_other(wanted: Object, found: Object | None) -> bool:
     return next(differences(wanted, found), None) is not None
 
 
-def _apply_and_settle(applier: Applier, wish: InstallOptions, objects: Iterable[Object]) -> None:
-    """Apply what API servers go by, and wait until every one of them knows what was changed."""
+def _apply_and_settle(
+    api: InstallApi, applier: Applier, wish: InstallOptions, objects: Iterable[Object]
+) -> None:
+    """Apply what API servers go by, and wait until every one of them knows what was changed.
+
+    Raises:
+        InstallError: The emergency was opened or closed since this began.
+    """
     before = applier.changes
-    applier.apply_all(objects)
+    _apply_as_found(api, applier, wish, objects)
     if applier.changes > before and not wish.dry_run:
         wish.patience.begin().wait_for_caches()
 
