@@ -290,6 +290,10 @@ true
 
 {{- /* What the values cannot be together, or here. */ -}}
 {{- define "deferred-quota.refuse" -}}
+{{- $guard := lookup "admissionregistration.k8s.io/v1" "ValidatingWebhookConfiguration" "" "deferred-quota" | default dict -}}
+{{- if index (dig "metadata" "annotations" dict $guard) "deferredquota.io/emergency-since" -}}
+{{- fail "the emergency is open, and guards would be back without a recount: mend the Deployments with kubectl or scripts/install, and run deferred-quota emergency close first" -}}
+{{- end -}}
 {{- if and (not (include "deferred-quota.hasMutatingPolicies" .)) (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- $none := printf "Kubernetes %s has no MutatingAdmissionPolicy in admissionregistration.k8s.io/v1 (1.36 has)" .Capabilities.KubeVersion.Version -}}
 {{- if eq .Values.mask "policy" }}{{ fail (printf "mask: policy: %s; use webhook, or auto" $none) }}{{ end -}}

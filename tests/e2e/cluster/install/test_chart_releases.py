@@ -295,6 +295,20 @@ def test_a_namespace_is_guarded_before_something_is_hidden_in_it(release: Releas
 # -- removal -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "options", [["--force-conflicts"], ["--server-side=false"]], ids=["as Helm 4", "as Helm 3"]
+)
+def test_an_upgrade_does_not_end_an_emergency(release: Release, options: list[str]) -> None:
+    release.install({})
+    command_line.printed(release.plane, "emergency", "open", "--yes")
+    before = registrations(release)
+    refused = release.upgrade({"image": {"tag": "2"}}, *options, code=1)
+    assert "the emergency is open, and guards would be back without a recount" in refused
+    assert registrations(release) == before
+    command_line.printed(release.plane, "emergency", "close", "--yes", "--force")
+    release.upgrade({"image": {"tag": "2"}}, *options)
+
+
 def test_ledgers_outlive_a_release_and_are_taken_up_again(release: Release) -> None:
     api, place = Api(release.plane.rest), objects.ledger("default")
     release.install(values())
