@@ -1699,6 +1699,11 @@ def test_the_rights_are_those_of_the_components(tmp_path: Path) -> None:
     assert render(reclaim=ReclaimMode.OFF).reclaim == ()
 
 
+def charged_in(here: Reclaiming, namespace: str) -> dict[str, str]:
+    """Return what the elastic quota of a namespace says is used."""
+    return cast("dict[str, str]", here.status(namespace).get("used", {}))
+
+
 def test_a_pod_of_too_many_names_keeps_no_extended_resource_from_others(tmp_path: Path) -> None:
     """It was bound while its quota named none; by one that does it takes more than there is."""
     given = [an_elastic_quota("team-a", {"cpu": 2, GPU: 2}), an_elastic_quota("team-b", {"cpu": 2})]
@@ -1712,6 +1717,7 @@ def test_a_pod_of_too_many_names_keeps_no_extended_resource_from_others(tmp_path
         here.start("many", "team-b", containers=[many])
         patch = {"spec": {"min": {GPU: "1"}}}
         here.harness.api.patch(ELASTIC_QUOTAS, "q", patch, namespace="team-b")
+        eventually(lambda: charged_in(here, "team-b").get(GPU, "0") != "0", "it is charged")
         wants = a_container(requests={"cpu": "1m", GPU: "1"})
         here.create("a1", "team-a", containers=[wants])
         eventually(lambda: here.ending("team-b") == ["many"], "it is evicted")
