@@ -72,7 +72,7 @@ class _FoundLedger:
     is_fetched: bool
     """Whether this reconciliation has read it, so that no newer one is on its way here."""
     expired: Mapping[str, Expiry]
-    """Reservations that are proved to be unused."""
+    """Proofs that no request uses reservations; some of them are kept."""
     guard: Guard | None
     """The registration that pods have been counted up to; None where none is named."""
 
@@ -229,7 +229,7 @@ class LedgerReconciler:
     def _expired(
         self, namespace: str, state: NamespaceState, version: LedgerVersion
     ) -> Mapping[str, Expiry]:
-        """Return the reservations of a ledger that no request is proved to use."""
+        """Return proofs that no request uses reservations of a ledger; some of them are kept."""
         if version.ledger is None:
             state.expiry.reset()
             return {}
