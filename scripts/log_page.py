@@ -49,6 +49,7 @@ FIELDS = {
     "requeued": "pods that the scheduler was made to try again",
     "rounds": "the thread",
     "source": "the file",
+    "uid": "the registration's; `none` where there is none",
     "value": "value of a label",
     "waiting": "pods that wait",
     "what": "what was written",

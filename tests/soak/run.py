@@ -32,6 +32,10 @@ _TEMPLATES: Final = 3
 size in force, phase, deadline. Of twenty there are more than a cache of 2,048 holds, which was
 still being filled after an hour; of three there are some hundreds."""
 
+_THREADS: Final = 8
+"""So few that the warm-up needs all of them: a pool of 64 grows whenever more requests than ever
+arrive together, and that is no leak."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line."""
@@ -51,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         binds_per_second=given.rate,
         unpaced_minutes=given.warm_up * _UNPACED_SHARE,
         templates=_TEMPLATES,
+        threads=_THREADS,
         seed=secrets.randbelow(10**6) if given.seed is None else given.seed,
         most_minutes=minutes + 1,
     )

@@ -122,7 +122,7 @@ class Wear:
         """Change a setting that all processes read again."""
         file = self.directory / "config.yaml"
         configuration = json.loads(file.read_text())
-        configuration["limits"] = {"logAllowedEvery": 1000 + number}
+        configuration["limits"]["logAllowedEvery"] = 1000 + number
         part = file.with_suffix(".part")
         part.write_text(json.dumps(configuration))
         part.replace(file)

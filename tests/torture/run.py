@@ -67,6 +67,8 @@ class Options:
     """For how long from the start as many as can be are tried whatever the rate."""
     templates: int = 0
     """How many kinds of pods there are; 0 for as many as there are pods."""
+    threads: int = 64
+    """How many requests a webhook answers at the same time."""
     most_minutes: float = 0.0
     """How long the load may last at most; 0 for twice the minutes."""
 
@@ -154,6 +156,7 @@ def _build(
         seed=options.seed,
         terminating_pods=options.terminating_pods,
         is_guarded=options.is_guarded,
+        threads=options.threads,
         version=version,
     )
     plane.start_scheduler(stack.scheduler_configuration(directory / "product"))

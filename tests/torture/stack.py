@@ -94,6 +94,7 @@ class Stack:
         seed: int,
         terminating_pods: str = "Release",
         is_guarded: bool = True,
+        threads: int = 64,
         version: Version | None = None,
     ) -> Stack:
         """Install everything and wait until it is ready.
@@ -109,6 +110,7 @@ class Stack:
             terminating_pods: What the configuration says of them.
             is_guarded: False leaves out the entry that guards binds: nothing is enforced then, and
                 the observer has to notice.
+            threads: How many requests a webhook answers at the same time.
             version: What is installed and runs; by default a copy of this checkout.
         """
         directory.mkdir(parents=True, exist_ok=True)
@@ -121,9 +123,8 @@ class Stack:
             "crd/quotaledgers.deferredquota.io",
         )
         configuration = directory / "config.yaml"
-        configuration.write_text(
-            json.dumps({**_CONFIGURATION, "terminatingPods": terminating_pods})
-        )
+        varied = {"terminatingPods": terminating_pods, "limits": {"threads": threads}}
+        configuration.write_text(json.dumps({**_CONFIGURATION, **varied}))
         maker = _Maker(plane, links, directory, certificates, version, configuration)
         ports = [free_ports(1)[0] for _ in range(webhooks)]
         members = [maker.webhook(number, port) for number, port in enumerate(ports)]

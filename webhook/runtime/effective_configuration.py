@@ -153,6 +153,7 @@ class EffectiveConfiguration:
     def _note_guard(self, guard: Guard) -> None:
         if self._guard is None or self._guard.uid != guard.uid:
             self._guard = guard
+            _log.info("registration of the guard read", extra={"uid": guard.uid})
 
     def _is_left_out(self, namespace: str) -> bool:
         """Return whether the guard is known not to be asked about an opted-in namespace."""

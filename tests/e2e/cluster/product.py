@@ -34,9 +34,10 @@ from tests.e2e.harness import make_certificates
 from webhook.config import Configuration, ReclaimMode, load_configuration
 from webhook.install import Mask, render
 from webhook.install.policies import Form
+from webhook.kube.api import VALIDATING_WEBHOOKS
 from webhook.operations.creation import CreationRules
 from webhook.state.feature_gates import PROBE_MINOR
-from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE
+from webhook.state.well_known import DEFAULT_NAMESPACE, LEADER_LEASE, REGISTRATION
 from webhook.tls.called_names import REGISTRATIONS
 
 SYSTEM: Final = DEFAULT_NAMESPACE
@@ -184,6 +185,7 @@ class Product:
                 reclaim=ReclaimMode(elastic.get("reclaim", {}).get("mode", "Plan")),
             )
             apply(plane, _as_by_service(wanted.objects) if direct else wanted.objects)
+            product.wait_until_registration_is_read()
             product.wait_until_asked(is_masked=mask != "none")
         except BaseException:
             product.stop()
@@ -318,6 +320,17 @@ class Product:
             process.start(waits=False)
         for process in self.processes:
             process.wait_until_ready()
+
+    def wait_until_registration_is_read(self) -> None:
+        """Wait until each process goes by the registration: no bind waits for a count then."""
+        kind = VALIDATING_WEBHOOKS
+        path = f"/apis/{kind.group}/{kind.version}/{kind.plural}/{REGISTRATION}"
+        uid = Api(self.plane.rest).get(path).uid
+        for process in self.processes:
+            eventually(
+                lambda: uid in process.log.read_text(),  # noqa: B023
+                f"{process.name} has read the registration",
+            )
 
     def wait_until_asked(self, *, is_masked: bool) -> None:
         """Wait until the API server acts on what was registered; it reads that a moment later."""

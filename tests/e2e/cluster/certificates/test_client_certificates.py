@@ -117,7 +117,7 @@ def test_an_api_server_that_shows_its_certificate_is_answered(
 ) -> None:
     with Product.start(shown, tmp_path, webhooks=2, serving=clients.serving) as product:
         tenant = a_tenant(shown, "certified")
-        assert bound(tenant, "first").ok
+        tenant.bound("first", "1")
         refused = bound(tenant, "second")
         assert "exceeded quota: small" in refused.message
         assert product.metric("clients_refused_total") == 0
