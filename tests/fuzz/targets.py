@@ -74,7 +74,7 @@ def decision(data: bytes) -> None:
     for phase in Phase:
         with contextlib.suppress(MalformedReviewError):
             request = decode_review(data, phase)
-            answer = _engine().decide(request, Deadline(time.monotonic() + 10))
+            answer = running_engine().decide(request, Deadline(time.monotonic() + 10))
             _check_answer(data, encode_review(request, answer), phase)
 
 
@@ -158,7 +158,8 @@ def _check_answer(data: bytes, body: bytes, phase: Phase) -> None:
 
 
 @cache
-def _engine() -> Engine:
+def running_engine() -> Engine:
+    """Return the engine that decides reviews; it runs until it is stopped."""
     cluster = new_cluster()
     cluster.load([(NAMESPACES, a_namespace("rec"))])
     engine = Engine(ReactiveClient(cluster), Metrics())

@@ -8,10 +8,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fuzz.seeds import CORPUS, seeds_of
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import TARGETS, running_engine
 
 DAMAGED = 60
 """Damaged inputs of each target; `scripts/fuzz` tries some ten thousand a second, by coverage."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_engine_is_left() -> Iterator[None]:
+    """Stop the engine: others count threads and read logs of their process."""
+    yield
+    running_engine().stop()
+    running_engine.cache_clear()
 
 
 def damaged(seeds: list[bytes]) -> Iterator[bytes]:
