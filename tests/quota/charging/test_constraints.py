@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Object, a_container, a_pod, a_sidecar
-from tests.quota.parsed import pod_of
+from tests.quota.parsed import pod_of, quota_of
 from webhook.quota.charging.constraints import (
     MUST_SPECIFY_KEYS,
     constraint_text,
     missing_resources,
     obliging_keys,
     states_pod_level,
+    unstated,
 )
+from webhook.quota.charging.deferral import deferred_quotas
 from webhook.quota.objects.names import DEFERRED_KEYS
 
 CPU = {"cpu": "1"}
@@ -149,3 +151,19 @@ def test_a_quota_that_charges_elastic_quotas_obliges_no_container(
     quota: str, *, obliges: bool
 ) -> None:
     assert bool([*obliging_keys(quota, ["requests.cpu"])]) is obliges
+
+
+def test_each_quota_names_what_it_limits_and_no_container_states() -> None:
+    quotas = [
+        quota_of("c", hard={"cpu": "1"}),
+        quota_of("m", hard={"limits.memory": "1", "cpu": "1"}),
+        quota_of("p", hard={"requests.memory": "1"}),
+    ]
+    found = deferred_quotas(quotas, DEFERRED_KEYS).quotas
+    pod = pod_of(a_pod(a_container("a", requests={"memory": "1"}), a_container("b", limits=CPU)))
+    said = [(quota.name, {**missing}) for quota, missing in unstated(pod, found)]
+    assert said == [
+        ("c", {"cpu": ("a", "b")}),
+        ("m", {"cpu": ("a", "b"), "limits.memory": ("a", "b")}),
+        ("p", {"requests.memory": ("b",)}),
+    ]

@@ -22,7 +22,7 @@ from webhook.admission.review import AdmissionRequest, AdmissionResponse, Allowe
 from webhook.config import Coverage
 from webhook.config import MustSpecify as WhenToSpecify
 from webhook.quota.amounts.resources import render
-from webhook.quota.charging.constraints import missing_resources, obliging_keys
+from webhook.quota.charging.constraints import unstated
 from webhook.quota.charging.coverage import (
     CoverageRules,
     Uncovered,
@@ -150,10 +150,8 @@ def unspecified(
     """Refuse a pod whose containers do not name what a deferred quota limits."""
     when = context.policy.must_specify
     obliges = when is WhenToSpecify.CREATE or (when is WhenToSpecify.BIND and gets_node)
-    for quota in applying if obliges else ():
-        missing = missing_resources(pod, obliging_keys(quota.name, quota.hard))
-        if missing:
-            return responses.denied(MustSpecify(quota.name, missing))
+    for quota, missing in unstated(pod, applying if obliges else ()):
+        return responses.denied(MustSpecify(quota.name, missing))
     return None
 
 

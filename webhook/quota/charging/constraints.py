@@ -16,8 +16,9 @@ from webhook.quota.charging.pod_requests import is_pod_level_resource
 from webhook.quota.objects.names import DERIVED_PREFIXES, SHARED_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from webhook.quota.charging.deferral import DeferredQuota
     from webhook.quota.objects.model import Pod
 
 KEYS_OF_REQUESTS: Final[Mapping[str, str]] = {
@@ -59,6 +60,21 @@ def missing_resources(pod: Pod, required: Iterable[str]) -> Mapping[str, tuple[s
             if _NAMES[key] not in stated:
                 missing.setdefault(key, set()).add(container.name)
     return {key: tuple(sorted(missing[key])) for key in sorted(missing)}
+
+
+def unstated(
+    pod: Pod, quotas: Sequence[DeferredQuota]
+) -> Iterator[tuple[DeferredQuota, Mapping[str, tuple[str, ...]]]]:
+    """Yield the quotas that limit what some container does not state, and that, by key.
+
+    The containers are gone through once, not for each quota: a pod may have thousands.
+    """
+    keys = [frozenset(obliging_keys(quota.name, quota.hard)) for quota in quotas]
+    missing = missing_resources(pod, frozenset().union(*keys))
+    for quota, limited in zip(quotas, keys, strict=True):
+        found = {key: names for key, names in missing.items() if key in limited}
+        if found:
+            yield quota, found
 
 
 def states_pod_level(pod: Pod) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from webhook.quota.amounts.quantity import ZERO
 from webhook.quota.amounts.resources import add, mask
-from webhook.quota.charging.constraints import missing_resources, obliging_keys
+from webhook.quota.charging.constraints import unstated
 from webhook.quota.charging.coverage import CoverageRules, Uncovered, uncovered_assignment
 from webhook.quota.charging.deferral import (
     TOO_LARGE,
@@ -449,18 +449,16 @@ def _against_rules(
     forged = forged_qos_class(pod)
     if forged:
         yield Blocker(PendingReason.FORGED_QOS_CLASS, forged)
-    missing = _uncovered(pod, terms)
-    if missing is not None:
-        yield Blocker(PendingReason.NOT_COVERED, missing.message)
+    uncovered = _uncovered(pod, terms)
+    if uncovered is not None:
+        yield Blocker(PendingReason.NOT_COVERED, uncovered.message)
     elif pod.has_many_names and may_limit_other_names(
         terms.rules.coverage.limited, usage_of(pod, now=None)
     ):
         yield Blocker(PendingReason.NEVER_FITS, _MANY_NAMES)
-    for quota in applying if terms.rules.must_specify else ():
-        unsaid = missing_resources(pod, obliging_keys(quota.name, quota.hard))
-        if unsaid:
-            message = MustSpecify(quota.name, unsaid).message
-            yield Blocker(PendingReason.MUST_SPECIFY, message)
+    for quota, missing in unstated(pod, applying if terms.rules.must_specify else ()):
+        message = MustSpecify(quota.name, missing).message
+        yield Blocker(PendingReason.MUST_SPECIFY, message)
 
 
 def _uncovered(pod: Pod, terms: QueueCriteria) -> Uncovered | None:
