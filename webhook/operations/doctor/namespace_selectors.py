@@ -44,7 +44,6 @@ def selection_findings(
     *,
     is_strict: bool,
     sample: Mapping[str, str] = OPTED_IN,
-    mode: str = DEFERRED_MODE,
 ) -> Iterable[Finding]:
     """Compare what a registration selects with the namespaces that have opted in.
 
@@ -54,11 +53,10 @@ def selection_findings(
         field: Its path.
         opted_in: Labels of the namespaces that have opted in.
         is_strict: Whether the registration refuses requests when the webhook does not answer.
-        sample: Labels that it has to select, of whatever namespace.
-        mode: To what they have opted in.
+        sample: Labels that it has to select, of whatever namespace, with the mode of all of these.
     """
     judge = error if is_strict else warning
-    sample = {**sample, MODE_LABEL: mode}
+    mode = sample[MODE_LABEL]
     left_out = tuple(_name(labels) for labels in opted_in if not selector.matches(labels))
     if left_out:
         yield judge(

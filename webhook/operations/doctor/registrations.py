@@ -18,6 +18,7 @@ from webhook.operations.doctor.creation import decides
 from webhook.operations.doctor.errors import NoRightError
 from webhook.operations.doctor.masks import key_findings
 from webhook.operations.doctor.namespace_selectors import (
+    ANY_NAMESPACE,
     APPLY,
     findings_for,
     gate_findings,
@@ -50,6 +51,7 @@ from webhook.state.well_known import (
     AUTO_GATING,
     DEFERRED_MODE,
     LAST_REGISTRATION,
+    MODE_LABEL,
     NEVER_GATING,
     REGISTRATION,
     SHADOW_ENTRY,
@@ -130,7 +132,7 @@ def _configuration(
             if name in found:
                 concerned = by_mode[entry.mode]
                 judged = _BY_GATING_OF[is_by_policy].get(name)
-                yield from _entry(scene, found[name], subject, name, entry, concerned, judged)
+                yield from _entry(scene, found[name], subject, entry, concerned, judged)
             elif name not in spared:
                 strict = error if entry.policy == "Fail" else warning
                 message = f"has no webhook {name}: {entry.without}"
@@ -172,12 +174,11 @@ def _entry(
     scene: CheckContext,
     node: FieldReader,
     subject: Subject,
-    name: str,
     entry: Entry,
     opted_in: list[dict[str, str]],
     by_gating: _BySelector | None,
 ) -> Iterator[Finding]:
-    is_strict = entry.policy == "Fail"
+    name, is_strict = node.text("name"), entry.policy == "Fail"
     yield from _policy(node, subject, name, entry)
     missing = uncovered(node.children("rules"), entry.covers)
     if missing:
@@ -190,8 +191,9 @@ def _entry(
         gating = scene.settings.gating
         yield from by_gating(selector, subject, field, opted_in, gating=gating)
     else:
+        sample = {**ANY_NAMESPACE, MODE_LABEL: entry.mode}
         yield from selection_findings(
-            selector, subject, field, opted_in, is_strict=is_strict, mode=entry.mode
+            selector, subject, field, opted_in, is_strict=is_strict, sample=sample
         )
     yield from _narrowing(scene, node, subject, name, entry)
     yield from _call(scene, node, subject, name, entry)
