@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from tests.builders import a_quota
+from tests.builders import a_pod, a_quota
 from tests.controllers.controller_harness import (
     EXPIRE_SECONDS,
     NAMESPACE,
@@ -184,3 +184,29 @@ def test_a_first_count_takes_a_list_that_is_not_older_than_the_ledger_it_writes_
     assert state.listing is kept  # it is of that version, whatever was written since
     state.reset()
     assert state.listing is None
+
+
+def test_a_list_with_a_pod_that_cannot_be_read_waits_until_the_cache_has_it(
+    harness: ControllerHarness,
+) -> None:
+    """It may take all that there is, and keeps the ledger from being counted once it is seen."""
+    harness.pod("next")
+    harness.step()
+    assert isinstance(harness.reserve("next"), Reserved)
+    harness.client.pause(PODS)
+    odd = a_pod(name="odd", uid="uid-odd", node="node-1", requests={"cpu": "two"})
+    harness.cluster.load([(PODS, odd)])
+    touch(harness, "opted in meanwhile")
+    harness.pass_time(1)
+    harness.reconcile_once()
+    required = harness.opted.required_version(NAMESPACE)
+    assert harness.ledger().pods_resource_version < required
+    harness.client.resume()
+    harness.pass_time(10)
+    harness.step()
+    assert harness.conditions()["Counted"] == ("False", "PodsUnreadable")
+    assert harness.ledger().pods_resource_version < required
+    harness.delete("odd")
+    harness.pass_time(60)
+    harness.step()
+    assert harness.ledger().pods_resource_version >= required

@@ -252,6 +252,8 @@ class DriftDetector:
             name = unreadable[uid].partition(":")[0].partition("/")[2]
             if not self._is_there(namespace, name, uid):
                 ghosts.append(uid)
+        if not has_seen_all and listing.unreadable - unreadable.keys():
+            return None  # what they take is not known, and the cache does not say so yet
         if missed or ghosts:
             return Drift(tuple(missed), tuple(ghosts)) if has_seen_all else None
         if any(counted[uid] != _version(pod) for uid, pod in listing.pods.items()):
