@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -38,9 +38,12 @@ from webhook.kube.api import (
 )
 from webhook.quota.charging.denials import QuotaExceeded
 from webhook.quota.ledger.ledger import (
+    GUARDED,
     JUST_OPTED_IN,
+    JUST_REGISTERED,
     NO_LEDGER,
     Account,
+    Condition,
     Ledger,
     QuotaRevision,
     Undecided,
@@ -291,6 +294,30 @@ def test_a_fault_of_the_store_reaches_its_own_request_and_releases_the_others(
     for _ in range(2):  # the second finds an idle lane, not one that is busy for ever
         with pytest.raises(RuntimeError):
             ask(reserver, "a")
+
+
+class Looked(tuple[Condition, ...]):  # noqa: SLOT001 - it counts
+    """Conditions that count how often they are looked through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Condition]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_conditions_are_looked_through_once_for_all_claims_of_a_batch() -> None:
+    account = Account(OBSERVED, cpu("9"), cpu("0"))
+    decider = BatchDecider(guard_uid=lambda: "uid")
+    looks = []
+    for number in (1, 20):
+        conditions = Looked([Condition(GUARDED, "True", "Registered", "former")])
+        ledger = Ledger({"q": account}, {}, conditions=conditions)
+        claims = [PendingClaim(claim(str(one)), SEEN, soon()) for one in range(number)]
+        decision = decider.decide(NS, ledger, claims, {})
+        assert decision.verdicts == [JUST_REGISTERED] * number
+        looks.append(conditions.looks)
+    assert looks == [1, 1]
 
 
 @pytest.mark.parametrize(("opted_in_at", "is_decided"), [(0, True), (7, True), (8, False)])

@@ -139,12 +139,16 @@ class BatchDecider:
     ) -> list[Undecided | None]:
         """Return of each claim why it cannot be decided; None where it can."""
         since, guard_uid = self.opted_in_at(namespace), self.guard_uid()
+        uncounted = {
+            observed: check_observed(known, observed, since=since, guard_uid=guard_uid)
+            for observed in {pending.observed for pending in claims}
+        }
         unavailable_quotas = unavailable(namespace, known, lookups) if lookups else {}
         full_to = self._full_to({pending.claim.source for pending in claims}, known)
         return [
             LEDGER_FULL
             if pending.claim.source in full_to and pending.claim.uid not in known.reservations
-            else check_observed(known, pending.observed, since=since, guard_uid=guard_uid)
+            else uncounted[pending.observed]
             or blocking_reason(pending.claim, known, unavailable_quotas)
             for pending in claims
         ]
