@@ -21,7 +21,9 @@ from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     PODS,
     ApiError,
+    BadRequestError,
     ListOptions,
+    NotFoundError,
     RequestTimeoutError,
     TooManyRequestsError,
 )
@@ -395,9 +397,16 @@ def _refusing(error: ApiError) -> Evicting:
     """Return an evictor of which the first plan showed that one of two borrowers refuses."""
     here = Evicting()
     _shared(here)
-    refuse = in_namespace("borrower", fail(error))
-    here.client.on("create", PODS, refuse, subresource="eviction")
-    assert here.evict("owner", slice(0, 1), others=slice(1)) == (1 if error is REFUSED else 2)
+
+    def refuse(call: Call, proceed: Proceed) -> object:
+        # the API server writes no budget in a dry run, and so waits for none
+        if error is NOT_ANSWERED and call.dry_run:
+            return proceed()
+        raise error
+
+    refuse_theirs = in_namespace("borrower", refuse)
+    here.client.on("create", PODS, refuse_theirs, subresource="eviction")
+    assert here.evict("owner", slice(0, 1), others=slice(1)) == (0 if error is REFUSED else 2)
     here.clock += 61
     return here
 
@@ -411,10 +420,77 @@ def test_no_pods_of_another_go_in_vain_beside_those_that_are_refused(error: ApiE
         here.clock += 7
     here.clock += 3600
     here.evict("owner", slice(2, 4), others=slice(1, 4))
-    assert {*here.uids("other")} == {one.uid for one in here.others[1:]}
+    left = here.others if error is REFUSED else here.others[1:]
+    assert {*here.uids("other")} == {one.uid for one in left}
     here.client.reset()
     here.clock += 61
     assert here.evict("owner", slice(4, 6), others=slice(1, 4)) == 5
+
+
+def test_pods_of_another_stay_where_the_last_of_a_plan_is_refused() -> None:
+    """It is found before the first goes, though no pod was ever refused."""
+    here = Evicting()
+    _shared(here)
+    here.client.on("create", PODS, for_name("p4", fail(REFUSED)), subresource="eviction")
+    assert here.evict("owner", slice(0, 5), others=slice(0, 3)) == 0
+    assert here.evictor.refused() == {here.pods[4].uid}
+    assert here.evict("owner", slice(5, 9), others=slice(0, 3)) == 7, "which are another plan"
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        BadRequestError('admission webhook "drains.example.com" does not support dry run'),
+        NotFoundError("it has ended"),
+    ],
+)
+def test_what_a_dry_run_does_not_tell_stops_no_plan(unknown: ApiError) -> None:
+    here = Evicting()
+    _shared(here)
+
+    def answer(call: Call, proceed: Proceed) -> object:
+        if call.dry_run:
+            raise unknown
+        return proceed()
+
+    here.client.on("create", PODS, answer, subresource="eviction")
+    assert here.evict("owner", slice(0, 2), others=slice(0, 3)) == 5
+
+
+def test_a_dry_run_without_an_answer_counts_as_a_refusal() -> None:
+    """Else the same pod would be asked about again and again, seconds each time."""
+    here = Evicting()
+    _shared(here)
+
+    def hang(call: Call, proceed: Proceed) -> object:
+        if not call.dry_run:
+            return proceed()
+        here.clock += 3
+        raise NOT_ANSWERED
+
+    here.client.on("create", PODS, in_namespace("borrower", hang), subresource="eviction")
+    assert here.evict("owner", slice(0, 2), others=slice(0, 1)) == 0
+    assert here.evictor.unanswered_seconds == 3
+    assert here.evictor.refused() == {here.pods[0].uid}
+    assert here.evictor.reluctant() == {"borrower", "sibling"}
+
+
+def test_a_plan_of_very_many_pods_is_not_asked_about_for_long() -> None:
+    here = Evicting(limit=1000)
+    _shared(here)
+    here.takes(0.1)
+    asked: list[str] = []
+
+    def note(call: Call, proceed: Proceed) -> object:
+        asked.extend([call.name] if call.dry_run else [])
+        return proceed()
+
+    here.client.on("create", PODS, note, subresource="eviction")
+    assert here.evict("owner", slice(0, 100), others=slice(0, 3)) > 0, "some go"
+    assert 5 < len(asked) < 20
+    first = len(asked)
+    here.evict("owner", slice(50, 100), others=slice(3, 6))
+    assert len({*asked}) == len(asked) > first, "each is asked about once in a minute"
 
 
 def test_pods_of_another_do_not_go_while_an_eviction_has_no_answer_yet() -> None:

@@ -485,10 +485,11 @@ class _PodApi:
         """Return no PodDisruptionBudget."""
         return []
 
-    def evict(self, _name: str, *, uid: str, **_options: object) -> None:
+    def evict(self, _name: str, *, uid: str, dry_run: bool = False, **_options: object) -> None:
         """Let a pod end some time later."""
         pause()
-        self._world.evict(uid)
+        if not dry_run:
+            self._world.evict(uid)
 
 
 class _AssignedPods:

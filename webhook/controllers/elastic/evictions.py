@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, TypeVar
 
 from webhook.config import ReclaimSettings
@@ -16,6 +16,7 @@ from webhook.controllers.runtime.leadership import Leadership
 from webhook.kube.api import (
     PODS,
     ApiError,
+    BadRequestError,
     ConflictError,
     NotFoundError,
     RequestTimeoutError,
@@ -40,6 +41,8 @@ _UNDECIDED_SECONDS: Final = 12.0
 """How long an eviction without an answer may still be carried out."""
 _ROUND_SECONDS: Final = 2.0
 """How long pods are evicted for one claim before the other claims have their turn."""
+_ASKING_SECONDS: Final = 1.0
+"""How long it is asked before whether they would go."""
 _MINUTE: Final = 60.0
 _WAITING_SECONDS: Final = 90.0
 """How long a group has its turn after it was last asked for: a plan may rest for 30 s."""
@@ -92,6 +95,8 @@ class Evictor:
         """Key of a quota of which too many were not → until when its pods come last."""
         self._doubted: dict[str, float] = {}
         """Key of a quota of which one was not → until when its pods are the first of a plan."""
+        self._willing: dict[str, float] = {}
+        """Uid of a pod of which a dry run told that it would go → until when that is remembered."""
         self._undecided: dict[tuple[str, str], float] = {}
         """Uid of a pod that waits, and key of a quota of which one is to go for it → until when its
         eviction may still be carried out that was not answered."""
@@ -246,15 +251,17 @@ class Evictor:
 
         One thread evicts for all. After some seconds the next look goes on with what is left, but
         pods of one group go together. While a pod of another quota does not go that the plan needs,
-        none goes: it might be in vain.
+        or would not, none goes: it might be in vain.
 
         Raises:
             NotLeadingError: Another process may be evicting.
             ApiError: The API server does not answer.
         """
+        hindering, units = self._hindering(claim), self._units(claim.plan.victims)
+        if not hindering and self._is_one_refused(units):
+            return False
         has_evicted, until = False, self._clock() + _ROUND_SECONDS
-        hindering = self._hindering(claim)
-        for unit in self._units(claim.plan.victims):
+        for unit in units:
             theirs = self._quota_of(unit[0])
             if not hindering <= {theirs}:
                 continue
@@ -280,16 +287,46 @@ class Evictor:
                 hindering.add(theirs)
         return has_evicted
 
+    def _is_one_refused(self, units: Sequence[Sequence[ElasticPod]]) -> bool:
+        """Return whether a pod of several quotas' would not go, as far as there is time to ask."""
+        self._willing = self._current(self._willing)
+        until = self._clock() + _ASKING_SECONDS
+        are_mixed = len({self._quota_of(unit[0]) for unit in units}) > 1
+        for victim in chain.from_iterable(units) if are_mixed else ():
+            if victim.uid in self._willing:
+                continue
+            begun = self._clock()
+            if begun > until:
+                break
+            try:
+                self._ask(victim, dry_run=True)
+            except (NotFoundError, ConflictError, BadRequestError):
+                pass  # it is gone, or somebody's admission webhook knows no dry run
+            except (UnavailableError, UnauthorizedError):
+                raise
+            except ApiError as err:
+                is_late = isinstance(err, RequestTimeoutError)
+                self.unanswered_seconds += (self._clock() - begun) if is_late else 0.0
+                self._note_refused(victim, err, most=1 if is_late else _MOST_REFUSED)
+                return True
+            self._willing[victim.uid] = self._clock() + _MINUTE
+        return False
+
+    def _ask(self, victim: ElasticPod, *, dry_run: bool = False) -> None:
+        max_grace = self._settings().max_grace_seconds
+        self._api.evict(
+            victim.name,
+            namespace=victim.namespace,
+            uid=victim.uid,
+            grace_seconds=max_grace if victim.grace_seconds > max_grace else None,
+            dry_run=dry_run,
+        )
+
     def _is_evicted(self, victim: ElasticPod, claim: PlannedClaim) -> bool:
         """Evict one pod; return whether it goes."""
-        max_grace, begun = self._settings().max_grace_seconds, self._clock()
+        begun = self._clock()
         try:
-            self._api.evict(
-                victim.name,
-                namespace=victim.namespace,
-                uid=victim.uid,
-                grace_seconds=max_grace if victim.grace_seconds > max_grace else None,
-            )
+            self._ask(victim)
         except (NotFoundError, ConflictError):
             return False  # it is gone, or another one by now: the next plan is without it
         except RequestTimeoutError as err:
@@ -306,15 +343,18 @@ class Evictor:
         except (UnavailableError, UnauthorizedError):
             raise  # of the API server, whatever the pod
         except ApiError as err:
-            # a budget, two of them, or what others demand of evictions, of this pod or of more
-            self._refused[victim.uid] = self._clock() + _REFUSED_SECONDS
-            self._note_refusal(victim, most=_MOST_REFUSED)
-            _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
+            self._note_refused(victim, err, most=_MOST_REFUSED)
             return False
         self._evicted[victim.uid] = self._clock() + _EVICTED_SECONDS
         self._count(claim.quota.key)
         self._report(victim, claim)
         return True
+
+    def _note_refused(self, victim: ElasticPod, err: ApiError, most: int) -> None:
+        """Note a pod kept by a budget, two of them, or what others demand of evictions."""
+        self._refused[victim.uid] = self._clock() + _REFUSED_SECONDS
+        self._note_refusal(victim, most)
+        _log.info("pod not evicted", extra={"pod": pod_key(victim), "error": err.message})
 
     def _note_refusal(self, victim: ElasticPod, most: int) -> None:
         """Note a pod that was not evicted; of so many its quota's pods come last.
