@@ -1,8 +1,9 @@
-"""Pods of a PodGroup, which Kubernetes 1.36 has behind feature gates, and reclaim."""
+"""Pods of a PodGroup, which Kubernetes 1.36 and 1.37 have behind feature gates, and reclaim."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -18,35 +19,78 @@ from tests.e2e.cluster.tenant import REAL, Tenant
 from tests.e2e.cluster.waiting import becomes, eventually
 
 SETTINGS: Final = {"elastic": {"reclaim": {"mode": "Act", "afterSeconds": 0}}}
-GATE: Final = Gate("WorkloadAwarePreemption", is_on=False)
-GATES: Final = dict.fromkeys(("GenericWorkload", "GangScheduling", GATE.name), True)
-API: Final = "scheduling.k8s.io/v1alpha2"
-
-pytestmark = pytest.mark.needs(GATE)
 
 
-@pytest.fixture(scope="module")
-def grouping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+@dataclass(frozen=True, slots=True)
+class Version:
+    """How a version of Kubernetes has PodGroups.
+
+    Attributes:
+        gate: Is there in no other version.
+        gates: Have to be on.
+        modes: What `spec.disruptionMode` says: as a whole, and one by one.
+    """
+
+    gate: Gate
+    gates: tuple[str, ...]
+    api: str
+    modes: tuple[object, object]
+
+
+VERSIONS: Final = {
+    "1.36": Version(
+        Gate("WorkloadAwarePreemption", is_on=False),
+        ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption"),
+        "scheduling.k8s.io/v1alpha2",
+        ("PodGroup", "Pod"),
+    ),
+    "1.37": Version(
+        Gate("PodGroupPreemptionPolicy", is_on=False),
+        ("GenericWorkload",),
+        "scheduling.k8s.io/v1beta1",
+        ({"all": {}}, {"single": {}}),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """A control plane that serves PodGroups."""
+
+    plane: ControlPlane
+    version: Version
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(each, marks=pytest.mark.needs(each.gate)) for each in VERSIONS.values()],
+    ids=list(VERSIONS),
+)
+def grouping(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grouping]:
     """A control plane that serves PodGroups, and the product on it."""
+    version: Version = request.param
     directory = tmp_path_factory.mktemp("pod-groups")
-    flags = (f"--runtime-config={API}=true",)
+    flags = (f"--runtime-config={version.api}=true",)
+    gates = dict.fromkeys(version.gates, True)
     with ControlPlane.start(
-        directory / "plane", apiserver_flags=flags, feature_gates=GATES
+        directory / "plane", apiserver_flags=flags, feature_gates=gates
     ) as plane:
         plane.add_nodes(2, cpu="50")
         with Product.start(plane, directory / "product", configuration=SETTINGS):
-            yield plane
+            yield Grouping(plane, version)
 
 
-def a_pod_group(tenant: Tenant, **spec: Any) -> Object:
+def a_pod_group(tenant: Tenant, api: str, **spec: Any) -> Object:
     """Create a PodGroup, and return it as it is stored."""
     raw = {
-        "apiVersion": API,
+        "apiVersion": api,
         "kind": "PodGroup",
         "metadata": {"name": "train"},
         "spec": {"schedulingPolicy": {"basic": {}}, **spec},
     }
-    path = f"/apis/{API}/namespaces/{tenant.namespace}/podgroups"
+    path = f"/apis/{api}/namespaces/{tenant.namespace}/podgroups"
     answer = tenant.api.create(path, raw)
     assert answer.ok, str(answer)
     return answer.body
@@ -74,24 +118,27 @@ def staying(pool: Pool, team: str) -> list[str]:
 
 
 MODES: Final = {
-    "as a whole": ({"disruptionMode": "PodGroup"}, ["b2", "b3"]),
-    "one by one": ({"disruptionMode": "Pod"}, ["b3"]),
-    "by default": ({}, ["b3"]),
+    "as a whole": (0, ["b2", "b3"]),
+    "one by one": (1, ["b3"]),
+    "by default": (None, ["b3"]),
 }
+"""Which of the modes of its version a PodGroup names, and what goes."""
 
 
-@pytest.mark.parametrize(("spec", "expected"), MODES.values(), ids=MODES)
+@pytest.mark.parametrize(("mode", "expected"), MODES.values(), ids=MODES)
 def test_pods_of_a_pod_group_go_as_it_says(
-    grouping: ControlPlane, spec: Object, expected: list[str]
+    grouping: Grouping, mode: int | None, expected: list[str]
 ) -> None:
+    plane, version = grouping.plane, grouping.version
     least = {"a": {"min": {"cpu": 3}}, "b": {"min": {"cpu": 1}}}
-    pool = Pool(grouping, least, gating="always")
+    pool = Pool(plane, least, gating="always")
     kept = [name for name in ("b0", "b1", "b2", "b3") if name not in expected]
     owner, borrower = pool.teams["a"], pool.teams["b"]
     try:
-        with Kubelets(grouping.rest, [owner.namespace, borrower.namespace]):
-            made = a_pod_group(borrower, **spec)
-            assert made["spec"]["disruptionMode"] == spec.get("disruptionMode", "Pod")
+        with Kubelets(plane.rest, [owner.namespace, borrower.namespace]):
+            named = {} if mode is None else {"disruptionMode": version.modes[mode]}
+            made = a_pod_group(borrower, version.api, **named)
+            assert made["spec"]["disruptionMode"] == version.modes[1 if mode is None else mode]
             for name in ("b0", "b1"):
                 run(borrower, name)
             for name in ("b2", "b3"):
