@@ -48,7 +48,7 @@ from webhook.operations.explain.explaining import KINDS, NotThereError, Target, 
 from webhook.operations.explain.session import ExplainOptions
 from webhook.operations.snapshot_usage import COUNTED_FROM_PODS
 from webhook.quota.explaining.values import Action, CauseKind, ConsumerState
-from webhook.quota.ledger.ledger import Ledger
+from webhook.quota.ledger.ledger import GUARDED, JUST_REGISTERED, Condition, Ledger
 from webhook.state.well_known import (
     DEFAULT_NAMESPACE,
     EMERGENCY_SINCE,
@@ -452,6 +452,20 @@ def test_a_ledger_of_other_quotas_is_reported_instead_of_its_numbers(cluster: Fa
     assert entry["causes"][0]["text"] == "usage is being counted for quota: p1"
     remove(cluster, QUOTA_LEDGERS, "ledger", namespace=NAMESPACE)
     assert causes(why(cluster, "x")) == ["ledger-not-ready"]
+
+
+def test_a_ledger_from_before_the_registration_is_reported(cluster: FakeCluster) -> None:
+    load(cluster, a_gated_pod("x", cpu="4"))
+    mark = Condition(GUARDED, "True", "Registered", "another")
+    count(cluster, lambda ledger: replace(ledger, conditions=(mark,)))
+    entry = why(cluster, "x")
+    assert causes(entry) == ["ledger-not-ready"]
+    assert entry["causes"][0]["text"] == JUST_REGISTERED.message
+    assert causes(why(forbidden(VALIDATING_WEBHOOKS)(cluster), "x")) == ["quota"]
+    found: Any = FakeClient(cluster).get(VALIDATING_WEBHOOKS, REGISTRATION)
+    mark = replace(mark, message=found["metadata"]["uid"])
+    count(cluster, lambda ledger: replace(ledger, conditions=(mark,)))
+    assert causes(why(cluster, "x")) == ["quota"]
 
 
 @pytest.mark.parametrize(("quotas", "reason"), out_of_bounds().values(), ids=out_of_bounds())

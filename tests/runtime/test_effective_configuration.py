@@ -18,7 +18,7 @@ from tests.reactions import ReactiveClient, fail, unavailable
 from webhook.admission.deadline import Deadline
 from webhook.admission.review import Phase, decode_review
 from webhook.config import Configuration, ConfigurationFile
-from webhook.controllers.mask.webhook_registration import NO_GUARD, UNREAD_GUARD, Guard
+from webhook.controllers.mask.webhook_registration import UNREAD_GUARD, Guard
 from webhook.controllers.runtime.timings import ControllerTimings
 from webhook.fakecluster.storage import FakeClient, FakeCluster
 from webhook.install import render
@@ -33,6 +33,7 @@ from webhook.kube.api import (
     ListOptions,
 )
 from webhook.policy import check_configuration
+from webhook.quota.ledger.ledger import NO_GUARD
 from webhook.runtime import ControllerOptions, Engine, EngineOptions
 from webhook.runtime.effective_configuration import EffectiveConfiguration
 from webhook.state.well_known import BIND_ENTRY, DEFAULT_NAMESPACE

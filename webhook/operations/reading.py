@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeVar
 
 from webhook.jsonfields.encoding import encode_json
 from webhook.jsonfields.fields import InvalidFieldError
+from webhook.jsonfields.reader import FieldReader
 from webhook.kube.api import (
     ALL,
     PODS,
@@ -20,11 +21,22 @@ from webhook.kube.api import (
     Object,
 )
 from webhook.operations.server_time import server_time
+from webhook.quota.ledger.ledger import NO_GUARD
 from webhook.quota.objects.model import Pod, ResourceQuota
 from webhook.state.object_decoders import decode_pod
 
 _T = TypeVar("_T")
 _ATTEMPTS: Final = 5
+
+
+def guard_uid_of(registration: Object | None) -> str | None:
+    """Return the uid of the guard's registration as `check_observed` takes it.
+
+    None where it is in a file, and has none.
+    """
+    if registration is None:
+        return NO_GUARD
+    return FieldReader(registration).child("metadata").text("uid") or None
 
 
 def read_all(

@@ -31,7 +31,6 @@ from typing import Final
 
 from webhook.config import Configuration
 from webhook.controllers.mask.webhook_registration import (
-    NO_GUARD,
     UNREAD_GUARD,
     Guard,
     RegistrationState,
@@ -47,6 +46,7 @@ from webhook.kube.api import (
     NotFoundError,
 )
 from webhook.kube.kinds import NAMESPACE_NAME_LABEL
+from webhook.quota.ledger.ledger import NO_GUARD
 from webhook.state.lazy_ledger import identity_of
 from webhook.state.well_known import (
     DEFERRED_MODE,

@@ -27,11 +27,11 @@ from tests.controllers.shared.shared_quota_steps import (
     steps,
 )
 from webhook.controllers.ledger.ledger_conditions import marked
-from webhook.controllers.mask.webhook_registration import NO_GUARD, UNREAD_GUARD, Guard
+from webhook.controllers.mask.webhook_registration import UNREAD_GUARD, Guard
 from webhook.controllers.shared.completeness import Completeness
 from webhook.kube.api import CLUSTER_DEFERRED_QUOTAS, PODS, QUOTA_LEDGERS
 from webhook.quota.charging.denials import QuotaExceeded
-from webhook.quota.ledger.ledger import JUST_REGISTERED, Ledger, Undecided
+from webhook.quota.ledger.ledger import JUST_REGISTERED, NO_GUARD, Ledger, Undecided
 from webhook.state.ledger_store import LEDGER_NAME
 from webhook.state.reserver import Outcome, Reserved
 

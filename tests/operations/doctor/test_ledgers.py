@@ -3,6 +3,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from tests.builders import a_pod
 from tests.operations.healthy import (
@@ -13,6 +16,7 @@ from tests.operations.healthy import (
     examined,
     healthy,
     ids,
+    refusing,
     remove,
     renewing,
     serious,
@@ -21,10 +25,26 @@ from tests.operations.healthy import (
 from tests.operations.scenes import NAMESPACE, a_masked_quota, load
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.fakecluster.storage import FakeClient, FakeCluster
-from webhook.kube.api import PODS, QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
+from webhook.kube.api import (
+    PODS,
+    QUOTA_LEDGERS,
+    RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
+    ForbiddenError,
+    Object,
+)
 from webhook.quota.amounts.resources import parse_resource_list
-from webhook.quota.ledger.ledger import Account, Condition, Ledger, Reservation, ReservationSource
+from webhook.quota.ledger.ledger import (
+    GUARDED,
+    NO_GUARD,
+    Account,
+    Condition,
+    Ledger,
+    Reservation,
+    ReservationSource,
+)
 from webhook.quota.ledger.ledger_codec import FORMAT
+from webhook.state.well_known import REGISTRATION
 
 
 def amounts(**cpu: str) -> dict[str, object]:
@@ -145,6 +165,50 @@ def test_a_new_quota_that_is_not_counted_is_found() -> None:
     cluster = healthy()
     load(cluster, a_masked_quota("p2", hard={"cpu": "1"}))
     assert "quota p2" in the(examined(cluster), "ledger.outdated").message
+
+
+def marked(uid: str) -> Callable[[Ledger], Ledger]:
+    """Let the ledger name a registration under which it was counted."""
+    mark = Condition(GUARDED, "True", "Registered", uid)
+    return lambda ledger: replace(ledger, conditions=(mark,))
+
+
+def uid_of_the_guard(cluster: FakeCluster) -> str:
+    found: Any = FakeClient(cluster).get(VALIDATING_WEBHOOKS, REGISTRATION)
+    return str(found["metadata"]["uid"])
+
+
+def test_a_ledger_from_before_the_registration_is_found() -> None:
+    cluster = healthy()
+    count(cluster, marked("another"))
+    found = the(examined(cluster), "ledger.former-guard")
+    assert found.severity == "error"
+    assert "counted under another registration of the guard" in found.message
+    assert found.remedy.startswith("1. See that a controller leads")
+
+
+def test_a_ledger_of_the_registration_and_one_that_becomes_it_are_no_finding() -> None:
+    cluster = healthy()
+    mark = marked(uid_of_the_guard(cluster))
+    count(cluster, mark)
+    assert serious(examined(cluster)) == []
+    count(cluster, marked("another"))
+    assert serious(examined(cluster, renewing(cluster), lambda: count(cluster, mark))) == []
+
+
+@pytest.mark.parametrize(("mark", "is_found"), [("another", True), (NO_GUARD, False)])
+def test_without_a_registration_a_ledger_that_names_one_is_found(mark: str, is_found: bool) -> None:
+    cluster = healthy()
+    remove(cluster, VALIDATING_WEBHOOKS, REGISTRATION)
+    count(cluster, marked(mark))
+    assert ("ledger.former-guard" in ids(examined(cluster))) is is_found
+
+
+def test_a_registration_that_may_not_be_read_is_not_compared() -> None:
+    cluster = healthy()
+    count(cluster, marked("another"))
+    client = refusing(cluster, ForbiddenError("you may not"), VALIDATING_WEBHOOKS)
+    assert "ledger.former-guard" not in ids(examined(client))
 
 
 def test_too_little_is_an_error_with_the_numbers() -> None:

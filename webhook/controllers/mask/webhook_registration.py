@@ -25,6 +25,7 @@ from webhook.kube.api import (
     Object,
 )
 from webhook.kube.selectors import Term
+from webhook.quota.ledger.ledger import NO_GUARD
 from webhook.quota.objects.names import is_deferrable
 from webhook.state.webhook_selectors import BINDS, UnknownOperatorError, WebhookSelector, uncovered
 from webhook.state.well_known import (
@@ -86,10 +87,6 @@ class RegistrationState:
     def _left_out_before(self, labels: Mapping[str, str]) -> str:
         is_new = not all(term.accepts(labels.get(term.key)) for term in self.former_terms)
         return _JUST_CHANGED if is_new else ""
-
-
-NO_GUARD: Final = "none"
-"""Mark of a ledger that was first counted while there was no registration."""
 
 
 @dataclass(frozen=True, slots=True)

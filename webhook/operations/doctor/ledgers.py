@@ -13,19 +13,27 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from webhook.jsonfields.fields import InvalidFieldError, NewerFormatError
-from webhook.kube.api import QUOTA_LEDGERS, RESOURCE_QUOTAS, Object
+from webhook.kube.api import QUOTA_LEDGERS, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS, Object
 from webhook.operations.counting import Taken, taken_at_bind
 from webhook.operations.doctor.check_context import CONTROLLER_LOG, CheckContext, Namespace
+from webhook.operations.doctor.errors import NoRightError, NotInSnapshotError
 from webhook.operations.findings import Finding, Subject, error, information, warning
+from webhook.operations.reading import guard_uid_of
 from webhook.quota.amounts.resources import add, exceeding, mask, render, total_of
 from webhook.quota.charging.deferral import NamespaceQuotas
 from webhook.quota.charging.scopes import ScopeError
-from webhook.quota.ledger.ledger import Account, Ledger, Reservation
+from webhook.quota.ledger.ledger import (
+    JUST_REGISTERED,
+    Account,
+    Ledger,
+    Reservation,
+    check_observed,
+)
 from webhook.quota.objects.model import Pod
 from webhook.quota.objects.names import SHARED_PREFIX
 from webhook.quota.objects.quota_bounds import counted_quotas
 from webhook.state.ledger_store import LEDGER_NAME, LedgerVersion, read_ledger
-from webhook.state.well_known import LEADER_LEASE
+from webhook.state.well_known import LEADER_LEASE, REGISTRATION
 
 _ATTEMPTS: Final = 3
 _Settled: TypeAlias = Sequence[LedgerVersion | InvalidFieldError]
@@ -45,11 +53,12 @@ class _Look:
 def ledgers(scene: CheckContext) -> Iterator[Finding]:
     """Judge the ledger of every namespace that has opted in."""
     suspects: list[tuple[Namespace, dict[str, Finding], _Look]] = []
+    guard_uid = _guard_uid(scene)
     for namespace, look in _looks(scene, scene.deferred_namespaces()):
         if isinstance(look, Finding):
             yield look
             continue
-        found = dict(_judged(namespace.name, look, _recount(scene, namespace.name)))
+        found = dict(_judged(namespace.name, look, guard_uid, _recount(scene, namespace.name)))
         if found or _reservations(look):
             suspects.append((namespace, found, look))
     if not suspects:
@@ -57,12 +66,13 @@ def ledgers(scene: CheckContext) -> Iterator[Finding]:
     scene.pause()
     scene.objects(RESOURCE_QUOTAS, again=True)
     scene.cluster_quotas(again=True)
+    guard_uid = _guard_uid(scene)
     looks = _looks(scene, [namespace for namespace, _, _ in suspects])
     for (namespace, second), (_, before, first) in zip(looks, suspects, strict=True):
         if isinstance(second, Finding):
             yield second
             continue
-        judged = _judged(namespace.name, second, _recount(scene, namespace.name))
+        judged = _judged(namespace.name, second, guard_uid, _recount(scene, namespace.name))
         yield from (one for key, one in judged if key in before)
         yield from _old_reservations(scene, namespace.name, first, second)
 
@@ -137,6 +147,14 @@ def _version(version: LedgerVersion | None) -> tuple[str, int]:
     return ("", 0) if version is None else (version.uid, version.resource_version)
 
 
+def _guard_uid(scene: CheckContext) -> str | None:
+    """Return the uid of the guard's registration, see `check_observed`."""
+    try:
+        return guard_uid_of(scene.find(VALIDATING_WEBHOOKS, REGISTRATION))
+    except (NoRightError, NotInSnapshotError):
+        return None  # the check of the registrations says so
+
+
 def _subject(namespace: str) -> Subject:
     return Subject(QUOTA_LEDGERS.kind, LEDGER_NAME, namespace)
 
@@ -154,7 +172,9 @@ def _recount(scene: CheckContext, namespace: str) -> str:
     )
 
 
-def _judged(namespace: str, look: _Look, recount: str) -> Iterator[tuple[str, Finding]]:
+def _judged(
+    namespace: str, look: _Look, guard_uid: str | None, recount: str
+) -> Iterator[tuple[str, Finding]]:
     """Return what is wrong, each with a key by which it is known at the next look.
 
     `recount` is what to do where nothing is counted.
@@ -178,6 +198,12 @@ def _judged(namespace: str, look: _Look, recount: str) -> Iterator[tuple[str, Fi
                 + CONTROLLER_LOG,
             ),
         )
+    if check_observed(ledger, ledger.observed, guard_uid=guard_uid) is JUST_REGISTERED:
+        message = (
+            "was counted under another registration of the guard than the present one: it decides"
+            " nothing until it is counted anew"
+        )
+        yield "former-guard", error("ledger.former-guard", _subject(namespace), message, recount)
     for condition in ledger.conditions:
         if condition.status == "False":
             message = f"condition {condition.type} is False: {condition.message}"

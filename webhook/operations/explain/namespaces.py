@@ -18,15 +18,17 @@ from webhook.kube.api import (
     PODS,
     QUOTA_LEDGERS,
     RESOURCE_QUOTAS,
+    VALIDATING_WEBHOOKS,
     ForbiddenError,
     Object,
+    find_object,
 )
 from webhook.kube.metadata import object_name
 from webhook.operations.cluster_quotas import SharedQuota, concerning, quotas_of, shared_quotas
 from webhook.operations.counting import counted_ledger, taken_at_bind
 from webhook.operations.explain.parts import controller_part, webhook_part
 from webhook.operations.explain.session import Session
-from webhook.operations.reading import name_of
+from webhook.operations.reading import guard_uid_of, name_of
 from webhook.operations.server_time import server_time
 from webhook.operations.snapshot_usage import (
     COUNTED_FROM_PODS,
@@ -54,6 +56,7 @@ from webhook.state.well_known import (
     AUTO_GATING,
     DEFERRED_MODE,
     MODE_LABEL,
+    REGISTRATION,
     SCHEDULING_GATE,
     gating_of,
 )
@@ -245,7 +248,8 @@ def _decided_by(
     hidden = frozenset[QuotaRevision]()
     if ledger is not None and readable is None:
         hidden = frozenset(one for one in ledger.observed if one.name.startswith(SHARED_PREFIX))
-    undecided = check_observed(ledger, quotas.observed | hidden)
+    guard_uid = _guard_uid(session, ledger)
+    undecided = check_observed(ledger, quotas.observed | hidden, guard_uid=guard_uid)
     if undecided is None and hidden:
         names = ", ".join(sorted(one.name for one in hidden))
         return replace(facts, uncounted=f"cluster quotas cannot be read: {names}")
@@ -275,6 +279,16 @@ def _decided_by(
     if facts.controller.health is not Health.DOWN:
         return facts
     return replace(facts, ledger=_recounted(session, facts, stored, quotas), stored=stored)
+
+
+def _guard_uid(session: Session, ledger: Ledger | None) -> str | None:
+    """Return the uid of the guard's registration for `check_observed`, if the ledger names one."""
+    if ledger is None or not ledger.guard_uid or session.may_lack(VALIDATING_WEBHOOKS):
+        return None
+    try:
+        return guard_uid_of(find_object(session.api, VALIDATING_WEBHOOKS, REGISTRATION))
+    except ForbiddenError:
+        return None  # as most users: what a ledger says is taken as it is then
 
 
 def _counted_here(

@@ -155,6 +155,8 @@ GUARDED: Final = "Guarded"
 A condition, because a controller that does not know it drops it: what it counts then is judged as
 if no registration were named.
 """
+NO_GUARD: Final = "none"
+"""Mark of a ledger that was first counted while there was no registration."""
 
 
 @dataclass(frozen=True, slots=True)
