@@ -339,6 +339,7 @@ def test_a_large_pod_is_judged_as_a_whole(extra: Object) -> None:
     kept = compact_pod(a_pod(requests={"cpu": "1"}, **extra))  # type: ignore[arg-type]
     assert usage_of(kept, now=None) == usage_of(whole, now=None)
     assert charged_to(kept) == charged_to(whole)
+    assert charged_to(replace(kept, node_name="node-2")) == charged_to(whole)
     assert qos_class(kept) == qos_class(whole)
     keys = ("requests.cpu", "limits.cpu", "requests.memory", "limits.memory")
     assert set(missing_resources(kept, keys)) == set(missing_resources(whole, keys))

@@ -96,7 +96,7 @@ def usage_of(pod: Pod, *, now: datetime | None) -> ResourceList:
         return _ENDED_USAGE
     usage = pod._usage  # noqa: SLF001 - the slot is there for this function
     if usage is None:
-        usage = MappingProxyType(_eligible_usage(pod))
+        usage = pod.summarized_usage or MappingProxyType(_eligible_usage(pod))
         object.__setattr__(pod, "_usage", usage)
     return usage
 

@@ -147,6 +147,7 @@ def without_unused(
             containers=_summaries(pod.containers),
             init_containers=_summaries(pod.init_containers),
             statuses=_NO_STATUSES,  # they are in the usage
+            summarized_usage=usage,
         )
     if usage is not None:
         object.__setattr__(kept, "_usage", usage)
@@ -272,6 +273,7 @@ def _like(shared: Pod, raw: Mapping[str, object]) -> Pod:
         is_nominated=is_nominated(spec, status),
         is_bind_refused=is_bind_refused(spec, status),
         is_reported_unreserved=is_reported_unreserved(status),
+        summarized_usage=shared.summarized_usage,
     )
     object.__setattr__(pod, "_usage", shared._usage)  # noqa: SLF001 - of the very same parts
     return pod

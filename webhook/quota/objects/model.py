@@ -128,6 +128,8 @@ class Pod:
     pool was used up at the bind."""
     is_reported_unreserved: bool = False
     """Whether our condition says that no quota is reserved for it."""
+    summarized_usage: ResourceList | None = None
+    """Its charge while it is eligible, where summaries stand for its containers; else None."""
     _usage: ResourceList | None = dataclass_field(
         default=None, init=False, repr=False, compare=False
     )
