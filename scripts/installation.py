@@ -172,7 +172,7 @@ Exit status:
     type=click.IntRange(1),
     default=DEFAULT_TIMEOUT,
     show_default=True,
-    help="Seconds to wait for each Deployment.",
+    help="Seconds to wait for each Deployment, and for a controller to lead.",
 )
 def install(  # noqa: PLR0917 - one for each option
     kubeconfig: Path | None,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.admission.handlers.harness import a_namespace
 from tests.builders import a_quota, an_expression
 from tests.install.twin import QUICK, Twin
+from tests.install.twin import run as run_install
 from tests.reactions import Call, Proceed, ReactiveClient
 from webhook.fakecluster.storage import FakeCluster
 from webhook.install import InstallError
-from webhook.install.apply import InstallApi
 from webhook.install.exemption import wait_until_enforced
-from webhook.install.installation import InstallOptions, install
 from webhook.install.rendering import excluded_namespaces
 from webhook.kube.api import NAMESPACES, RESOURCE_QUOTAS, VALIDATING_WEBHOOKS
 from webhook.kube.kinds import kind_of
@@ -32,9 +31,7 @@ URL = "https://192.0.2.7:9443"
 
 
 def run(twin: Twin, **wish: Any) -> list[str]:
-    lines: list[str] = []
-    install(cast("InstallApi", twin), InstallOptions(patience=QUICK, **wish), lines.append)
-    return lines
+    return run_install(twin, **wish)[1]
 
 
 def is_guarded(twin: Twin) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -11,7 +12,9 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import a_pod
-from tests.install.twin import HERE, INSIDE, SYSTEM, THERE, Twin, registrations, run
+from tests.install.twin import HERE, INSIDE, SYSTEM, THERE, Twin, leading, registrations, run
+from tests.operations.healthy import a_lease
+from tests.reactions import Call, Proceed, Reaction, in_turn
 from webhook.install import InstallError
 from webhook.install.certificates import certificates
 from webhook.install.readiness import CONFIGURATION_ANNOTATION as ANNOTATION
@@ -22,6 +25,7 @@ from webhook.kube.api import (
     PODS,
     SECRETS,
     Kind,
+    NotFoundError,
     Object,
     Revision,
     kind_of,
@@ -256,6 +260,49 @@ def test_pods_are_replaced_when_the_configuration_changes() -> None:
     after = {each["metadata"]["annotations"][ANNOTATION] for each in pod_templates(twin)}
     assert len(before) == len(after) == 1
     assert before != after
+
+
+HOLDER = "deferred-quota-controller-2-7-0a1b2c3d"
+
+
+def showing(*leases: Object | None) -> Reaction:
+    """Show one Lease after another, and the last one from then on; None is that there is none."""
+    left = list(leases)
+
+    def react(call: Call, _proceed: Proceed) -> Object:
+        lease = left.pop(0) if len(left) > 1 else left[0]
+        if lease is None:
+            raise NotFoundError.of(call.kind, call.key)
+        return lease
+
+    return react
+
+
+LEADERLESS: Mapping[str, tuple[tuple[Object | None, ...], str]] = {
+    "none has ever led": ((None,), "no controller leads"),
+    "none took over": ((a_lease(HOLDER), a_lease("")), "no controller leads"),
+    "the leader is gone": ((a_lease(HOLDER),), f"its holder {HOLDER} does not renew it"),
+}
+
+
+@pytest.mark.parametrize(("leases", "words"), LEADERLESS.values(), ids=LEADERLESS)
+def test_controllers_on_standby_are_no_leader(
+    leases: tuple[Object | None, ...], words: str
+) -> None:
+    twin = Twin()
+    message = f"Lease {SYSTEM}/deferred-quota-controller: {words}; gave up after"
+    with pytest.raises(InstallError, match=re.escape(message)):
+        run(twin, lease=showing(*leases))
+    assert not any("WebhookConfiguration" in each for each in twin.written)
+    run(twin, lease=showing(*leases), waits=False)
+    assert len(registrations(twin)) == 3
+
+
+@pytest.mark.parametrize("former", [None, a_lease(""), a_lease(HOLDER)])
+def test_a_controller_that_takes_over_is_waited_for(former: Object | None) -> None:
+    leader = leading()
+    _, lines = run(Twin(), lease=in_turn([showing(former)] * 2 + [leader] * 2))
+    assert "controller: waiting until one leads" in lines
 
 
 def test_the_mask_hides_only_what_former_and_new_processes_charge_until_all_are_new() -> None:

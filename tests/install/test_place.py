@@ -10,10 +10,9 @@ from typing import Any, cast
 import pytest
 
 from tests.install.manifests import MASKS
-from tests.install.twin import QUICK, Twin
+from tests.install.twin import Twin
+from tests.install.twin import run as run_install
 from webhook.install import InstallError, render
-from webhook.install.apply import InstallApi
-from webhook.install.installation import InstallOptions, install
 from webhook.install.place import chosen_namespace
 from webhook.install.rendering import Mask
 from webhook.kube.api import CONFIG_MAPS, NAMESPACES, SECRETS, VALIDATING_WEBHOOKS
@@ -26,9 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(twin: Twin, **wish: Any) -> list[str]:
-    lines: list[str] = []
-    install(cast("InstallApi", twin), InstallOptions(patience=QUICK, **wish), lines.append)
-    return lines
+    return run_install(twin, **wish)[1]
 
 
 @pytest.mark.parametrize("mask", MASKS)

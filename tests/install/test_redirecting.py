@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from tests.install.twin import HERE, INSIDE, QUICK, SYSTEM, Twin, registrations, run
+from tests.install.twin import HERE, INSIDE, QUICK, SYSTEM, Twin, leading, registrations, run
 from webhook.install import InstallError
 from webhook.install.apply import InstallApi
 from webhook.install.installation import InstallOptions, install
 from webhook.kube.api import (
+    LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     SECRETS,
@@ -239,8 +240,9 @@ def test_what_stands_is_reported_when_a_move_breaks_off() -> None:
 
 def told_until(twin: Twin, error: type[BaseException], **wish: Any) -> list[str]:
     lines: list[str] = []
-    with pytest.raises(error):
-        install(cast("InstallApi", twin), InstallOptions(patience=QUICK, **wish), lines.append)
+    options = InstallOptions(patience=QUICK, **wish)
+    with pytest.raises(error), twin.api.on("get", LEASES, leading()):
+        install(cast("InstallApi", twin), options, lines.append)
     return lines
 
 

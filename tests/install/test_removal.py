@@ -11,7 +11,7 @@ import pytest
 from tests.builders import a_pod, a_quota
 from tests.install.twin import Twin, run
 from tests.operations.healthy import Pulse
-from webhook.fakecluster.storage import FakeClient
+from tests.reactions import ReactiveClient
 from webhook.install.apply import kind_of_object
 from webhook.install.kustomizations import read_directory
 from webhook.install.rendering import API_PRIORITY, MANIFESTS
@@ -392,7 +392,7 @@ def test_a_quota_that_something_masks_keeps_the_guards(twin: Twin) -> None:
 class Slow(Twin):
     """A cluster whose namespaces go slowly, as pods in them end."""
 
-    def __init__(self, api: FakeClient, looks: int) -> None:
+    def __init__(self, api: ReactiveClient, looks: int) -> None:
         super().__init__()
         self.api = api
         self.looks = looks

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, cast
 
-from tests.operations.healthy import Pulse
-from webhook.fakecluster.storage import FakeClient, FakeCluster
+from tests.operations.healthy import Pulse, a_lease
+from tests.reactions import Call, Proceed, Reaction, ReactiveClient
 from webhook.install.apply import InstallApi, describe
 from webhook.install.installation import InstallOptions, install
 from webhook.kube.api import (
+    LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     VALIDATING_WEBHOOKS,
@@ -52,7 +54,7 @@ class Twin:
     """
 
     def __init__(self) -> None:
-        self.api = FakeClient(FakeCluster())
+        self.api = ReactiveClient()
         self.written: list[str] = []
         self.minor = "36"
         self.version_reads = 0
@@ -144,11 +146,22 @@ def _merged(before: object, wanted: object) -> object:
 SYSTEM = "deferred-quota-system"
 
 
-def run(twin: Twin, **wish: Any) -> tuple[int, list[str]]:
+def leading(holder: str = "deferred-quota-controller-1-7-0a1b2c3d") -> Reaction:
+    """Show a Lease that is renewed all the time."""
+    seconds = itertools.count()
+
+    def react(_call: Call, _proceed: Proceed) -> Object:
+        return a_lease(holder, renewTime=f"2026-06-01T00:00:00.{next(seconds):06}Z")
+
+    return react
+
+
+def run(twin: Twin, *, lease: Reaction | None = None, **wish: Any) -> tuple[int, list[str]]:
+    """Install, while a controller leads unless reads of its Lease are answered otherwise."""
     lines: list[str] = []
-    changes = install(
-        cast("InstallApi", twin), InstallOptions(**{"patience": QUICK, **wish}), lines.append
-    )
+    options = InstallOptions(**{"patience": QUICK, **wish})
+    with twin.api.on("get", LEASES, lease or leading()):
+        changes = install(cast("InstallApi", twin), options, lines.append)
     return changes, lines
 
 

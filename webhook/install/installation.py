@@ -4,9 +4,10 @@
    uses them yet.
 2. Certificates. If there are registrations already and the CA is new, they trust it beside the
    former one, before a webhook serves with it.
-3. The configuration and the Deployments, until every replica runs with that configuration. If there
-   is a mask already, it first stops hiding what the new configuration does not defer: until then it
-   may hide only what both the former processes and the new ones charge.
+3. The configuration and the Deployments, until every replica runs with that configuration and a
+   controller leads. If there is a mask already, it first stops hiding what the new configuration
+   does not defer: until then it may hide only what both the former processes and the new ones
+   charge.
 4. The registrations: from now on the API server calls the webhook. They come late, because entries
    that charge stop what the webhook does not answer, and because the API server has to enforce the
    quotas of a namespace before the registrations leave it out. If the webhook moves, or its CA
@@ -58,6 +59,7 @@ from webhook.install.readiness import (
     wait_for_deletions,
     wait_until_available,
     wait_until_established,
+    wait_until_led,
 )
 from webhook.install.rendering import (
     IMAGE,
@@ -691,3 +693,6 @@ def _wait_for_workloads(
         if each["kind"] == "Deployment":
             report(f"{describe(each)}: waiting until all replicas are ready")
             wait_until_available(api, each, wish.patience)
+    if parts.workloads:
+        report("controller: waiting until one leads")
+        wait_until_led(api, wish.namespace, wish.patience)

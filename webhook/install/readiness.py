@@ -1,4 +1,4 @@
-"""Wait until the applied objects are in force: Deployments, definitions, deletions."""
+"""Wait until what was applied is in force: Deployments, a leader, definitions, deletions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Final
 from webhook.install.apply import current, describe, kind_of_object
 from webhook.install.kustomizations import InstallError
 from webhook.jsonfields.fields import mapping
-from webhook.kube.api import ClusterApi, Object
+from webhook.jsonfields.reader import FieldReader
+from webhook.kube.api import LEASES, ClusterApi, Object, find_object
 from webhook.kube.metadata import object_name, object_namespace
 from webhook.operations.deployments import conditions_of, pods_of, troubles_of
+from webhook.operations.leader import Holding, holding_of
 from webhook.operations.retry import Report, RetryPolicy, silent
+from webhook.state.well_known import LEADER_LEASE
 
 CONFIGURATION_ANNOTATION: Final = "deferredquota.io/configuration"
 """On a pod: which configuration it was started with."""
@@ -66,6 +69,29 @@ def wait_until_available(api: ClusterApi, deployment: Object, patience: RetryPol
         return f"{counts[1]} of {wanted} replicas are available{_pod_troubles(api, found)}"
 
     wait_out(describe(deployment), obstacle, patience)
+
+
+def wait_until_led(api: ClusterApi, namespace: str, patience: RetryPolicy) -> None:
+    """Wait until a controller leads: one on standby is ready, too, and counts nothing.
+
+    No clock is compared with the leader's: the Lease has to change while it is looked at.
+
+    Raises:
+        InstallError: None does in time.
+        ApiError: The API server does not answer.
+    """
+    before: Holding | None = None
+
+    def obstacle() -> str:
+        nonlocal before
+        lease = find_object(api, LEASES, LEADER_LEASE, namespace=namespace)
+        former, before = before, None if lease is None else holding_of(FieldReader(lease))
+        if before is None or not before.holder:
+            return "no controller leads"
+        is_renewed = former is not None and former != before
+        return "" if is_renewed else f"its holder {before.holder} does not renew it"
+
+    wait_out(f"Lease {namespace}/{LEADER_LEASE}", obstacle, patience)
 
 
 def wait_out(what: str, obstacle: Callable[[], str], patience: RetryPolicy) -> None:

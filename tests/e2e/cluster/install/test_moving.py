@@ -11,7 +11,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,17 +32,18 @@ from tests.e2e.cluster.installed import (
     quota,
 )
 from tests.e2e.cluster.kubelet import LOOPBACK_SERVICES, Kubelet
-from tests.e2e.cluster.objects import Answer
+from tests.e2e.cluster.objects import Answer, Api
 from tests.e2e.cluster.product import SYSTEM, Product
 from tests.e2e.cluster.tenant import Tenant
 from tests.e2e.cluster.waiting import eventually
 from tests.e2e.harness import make_certificates
-from webhook.state.well_known import CA_SECRET, TLS_SECRET
+from webhook.state.well_known import CA_SECRET, LEADER_LEASE, TLS_SECRET
 from webhook.tls.bundles import certificate_set
 
 KINDS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 INSIDE = "the cluster (Service deferred-quota-system/deferred-quota-webhook)"
 WAITING = "Deployment deferred-quota-system/deferred-quota-webhook: waiting"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 _NUMBERS = itertools.count()
 
 
@@ -148,6 +151,27 @@ def lose_secrets(cluster: Cluster, product: Product) -> None:
         cluster.plane.kubectl("delete", "secret", "-n", SYSTEM, name)
 
 
+@contextmanager
+def renewing(cluster: Cluster) -> Iterator[None]:
+    """Renew the Lease as a controller that leads does, do nothing else, and give it back."""
+    api, path = Api(cluster.plane.rest), f"{LEASES}/{LEADER_LEASE}"
+    stopping = threading.Event()
+
+    def renew() -> None:
+        while not stopping.wait(1):
+            now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+            assert api.patch(path, {"spec": {"renewTime": now}}).ok
+        assert api.patch(path, {"spec": {"holderIdentity": ""}}).ok
+
+    with ThreadPoolExecutor() as threads:
+        renewed = threads.submit(renew)
+        try:
+            yield
+        finally:
+            stopping.set()
+        renewed.result()
+
+
 def of_deployments(cluster: Cluster) -> set[str]:
     """Return what doctor finds about Deployments."""
     found = {each["id"] for each in doctor(cluster.plane)["findings"]}
@@ -172,7 +196,8 @@ def test_binds_go_on_while_the_webhook_moves_in_and_out(
         binds.go_on()
         assert cluster.run("install").splitlines()[-1] == "unchanged"
         lose_secrets(cluster, product)
-        cluster.run("install")
+        with renewing(cluster):
+            cluster.run("install")
         assert trusted(cluster) == {inside | ca_inside(cluster)}
         assert not inside & ca_inside(cluster)
         binds.go_on()
