@@ -19,7 +19,7 @@ WORDS = {
     "FIELD": "fieldref",
     "KEYS": "key keys ours unmasked uncharged",
     "LIMITS": "pool",
-    "MODE": "default",
+    "MODE": "default sample",
     "NAME": "item object_name service serviceaccountname",
     "NAMES": "asking close edited entries left_out missing reaching which",
     "NAMESPACE": "opted_in where",

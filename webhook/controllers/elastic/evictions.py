@@ -301,7 +301,7 @@ class Evictor:
             try:
                 self._ask(victim, dry_run=True)
             except (NotFoundError, ConflictError, BadRequestError):
-                pass  # it is gone, or somebody's admission webhook knows no dry run
+                pass  # it is gone, or an admission webhook knows no dry run
             except (UnavailableError, UnauthorizedError):
                 raise
             except ApiError as err:
