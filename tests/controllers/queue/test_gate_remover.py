@@ -137,6 +137,27 @@ def test_slow_pods_of_one_namespace_leave_threads_to_others() -> None:
         world.remover.stop()
 
 
+def test_slow_pods_of_two_namespaces_leave_threads_to_others() -> None:
+    """Also where each patch is answered just in time, so that no namespace counts as slow."""
+    world = SlowPods()
+    slow = [
+        world.pods(team, *(f"slow-{number}" for number in range(2 * WORKERS)))
+        for team in ("slow-team-1", "slow-team-2")
+    ]
+    (quick,) = world.pods("team-b", "web")
+    world.remover.start()
+    try:
+        for pods in slow:
+            world.enqueue(pods)
+        assert world.wait_for(patches=HALF + 1)
+        world.enqueue([quick])
+        assert within(5, lambda: "team-b/web" in world.tried)
+        assert len(world.tried) <= WORKERS  # none of the others has ended
+    finally:
+        world.answers.set()
+        world.remover.stop()
+
+
 def test_namespaces_take_turns() -> None:
     world = SlowPods()
     first, second = world.pods("team-a", "a", "b", "c"), world.pods("team-b", "d", "e")

@@ -5,11 +5,13 @@ cache shows the gate. So a patch that failed, or that the former leader did not 
 one that failed less and less often while its pod does not change. A patch tests the pod's uid and
 the position of the gate, so that it changes nothing else.
 
-Namespaces take turns, and none has more than half of the threads. The API server compares each
-toleration of a changed pod with every other one: with ten thousand of them no patch is answered in
-time. A namespace with such a pod gets one thread, and its slow pods are tried again one at a time;
-all such namespaces together get half of the threads. A namespace stays slow for a while after its
-slow pods are gone: otherwise their creator could delete and recreate them, and take all threads.
+Namespaces take turns, and none takes more threads than it leaves free: half where it is alone. So
+a few whose patches are answered just in time do not occupy all of them. The API server compares
+each toleration of a changed pod with every other one: with ten thousand of them no patch is
+answered in time. A namespace with such a pod gets one thread, and its slow pods are tried again one
+at a time; all such namespaces together get half of the threads. A namespace stays slow for a while
+after its slow pods are gone: otherwise their creator could delete and recreate them, and take all
+threads.
 
 Source: kubernetes v1.36, pkg/apis/core/validation/validation.go validateOnlyAddedTolerations.
 """
@@ -144,6 +146,8 @@ class GateRemover:
         self._turns: dict[str, None] = {}
         """The namespaces with something in their queue; the one that was served last comes last."""
         self._max_sending = max(1, workers // 2)
+        self._sending = 0
+        """Patches of all namespaces that were not answered yet."""
         self._slow = SlowNamespaces()
         """Namespaces whose patches were not answered in time, also deleted ones, until it is over:
         no more of them than patches that timed out meanwhile."""
@@ -241,6 +245,7 @@ class GateRemover:
             removals = self._namespaces[name]
             removal = removals.queue.popleft()
             removals.sending += 1
+            self._sending += 1
             del self._turns[name]
             if removals.queue:
                 self._turns[name] = None
@@ -254,8 +259,9 @@ class GateRemover:
             for name in self._slow
             if name in self._namespaces and self._is_slow(name, now)
         )
+        free = len(self._threads) - self._sending
         for name in self._turns:
-            limit = min(1, left) if self._is_slow(name, now) else self._max_sending
+            limit = min(1, left) if self._is_slow(name, now) else free
             if self._namespaces[name].sending < limit:
                 return name
         return ""
@@ -311,6 +317,7 @@ class GateRemover:
         with self._condition:
             removals = self._namespaces[namespace]
             removals.sending -= 1
+            self._sending -= 1
             self._condition.notify()
             if uid in removals.gone_at:
                 removals.gone_at[uid] = gone_at
