@@ -32,7 +32,7 @@ _TEMPLATES: Final = 3
 size in force, phase, deadline. Of twenty there are more than a cache of 2,048 holds, which was
 still being filled after an hour; of three there are some hundreds."""
 
-_THREADS: Final = 8
+_THREADS: Final = 4
 """So few that the warm-up needs all of them: a pool of 64 grows whenever more requests than ever
 arrive together, and that is no leak."""
 
